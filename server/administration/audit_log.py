@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -69,8 +69,9 @@ class AuditLog:
                 return
 
     def note(self, entry: AuditEntry) -> None:
-        brief = replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS])
-        self.recent.append(cache(partial(record_of, brief)))
+        self.recent.append(
+            partial(record_of, replace(entry, arguments={}, description=entry.description[:MAX_REASON_CHARS]))
+        )
         if self.path is None and not logger.isEnabledFor(logging.INFO):
             return
         record = record_of(entry)

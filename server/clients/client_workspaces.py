@@ -89,11 +89,12 @@ class WorkspacePolicy:
     ) -> Workspace:
         """Return the workspace for a client; its roots are `None` if the client has not listed them yet."""
         key = (client_roots, readable, rights, scratch)
-        if key not in self.built:
+        workspace = self.built.get(key)
+        if workspace is None:
             if len(self.built) >= MAX_KEPT_WORKSPACES:
                 self.built.clear()
             folders, problem = self.folders(client_roots, rights)
-            self.built[key] = Workspace(
+            workspace = self.built[key] = Workspace(
                 folders,
                 problem,
                 respect_git_ignore=self._settings.respect_git_ignore,
@@ -104,7 +105,7 @@ class WorkspacePolicy:
                 private=self._private,
                 scratch=scratch,
             )
-        return self.built[key]
+        return workspace
 
     def folders(self, client_roots: ClientRoots | None, rights: Rights) -> tuple[Sequence[str], str]:
         """Return the folders of a client's workspace, and the reason if there are none."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_REQUEST
 
@@ -266,16 +266,35 @@ class ReadyList(list[Any]):
 def encoded(message: Mapping[str, Any]) -> bytes:
     """Encode a message as JSON. A response that cannot be encoded becomes an error, so that the connection survives."""
     try:
-        result: Any = message.get("result")
-        fields: Json = result if isinstance(result, dict) else {}  # pyright: ignore[reportUnknownVariableType] - as above
-        name, first = next(iter(fields.items()), ("", None))
-        if not isinstance(first, ReadyList):
-            return to_json(message, inf_nan_mode="null")
-        rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
-        head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
-        return head + first.json + (b"}" if rest == b"{}" else b"," + rest[1:]) + b"}"
+        try:
+            return _json_of(message)
+        except PydanticSerializationError:
+            return _json_of(_encodable(message))
     except ValueError:
         logger.exception("a message could not be encoded")
     if "result" not in message:
         return b""
     return json.dumps(error_of(message["id"], "The result could not be encoded.", INTERNAL_ERROR)).encode()
+
+
+def _json_of(message: Mapping[str, Any]) -> bytes:
+    result: Any = message.get("result")
+    fields: Json = result if isinstance(result, dict) else {}  # pyright: ignore[reportUnknownVariableType] - as above
+    name, first = next(iter(fields.items()), ("", None))
+    if not isinstance(first, ReadyList):
+        return to_json(message, inf_nan_mode="null")
+    rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
+    head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
+    return head + first.json + (b"}" if rest == b"{}" else b"," + rest[1:]) + b"}"
+
+
+def _encodable(value: Any) -> Any:
+    """Replace lone surrogates in a JSON value. Most are bytes of a file name that are not UTF-8."""
+    if isinstance(value, str):
+        is_escaped = all(0xDC80 <= ord(char) <= 0xDCFF for char in value if 0xD800 <= ord(char) <= 0xDFFF)
+        return value.encode("utf-8", "surrogateescape" if is_escaped else "replace").decode("utf-8", "replace")
+    if isinstance(value, Mapping):
+        return {_encodable(key): _encodable(item) for key, item in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(item) for item in cast("list[Any]", value)]
+    return value

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from server.protocol.json_rpc import Json, Request, RequestId, as_mapping
@@ -147,7 +147,12 @@ class RequestContext:
 Handler = Callable[[RequestContext], Awaitable[Mapping[str, Any]]]
 NotificationHandler = Callable[[RequestContext], Awaitable[None]]
 CallNext = Callable[[RequestContext], Awaitable[Any]]
-Middleware = Callable[[RequestContext, CallNext], Awaitable[Any]]
+
+
+class Middleware(Protocol):
+    """Sees a request before its handler, which it calls by `call_next`."""
+
+    def __call__(self, ctx: RequestContext, call_next: CallNext) -> Awaitable[Any]: ...
 
 
 class RequestTable:
@@ -185,10 +190,7 @@ class RequestTable:
 
     async def answer(self, ctx: RequestContext) -> Json:
         """Return the result of a request; an `MCPError` becomes the error response."""
-        call: CallNext = self._handle
-        for middleware in reversed(self.middleware):
-            call = partial(_pass, middleware, call)
-        result = await call(ctx)
+        result = await self._chain(ctx)
         if ctx.method == "initialize":
             params = ctx.params or {}
             ctx.connection.protocol_version = _negotiated(params)
@@ -196,6 +198,14 @@ class RequestTable:
             ctx.connection.capabilities = capabilities_of(params.get("capabilities"))
             ctx.connection.is_open = True
         return result_for_client(ctx.method, dict(result), ctx.protocol_version)
+
+    @cached_property
+    def _chain(self) -> CallNext:
+        """The middlewares around the handler, from the first request on."""
+        call: CallNext = self._handle
+        for middleware in reversed(self.middleware):
+            call = partial(middleware, call_next=call)
+        return call
 
     async def take_notification(self, ctx: RequestContext) -> None:
         """Handle a notification; one that is malformed, unknown or too early is dropped."""
@@ -248,10 +258,6 @@ async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
         logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
         answer["error"] = internal_error().to_json()
     return answer
-
-
-def _pass(middleware: Middleware, call_next: CallNext, ctx: RequestContext) -> Awaitable[Any]:
-    return middleware(ctx, call_next)
 
 
 def _negotiated(params: Json) -> str:

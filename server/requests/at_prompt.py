@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
-from server.requests.protocol_mapping import encodable
 from tools.call.tool_context import ToolContext
 from tools.call.tool_runner import package
 from tools.contract.confirmation import Question
@@ -92,4 +91,4 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
 
 def _refusal(message: str, kind: str | None = None) -> MCPError:
     data = {"type": kind} if kind is not None else None
-    return MCPError(INVALID_PARAMS, encodable(message[:MAX_ERROR_CHARS]), data=data)
+    return MCPError(INVALID_PARAMS, message[:MAX_ERROR_CHARS], data=data)

@@ -25,10 +25,11 @@ from server.clients.client_workspaces import (
     ask_roots,
 )
 from server.clients.principals import principal_of
+from server.protocol.request_parameters import progress_token
 from server.protocol.request_table import McpConnection, RequestContext
 from server.upstreams.relay.request_relay import CallContext
 from tools.call.tool_context import ClientState, Services, ToolContext
-from tools.contract.limits import ApprovalMode, Limits, MediaHandling
+from tools.contract.limits import ApprovalMode, Limits, MediaHandling, no_progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.read_ledger import ReadLedger
 from tools.files.workspace import Scratch
@@ -208,13 +209,14 @@ class Contexts:
     async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
         """Return the context of a request for files. If unknown roots are needed, the client is asked."""
         folders, rights = client.folders, rights_of(ctx)
-        changes = folders.changes
-        roots = await self._roots_of(client, exchange_of(ctx, client.state.key))
+        changes, roots = folders.changes, folders.roots
+        if roots is None and self.workspaces.asks_for_roots:
+            roots = await ask_roots(folders, exchange_of(ctx, client.state.key), None)
         plans = client.state.approval_mode is ApprovalMode.PLAN
         readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None
         if client.state.reads is not None and not ctx.is_modern:
-            reads = ctx.connection.state.setdefault("reads", ReadLedger())
+            reads = ctx.connection.state.get("reads") or ctx.connection.state.setdefault("reads", ReadLedger())
         elif client.state.key.startswith(TOKEN_KEY):
             # Without sessions, programs that share a token are told apart by name.
             reads = client.reads.setdefault(ctx.connection.client_name, ReadLedger(is_shared=True))
@@ -226,7 +228,7 @@ class Contexts:
             client=client.state,
             services=self.services,
             media=self.media,
-            progress=ctx.report_progress,
+            progress=no_progress if progress_token(ctx.params) is None else ctx.report_progress,
             rights=rights,
             reads_of_session=reads,
             keeps_folders=lambda: (
@@ -234,17 +236,13 @@ class Contexts:
             ),
         )
 
-    async def _roots_of(self, client: Client, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-        roots = client.folders.roots
-        if roots is None and self.workspaces.asks_for_roots:
-            return await ask_roots(client.folders, exchange, seconds)
-        return roots
-
     async def folders(self, client: Client | None, exchange: Exchange | None) -> tuple[str, ...]:
         """Return a client's workspace folders for upstream programs, which start in the first one."""
         if client is None or exchange is None:
             return tuple(self.workspaces.folders(ClientRoots(), ALL_RIGHTS)[0])
-        roots = await self._roots_of(client, exchange, PLACE_WAIT_SECONDS)
+        roots = client.folders.roots
+        if roots is None and self.workspaces.asks_for_roots:
+            roots = await ask_roots(client.folders, exchange, PLACE_WAIT_SECONDS)
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:

@@ -6,10 +6,7 @@ Results are built in wire format; `protocol.result_shapes` adapts them to each r
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from typing import Any, Literal, cast
-
-from pydantic_core import PydanticSerializationError, to_json
+from typing import Any, Literal
 
 from server.protocol.result_shapes import LINKS_SINCE
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
@@ -49,7 +46,7 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
     if result.verbatim is not None:
         verbatim = result.verbatim
         if result.note:
-            note = {"type": "text", "text": encodable(result.note)}
+            note = {"type": "text", "text": result.note}
             verbatim = {**verbatim, "content": [*verbatim.get("content", ()), note]}
         return dict(verbatim)
     response = package(name, result)
@@ -58,17 +55,17 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
     meta: dict[str, Any] = {}
     if response.error is not None:
         wire["isError"] = True
-        meta[ERROR_KEY] = {"type": response.error.code.value, "message": encodable(response.error.message)}
+        meta[ERROR_KEY] = {"type": response.error.code.value, "message": response.error.message}
         wire["_meta"] = meta
         return wire
     if result.structured is not None:
-        wire["structuredContent"] = _encodable_tree(result.structured)
+        wire["structuredContent"] = result.structured
     if result.facts:
-        meta[FACTS_KEY] = _encodable_tree(result.facts)
+        meta[FACTS_KEY] = result.facts
     if result.return_display:
-        meta[DISPLAY_KEY] = _encodable_tree(display_object(result.return_display))
+        meta[DISPLAY_KEY] = display_object(result.return_display)
         if display == "block" and (block := display_block(result.return_display)) is not None:
-            content.append({"type": "text", "text": encodable(block), "annotations": {"audience": ["user"]}})
+            content.append({"type": "text", "text": block, "annotations": {"audience": ["user"]}})
     if meta:
         wire["_meta"] = meta
     return wire
@@ -89,13 +86,13 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
         if isinstance(part, InlineDataPart):
             texts.append(f"[{part.uri} ({part.mime_type}) is attached to this text.]\n\n")
         blocks.append(_block(part, protocol_version))
-    blocks.insert(0, {"type": "text", "text": encodable("".join(texts))})
+    blocks.insert(0, {"type": "text", "text": "".join(texts)})
     wire: dict[str, Any] = {
         "description": description,
         "messages": [{"role": "user", "content": block} for block in blocks],
     }
     if result.facts:
-        wire["_meta"] = {FACTS_KEY: _encodable_tree(result.facts)}
+        wire["_meta"] = {FACTS_KEY: result.facts}
     return wire
 
 
@@ -103,7 +100,7 @@ def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
     """Convert the result of reading one file for `resources/read`: one part, text or bytes."""
     facts = dict(result.facts)
     text_type = facts.pop("mime_type", "text/plain")
-    contents: dict[str, Any] = {"uri": uri, "_meta": {FACTS_KEY: _encodable_tree(facts)}}
+    contents: dict[str, Any] = {"uri": uri, "_meta": {FACTS_KEY: facts}}
     parts = package("", result).parts
     data = next((part for part in parts if isinstance(part, InlineDataPart)), None)
     if data is not None:
@@ -111,7 +108,7 @@ def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
         contents["blob"] = base64.b64encode(data.data).decode("ascii")
     else:
         contents["mimeType"] = text_type
-        contents["text"] = encodable("".join(part.text for part in parts if isinstance(part, TextPart)))
+        contents["text"] = "".join(part.text for part in parts if isinstance(part, TextPart))
     # The file may change at any time.
     return {"contents": [contents], "ttlMs": 0, "cacheScope": "private"}
 
@@ -119,7 +116,7 @@ def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
 def _block(part: Part, protocol_version: str) -> dict[str, Any]:
     match part:
         case TextPart():
-            return {"type": "text", "text": encodable(part.text)}
+            return {"type": "text", "text": part.text}
         case InlineDataPart():
             encoded = base64.b64encode(part.data).decode("ascii")
             family = part.mime_type.partition("/")[0]
@@ -130,44 +127,9 @@ def _block(part: Part, protocol_version: str) -> dict[str, Any]:
         case FileDataPart():
             if protocol_version < LINKS_SINCE:
                 return {"type": "text", "text": f"{part.name}: {part.uri}"}
-            link: dict[str, Any] = {"type": "resource_link", "uri": part.uri, "name": encodable(part.name)}
+            link: dict[str, Any] = {"type": "resource_link", "uri": part.uri, "name": part.name}
             if part.mime_type is not None:
                 link["mimeType"] = part.mime_type
             if part.size is not None:
                 link["size"] = part.size
             return link
-
-
-def encodable(text: str) -> str:
-    """Replace lone surrogates (bytes of a file name that are not UTF-8), so that the text can be sent."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        is_escaped = all(0xDC80 <= ord(char) <= 0xDCFF for char in text if 0xD800 <= ord(char) <= 0xDFFF)
-        return text.encode("utf-8", "surrogateescape" if is_escaped else "replace").decode("utf-8", "replace")
-    return text
-
-
-def _encodable_tree(value: Any) -> Any:
-    """Return a JSON value with all strings encodable.
-
-    Nearly all already are, and the serializer detects that much faster than this code.
-    """
-    try:
-        to_json(value)
-    except PydanticSerializationError:
-        return _encoded_tree(value)
-    return value
-
-
-def _encoded_tree(value: Any) -> Any:
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, Mapping):
-        items = cast("Mapping[str, Any]", value).items()
-        return {encodable(key): _encoded_tree(item) for key, item in items}
-    if isinstance(value, list | tuple):
-        return [_encoded_tree(item) for item in cast("list[Any]", value)]
-    return value

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from itertools import takewhile
 from typing import Any, cast
 
@@ -29,11 +29,19 @@ class RecordedCall:
 
     client: str  # the client's own name for itself
     tool: str = ""
-    arguments: Callable[[], str] = str  # returns the arguments as JSON, cut, without secrets; slow the first time
+    given: Any = None  # the beginning of its arguments
     began: float = field(default_factory=time.time)  # seconds since the epoch
     seconds: float | None = None  # its duration; `None` while it runs
     outcome: str = "running"
     size: int = 0  # characters of its result
+    summary: str | None = None  # of its arguments, once somebody has looked
+
+    def arguments(self) -> str:
+        """Its arguments as JSON, cut, without secrets; slow the first time."""
+        if self.summary is None:
+            shown = without_secrets(self.given, max_chars=MAX_LOOKED_AT)
+            self.summary = json.dumps(shown, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
+        return self.summary
 
 
 _SHOW: ContextVar[Callable[[Mapping[str, Any]], None] | None] = ContextVar("how the call is shown", default=None)
@@ -76,14 +84,9 @@ class RecentCalls:
 
     def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
         call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
-        # Check more than is shown, so that a secret is not missed because it is cut.
-        call.arguments = cache(partial(_summary, _beginning(params.get("arguments"), [2 * MAX_LOOKED_AT])))
+        # Keep more than is shown, so that a secret is not missed because it is cut.
+        call.given, call.summary = _beginning(params.get("arguments"), [2 * MAX_LOOKED_AT]), None
         self.on_change()
-
-
-def _summary(arguments: Any) -> str:
-    shown = without_secrets(arguments, max_chars=MAX_LOOKED_AT)
-    return json.dumps(shown, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
 
 
 def _beginning(value: Any, room: list[int]) -> Any:

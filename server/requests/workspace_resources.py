@@ -24,7 +24,7 @@ from server.protocol.result_shapes import NEVER_CACHED
 from server.requests.at_prompt import AT, AT_PROMPT, PATHS, read_at
 from server.requests.at_prompt import READER as MANY_READER
 from server.requests.call_contexts import TooManyCallsError
-from server.requests.protocol_mapping import contents_to_wire, encodable, prompt_to_wire
+from server.requests.protocol_mapping import contents_to_wire, prompt_to_wire
 from tools.call.consent import refuse
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
@@ -144,7 +144,7 @@ class FileRequests:
 
     async def _read_resource(self, ctx: RequestContext) -> Wire:
         uri, call = str((ctx.params or {})["uri"]), None
-        about = {"uri": encodable(uri[:MAX_URI_CHARS])}
+        about = {"uri": uri[:MAX_URI_CHARS]}
         if not self.remembered.knows(uri):
             try:
                 call = FunctionCall(READER, {"absolute_path": path_of_uri(uri)})
@@ -172,7 +172,7 @@ class FileRequests:
             elif failure.code in _NOT_FOUND and not ctx.is_modern:
                 code = RESOURCE_NOT_FOUND
             data = {**about, "type": failure.code.value}
-            raise MCPError(code, encodable(failure.message), data=data)
+            raise MCPError(code, failure.message, data=data)
         return contents_to_wire(uri, outcome)
 
     async def _complete(self, ctx: RequestContext) -> Wire:
@@ -199,7 +199,7 @@ class FileRequests:
         found = await completer(
             value, context.workspace.roots, lambda call: self._unpublished.run(call, context, nobody)
         )
-        completion: Wire = {"values": [encodable(value) for value in found.values], "hasMore": found.has_more}
+        completion: Wire = {"values": list(found.values), "hasMore": found.has_more}
         return {"completion": completion if found.partial else {**completion, "total": found.total}}
 
     @cached_property

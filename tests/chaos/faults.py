@@ -222,13 +222,16 @@ async def _clock(world: World, pick: int) -> AsyncGenerator[None]:
 
 async def _full(disk: str, world: World, _pick: int) -> AsyncGenerator[None]:
     ballast = world.disks[disk] / "ballast"
-    with ballast.open("wb", buffering=0) as file:
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:  # it may be read-only already
         for size in (MEGABYTE, 4096):
             with suppress(OSError):
                 while True:
                     file.write(b"x" * size)
     yield
-    ballast.unlink()
+    while ballast.exists():  # another such fault may have removed it, or the disk may be read-only for a while
+        with suppress(OSError):
+            ballast.unlink()
+        await asyncio.sleep(0.02)
 
 
 async def _read_only(disk: str, world: World, _pick: int) -> AsyncGenerator[None]:

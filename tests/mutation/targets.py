@@ -83,7 +83,7 @@ TARGETS = {
         (
             "tools/call/consent.py",
             "server/clients/shared_grants.py",
-            "server/consent/confirmers.py",
+            "server/consent/client_confirmer.py",
             "server/consent/form.py",
             "server/consent/pending_questions.py",
         ),

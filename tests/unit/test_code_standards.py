@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from pathspec import GitIgnoreSpec
 
+from tests.mutation.targets import TARGETS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 CODE_FOLDERS = ("server", "tools", "tests", "bench", "docs", "packaging")
@@ -211,3 +213,12 @@ def test_only_the_doors_of_the_file_layer_touch_the_disk() -> None:
 
 def _is_disk_call(function: str) -> bool:
     return function in {"open", "io.open"} or DISK_CALLS.fullmatch(function) is not None
+
+
+@pytest.mark.requirement("project.mutation")
+def test_what_is_mutated_is_there_and_has_tests() -> None:
+    for name, target in TARGETS.items():
+        missing = [module for module in target.modules if not (ROOT / module).is_file()]
+        assert not missing, name
+        missing = [pattern for pattern in target.tests if not [*(ROOT / "tests").glob(pattern)]]
+        assert not missing, name

@@ -143,8 +143,8 @@ async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() ->
     dispatcher = Dispatcher(outgoing, on_room=lambda: None)
 
     async def answer(*_: object) -> dict[str, object]:
-        await dispatcher.notify("x", {"a": "\ud800"})
-        return {"text": "\ud800"}
+        await dispatcher.notify("x", {"a": object()})
+        return {"text": object()}
 
     async def hear(*_: object) -> None:
         """Nothing is told here."""

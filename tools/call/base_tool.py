@@ -220,6 +220,12 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return full_schema(self.params_model)
 
     @cached_property
+    def _plain_parameters(self) -> frozenset[str]:
+        """The names of the parameters that are neither lists nor objects."""
+        properties = self._own_schema["properties"]
+        return frozenset(name for name in properties if properties[name].get("type") not in ("array", "object"))
+
+    @cached_property
     def _spellings(self) -> Mapping[str, str]:
         own = {name: name for name in self._own_schema["properties"]}
         return {folded(name): canonical for name, canonical in {**own, **self.parameter_aliases}.items()}
@@ -244,6 +250,8 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
         """Name the unknown arguments at any depth."""
+        if arguments.keys() <= self._plain_parameters:
+            return ""
         return self._about_unknown(self._settled(arguments)[0], is_refused=False)
 
     def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

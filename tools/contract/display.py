@@ -58,6 +58,8 @@ _LAST_C0 = 0x1F
 
 def visible(text: str) -> str:
     """Replace each character that a person would not see, or would see wrongly, with a mark."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text  # as most are
 
     def mark(match: re.Match[str]) -> str:
         code = ord(match.group())

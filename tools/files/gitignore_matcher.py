@@ -19,7 +19,7 @@ import re
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 logger = logging.getLogger(__name__)
 # git's default for `core.ignoreCase` on these systems
@@ -48,6 +48,8 @@ _UNDERSTOOD = re.compile(
 # The ends of `pathspec`'s expressions for `x/**`, `x/` and `x`, and its expression for `/**` between names
 _BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 _TREE = "(?:/.+)?"
+_ANYWHERE = "^(?:.+/)?"  # the beginning of `pathspec`'s expressions for a name in any folder
+_NOT_A_SLASH = re.compile(r"\[\^//?")  # the beginning of a bracket that also excludes a slash
 # A star and the text after it within a name, if another star follows
 _STAR_BEFORE_STAR = re.compile(
     r"\[\^//\]\*((?>(?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*))(?=\[\^//\]\*)", re.DOTALL
@@ -61,21 +63,29 @@ def bytes_text(name: str) -> str:
     return _as_text(os.fsencode(name))
 
 
+def bytes_texts(names: Sequence[str]) -> Sequence[str]:
+    """Like `bytes_text`, for several names, which are looked at together."""
+    joined = "".join(names)
+    return names if not IGNORE_CASE and joined.isascii() and joined.isprintable() else list(map(bytes_text, names))
+
+
 def _as_text(content: bytes) -> str:
     return (content.lower() if IGNORE_CASE else content).decode("latin-1").translate(_LETTERS)
 
 
 class RuleList:
-    __slots__ = ("_any", "_rules", "bytes", "cost", "is_cut", "odd_line", "uses_re2")
+    __slots__ = ("_rules", "bytes", "cost", "count", "is_cut", "may_match", "odd_line", "uses_re2")
 
     def __init__(
         self, rules: Sequence[tuple[re.Pattern[str], bool]], cost: int, *, is_cut: bool, odd_line: int | None
     ) -> None:
         self.cost = cost
+        self.count = len(rules)
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
-        self._any: re.Pattern[str] | None = None  # quickly shows that no rule matches; not needed with RE2
+        # Whether a rule may match a path, which ends in a slash for a folder. RE2 is as quick without it
+        self.may_match: Callable[[str], object] = bool
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - not needed at startup
 
         if len(rules) > MAX_RULES_FOR_RE:
@@ -86,12 +96,12 @@ class RuleList:
                 logger.debug("RE2 is not installed, or there are too many rules for it")
         if not self.uses_re2:
             bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
-            self._any = re.compile("|".join(regex.pattern for regex, _ in bounded) or "(?!)")
+            self.may_match = _any_of([regex.pattern for regex, _ in bounded])
             self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple")
         self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
     def __len__(self) -> int:
-        return len(self._rules)
+        return self.count
 
     def hides(self, path: str, *, is_folder: bool) -> bool | None:
         """Return True if these rules hide an entry, False if they unhide it, `None` if none matches. Ignores parents.
@@ -101,15 +111,24 @@ class RuleList:
         """
         if is_folder:
             path += "/"
-        if self._any is not None and self._any.match(path) is None:
-            return None
-        return self._rules.check_file(path).include
+        return self._rules.check_file(path).include if self.may_match(path) else None
 
     def hidden_folders(self, paths: Sequence[str]) -> list[str]:
         """Return the folders that are hidden. Fast if there are few."""
-        match = self._any.match if self._any is not None else None
-        likely = [path for path in paths if match(f"{path}/")] if match is not None else paths
-        return [path for path in likely if self.hides(path, is_folder=True)]
+        may_match = self.may_match
+        return [path for path in paths if may_match(f"{path}/") and self.hides(path, is_folder=True)]
+
+
+def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
+    """Return a test whether one of these expressions matches. The folders above a name are passed over once for all."""
+    of_names, others = ["(?!)"], ["(?!)"]
+    for pattern in patterns:
+        name = pattern.removeprefix(_ANYWHERE)
+        if name == pattern or "/" in _NOT_A_SLASH.sub("", name).removesuffix("/?$").removesuffix("/$"):
+            others.append(pattern)
+        else:
+            of_names.append(name)
+    return re.compile(f"^(?>(?:.*/(?=.))?)(?:{'|'.join(of_names)})|{'|'.join(others)}").match
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:

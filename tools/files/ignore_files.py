@@ -22,7 +22,7 @@ from enum import StrEnum
 from itertools import accumulate
 
 from tools.contract.tool_errors import NOTHING_DONE, ToolError, ToolErrorType, exhaustion_of
-from tools.files.gitignore_matcher import MAX_COST, RuleList, bytes_text, parse_rules
+from tools.files.gitignore_matcher import MAX_COST, RuleList, bytes_text, bytes_texts, parse_rules
 from tools.files.path_opener import NotRegularError, OpenedFile, exists, may_block, open_regular
 from tools.files.workspace import Forbidden, Location, Workspace
 from tools.text.file_names import shown_path, shown_whole_path
@@ -77,9 +77,19 @@ class IgnoreScope:
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
         """Like `hides`, for several entries of this folder. Return the hidden ones. All must be folders, or none."""
-        if self.git is None and not self.agent and self.forbidden is None:
-            return {}
-        return {name: by for name in names if (by := self.hides(name, is_folder=is_folder)) is not None}
+        likely: Iterable[str] = names
+        if self.forbidden is None:
+            # Hardly any name matches a rule.
+            files, end = (
+                [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules.count],
+                "/" * is_folder,
+            )
+            rules = [(self.prefix[file.base :], file.rules.may_match) for file in files]
+            texts = zip(names, bytes_texts(names), strict=True) if rules else ()
+            likely = {name for name, text in texts for above, may_match in rules if may_match(above + text + end)}
+            if self.git is not None and GIT_FOLDER in names:
+                likely.add(GIT_FOLDER)
+        return {name: by for name in likely if (by := self.hides(name, is_folder=is_folder)) is not None}
 
     def deciding(self, name: str, *, is_folder: bool) -> IgnoreFile | None:
         """Return the ignore file that hides an entry of this folder, or `None`."""

@@ -22,7 +22,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import cache
 from io import FileIO
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from tools.contract.limits import AbortSignal
 from tools.files.read_ledger import FileIdentity
@@ -146,8 +146,8 @@ class _KernelOpener:
             return call
 
         library = ctypes.PyDLL(None, use_errno=True)
-        self._how, self._size = cache(OpenHow), ctypes.sizeof(OpenHow)
-        self._reference, self._errno = ctypes.byref, ctypes.get_errno
+        self._how, self._size = cache(lambda *fields: ctypes.byref(OpenHow(*fields))), ctypes.sizeof(OpenHow)
+        self._errno = ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
         # Keeps the interpreter's lock, because releasing it costs more than a call that never blocks
         self._quick_call = system_call(library)
@@ -163,7 +163,7 @@ class _KernelOpener:
 
     def open(self, name: bytes, flags: int, mode: int) -> int:
         """Open the path, even if this blocks."""
-        how, number = self._reference(self._how(flags, mode, _RESOLVE_NO_LINKS)), 0
+        how, number = self._how(flags, mode, _RESOLVE_NO_LINKS), 0
         for _ in range(_ATTEMPTS):
             descriptor = self._call(_OPENAT2, _AT_FDCWD, name, how, self._size)
             if descriptor >= 0:
@@ -192,7 +192,7 @@ class _KernelOpener:
             if not self._is_local.get(os.makedev(*device)) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
         how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
-        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, self._reference(how), self._size)
+        descriptor = self._quick_call(_OPENAT2, _AT_FDCWD, name, how, self._size)
         if descriptor >= 0:
             return descriptor
         number = self._errno()
@@ -351,14 +351,6 @@ class PathKind(Enum):
             return cls.FOLDER
         return cls.LINK if stat.S_ISLNK(mode) else cls.OTHER
 
-    @classmethod
-    def of_entry(cls, entry: os.DirEntry[str]) -> PathKind:
-        if entry.is_file(follow_symlinks=False):
-            return cls.FILE
-        if entry.is_dir(follow_symlinks=False):
-            return cls.FOLDER
-        return cls.LINK if entry.is_symlink() else cls.OTHER
-
 
 def identity_of(info: os.stat_result) -> FileIdentity:
     return FileIdentity(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
@@ -465,8 +457,18 @@ class OpenedFile:
             wanted = max(wanted - len(piece), BLOCK_BYTES)
 
 
-# The name and kind of a folder's entry. A plain tuple, because a walk creates one per file
-Entry = tuple[str, PathKind]
+class Entries(NamedTuple):
+    """The names of a folder's entries by kind, in any order."""
+
+    files: list[str]
+    folders: list[str]
+    links: list[str]
+    others: list[str]
+    dotted: list[str]  # those of all kinds that begin with a dot
+
+    @property
+    def total(self) -> int:
+        return len(self.files) + len(self.folders) + len(self.links) + len(self.others)
 
 
 class Folder:
@@ -498,16 +500,24 @@ class Folder:
             return open_regular(self.named(name))
         return OpenedFile(_open_at(name, _OPEN_FLAGS | _NO_LINK, 0, self.descriptor))
 
-    def entries(self) -> list[Entry]:
-        """Return all entries in any order, except temporary files of writes."""
+    def entries(self) -> Entries:
+        """Return all entries, except temporary files of writes."""
         may_block()
+        files, folders, links, others, dotted = entries = Entries([], [], [], [], [])
         with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
-            # Most entries are files, so this saves a system call for most.
-            return [
-                (entry.name, PathKind.FILE if entry.is_file(follow_symlinks=False) else PathKind.of_entry(entry))
-                for entry in found
-                if entry.name[0] != "." or not is_temporary(entry.name)
-            ]
+            for entry in found:
+                name = entry.name
+                if name[0] == ".":
+                    if is_temporary(name):
+                        continue
+                    dotted.append(name)
+                if entry.is_file(follow_symlinks=False):
+                    files.append(name)
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                else:
+                    (links if entry.is_symlink() else others).append(name)
+        return entries
 
     def names(self) -> list[str]:
         """Return the names of all entries in any order."""

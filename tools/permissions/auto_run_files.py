@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tools.files.ignore_files import AGENT_IGNORE_FILES
 
@@ -107,6 +108,7 @@ REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 _SHORT_NAMES = {"git~1": REPOSITORY}  # the short name on Windows
 
 
+@lru_cache(1_024)  # most names are looked at again and again: folders above a file, the server's own files
 def folded(name: str) -> str:
     """Normalise a name as lenient file systems do: no case, invisible characters, streams or final dots."""
     plain = unicodedata.normalize("NFKC", name).casefold()

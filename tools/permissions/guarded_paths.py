@@ -42,7 +42,7 @@ class GuardedPaths:
 
         A folder above a guarded path counts too, because replacing it replaces the settings.
         """
-        return _REASON if (self._files or self._folders) and any(map(self._guards, paths)) else None
+        return _REASON if (self._files or self._folders) and any(map(self._guards, dict.fromkeys(paths))) else None
 
     def why_not_held(self, roots: Sequence[str]) -> str | None:
         """Return why mounts cannot protect a file from commands that can write to these folders, or `None`. Blocking.

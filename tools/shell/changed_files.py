@@ -20,7 +20,6 @@ from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError
 from tools.files.find.folder_walk import Filters, scope_below
 from tools.files.ignore_files import IgnoreScope, names_of_ignore_files, scope_of
-from tools.files.path_opener import PathKind
 from tools.files.workspace import Workspace
 from tools.text.file_names import shown_path
 
@@ -72,13 +71,12 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
         try:
             with workspace.open_folder(path) as opened:
                 entries = opened.entries()
-                left -= len(entries)
+                left -= entries.total
                 if left < 0:
                     continue
-                looked_at = [(name, opened.stat(name)) for name, kind in entries if kind is not PathKind.FOLDER]
+                looked_at = [(name, opened.stat(name)) for name in (*entries.files, *entries.links, *entries.others)]
             if above is not None:
-                names = names_of_ignore_files(name for name, _ in entries)
-                scope = scope_below(workspace, filters, above, path, names)
+                scope = scope_below(workspace, filters, above, path, names_of_ignore_files(entries.dotted))
             else:
                 scope = scope_of(workspace, workspace.at(path), git=True, agent=filters.agent)
                 if not scope.git:
@@ -96,10 +94,9 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
                 if info is not None
             },
         )
-        folders = [name for name, kind in entries if kind is PathKind.FOLDER]
-        hidden = scope.hidden_among(folders, is_folder=True)
+        hidden = scope.hidden_among(entries.folders, is_folder=True)
         state.closed.update(os.path.join(path, name) for name in hidden)
-        ahead += [(os.path.join(path, name), scope) for name in folders if name not in hidden]
+        ahead += [(os.path.join(path, name), scope) for name in entries.folders if name not in hidden]
     return state if state.folders else None
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.ignore_files import refuse_hidden
-from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace, contains, is_inside
 from tools.text.file_names import brief, sendable_name, shortened_line, shown_name, shown_path, shown_whole_path
 
@@ -67,15 +66,14 @@ class Skill:
             folder = waiting.pop(0)
             try:
                 with self.workspace.open_folder(folder) as opened:
-                    entries = sorted(opened.entries())
+                    entries = opened.entries()
             except (OSError, ToolError):
                 continue
-            looked += len(entries)
-            for name, kind in entries[:MOST_ENTRIES]:
+            looked += entries.total
+            waiting += [os.path.join(folder, name) for name in sorted(entries.folders)[:MOST_ENTRIES]]
+            for name in sorted(entries.files)[:MOST_ENTRIES]:
                 path = os.path.join(folder, name)
-                if kind is PathKind.FOLDER:
-                    waiting.append(path)
-                elif kind is PathKind.FILE and path != self.location.path and len(found) <= MOST_FILES:
+                if path != self.location.path and len(found) <= MOST_FILES:
                     found += [path[len(self.folder) + 1 :]] if visible_kind(self.workspace, path) else []
         return found[:MOST_FILES], bool(waiting) or looked > MOST_ENTRIES or len(found) > MOST_FILES
 

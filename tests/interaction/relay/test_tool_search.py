@@ -128,7 +128,8 @@ async def test_the_three_names_are_ours_where_tools_may_be_searched_for(
             assert set(await client.listed("tools")) == {"other"}
             assert (await client.told("shop__call_tool", {"id": "1"}))["params"]["name"] == "call_tool"
     assert (
-        "'call_tool' of the server shop is not listed, because the name 'call_tool' belongs to this server" in caplog.text
+        "'call_tool' of the server shop is not listed, because the name 'call_tool' belongs to this server"
+        in caplog.text
     )
 
 

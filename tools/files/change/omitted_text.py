@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import accumulate
 
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
@@ -66,7 +66,7 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
         known: A text whose lines may be repeated; by default the old text.
         path: The path of the file. In Markdown, `#` begins a heading.
     """
-    found = dict(_omissions(new.splitlines()))
+    found = dict(_omissions(new))
     lines = _stripped(new) if found else []
     if path.lower().endswith(_MARKDOWN):
         found = {number: is_sure for number, is_sure in found.items() if not _HEADING.fullmatch(lines[number])}
@@ -101,11 +101,15 @@ def _stripped(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
 
 
-def _omissions(lines: Sequence[str]) -> Iterator[tuple[int, bool]]:
+def _omissions(text: str) -> Iterator[tuple[int, bool]]:
     """Yield the number of each placeholder line, and whether it is unambiguous."""
-    for number, line in enumerate(lines):
-        lowered = line.lower()
-        is_sure = _is_sure(line) if any(hint in lowered for hint in _HINTS) else None
+    lowered = text.lower()
+    hints = [hint for hint in _HINTS if hint in lowered]
+    if not hints:
+        return
+    lowered_lines, lines = lowered.splitlines(), text.splitlines()
+    for number in sorted({at for hint in hints for at, line in enumerate(lowered_lines) if hint in line}):
+        is_sure = _is_sure(lines[number])
         if is_sure is None:
             continue
         around = [lines[at] for at in (number - 1, number + 1) if 0 <= at < len(lines)]

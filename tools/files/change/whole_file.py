@@ -29,14 +29,15 @@ class WholeFileWrite(FileChange):
     labels: ClassVar[tuple[str, str]] = ("Original", "Written")
     proposal_noun: ClassVar[str] = "content"
 
+    lines: int  # of the new content
+
     @property
     def _changes_file(self) -> bool:
         return self.hidden_by is not None or self.snapshot.data != self.data
 
     @property
     def sentence(self) -> str:
-        lines = count_lines(self.text)
-        form = f"{lines} {'line' if lines == 1 else 'lines'}, {self.form}"
+        form = f"{self.lines} {'line' if self.lines == 1 else 'lines'}, {self.form}"
         path, diff = shown_whole_path(self.target.location.name), self.diff
         if self.is_new:
             return f"Created the new file {path}: {form}."
@@ -46,7 +47,7 @@ class WholeFileWrite(FileChange):
 
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
         del has_final_diff
-        return {"changed": self._changes_file, "lines": count_lines(self.text)}
+        return {"changed": self._changes_file, "lines": self.lines}
 
 
 def plan_write(
@@ -114,4 +115,5 @@ def plan_write(
         diff=unified_diff(old, new),
         hidden_by=hidden_by,
         notes=tuple(notes) if written != data else (),
+        lines=count_lines(new),
     )

@@ -7,6 +7,7 @@ sorted with the folders.
 from __future__ import annotations
 
 import fnmatch
+import heapq
 import os
 import re
 from collections import Counter
@@ -61,46 +62,41 @@ def list_folder(
     entries: list[dict[str, Any]] = []
     try:
         with workspace.open_folder(location.path) as folder:
-            kinds = dict(folder.entries())
-            scope = scope_of(workspace, location, git=git, agent=agent, names=names_of_ignore_files(kinds))
-            visible: list[str] = []
-            for number, (name, kind) in enumerate(kinds.items()):
-                if number % CHECK_EVERY == 0:
-                    signal.raise_if_aborted()
-                hidden_by = scope.hides(name, is_folder=kind is PathKind.FOLDER)
-                if hidden_by is not None:
-                    hidden[hidden_by] += 1
-                elif ignored is None or not ignored(name):
-                    visible.append(name)
+            present = folder.entries()
+            scope = scope_of(workspace, location, git=git, agent=agent, names=names_of_ignore_files(present.dotted))
 
-            links: dict[str, _ListedLink] = {}
-            names = [name for name in visible if kinds[name] is PathKind.LINK]
-            for name in names if len(names) <= MAX_SORTED_LINKS else ():
+            def visible(names: list[str], *, is_folder: bool = False) -> list[str]:
+                shown: list[str] = []
+                for start in range(0, len(names), CHECK_EVERY):
+                    signal.raise_if_aborted()
+                    some = names[start : start + CHECK_EVERY]
+                    hidden_by = scope.hidden_among(some, is_folder=is_folder)
+                    hidden.update(hidden_by.values())
+                    shown += [name for name in some if name not in hidden_by] if hidden_by else some
+                return shown if ignored is None else [name for name in shown if not ignored(name)]
+
+            folders, others = visible(present.folders, is_folder=True), frozenset(visible(present.others))
+            links = dict.fromkeys(visible(present.links))
+            for name in links if len(links) <= MAX_SORTED_LINKS else ():
                 signal.raise_if_aborted()
                 links[name] = _follow(workspace, location, name)
             # Sort folders first, then by name without regard to case.
-            folders = {name for name in visible if kinds[name] is PathKind.FOLDER}
-            folders.update(name for name, link in links.items() if link.type == "directory")
-            visible.sort()
-            visible.sort(key=str.casefold)
-            order = [name for name in visible if name in folders] + [name for name in visible if name not in folders]
+            linked = {name for name, link in links.items() if link is not None and link.type == "directory"}
+            folders += linked
+            rest = [*visible(present.files), *(name for name in links if name not in linked), *others]
+            total, end = len(folders) + len(rest), offset + limit
+            order = [*_first(folders, end), *_first(rest, max(0, end - len(folders)))]
 
             left = MAX_TEXT_BYTES
-            for name in order[offset : offset + limit]:
+            for number, name in enumerate(order[offset:end], offset):
                 if left < 0:
                     break
-                kind, line = kinds[name], shown_name(name)
+                line = shown_name(name)
                 sent = name if line is name else sendable_name(name)
                 size = target = None
-                if kind is PathKind.FOLDER:
-                    type_, line = "directory", f"[DIR] {line}"
-                elif kind is PathKind.FILE:
-                    type_, info = "file", folder.stat(name)
-                    size = info.st_size if info is not None else None
-                    line += f" ({size} bytes)" if size is not None else " (size unknown)"
-                elif kind is PathKind.LINK:
+                if name in links:
                     signal.raise_if_aborted()
-                    link, leads_to = links.get(name) or _follow(workspace, location, name), folder.link_target(name)
+                    link, leads_to = links[name] or _follow(workspace, location, name), folder.link_target(name)
                     type_, target = link.type, sendable_name(leads_to)
                     line += f" -> {shown_whole_path(leads_to)}{link.note}"
                     if type_ == "directory":
@@ -108,8 +104,14 @@ def list_folder(
                     elif link.target is not None:
                         size = workspace.size_of(link.target)
                         line += f" ({size} bytes)" if size is not None else " (size unknown)"
-                else:
+                elif number < len(folders):
+                    type_, line = "directory", f"[DIR] {line}"
+                elif name in others:
                     type_, line = "other", f"{line} (not a regular file)"
+                else:
+                    type_, info = "file", folder.stat(name)
+                    size = info.st_size if info is not None else None
+                    line += f" ({size} bytes)" if size is not None else " (size unknown)"
                 left -= len(line)
                 lines.append(line)
                 entries.append({"name": sent, "type": type_, "size": size, "target": target})
@@ -126,7 +128,7 @@ def list_folder(
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.LS_EXECUTION_ERROR) from None
 
-    total, where, note = len(order), shown_whole_path(location.name), hidden_note(hidden)
+    where, note = shown_whole_path(location.name), hidden_note(hidden)
     head = [f"Listed {count(total, 'item')} in {where}:", "---"]
     if not total:
         head = [f"Directory {where} is empty." if not note else f"Nothing to list in {where}."]
@@ -145,6 +147,12 @@ def list_folder(
             "next_offset": next_offset,
         },
     )
+
+
+def _first(names: list[str], count: int) -> list[str]:
+    """Return at least so many of the first names in order, ignoring case. Few of many are found without sorting all."""
+    few = count if count < len(names) // 8 else len(names)
+    return heapq.nsmallest(few, names, key=lambda name: (name.casefold(), name))
 
 
 def _follow(workspace: Workspace, folder: Location, name: str) -> _ListedLink:

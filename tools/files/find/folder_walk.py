@@ -148,31 +148,18 @@ class Walk:
         `unreadable`.
         """
         filters = self.filters
-        is_file, is_folder, is_link = PathKind.FILE, PathKind.FOLDER, PathKind.LINK  # locals are faster in the loop
         top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
         apart = frozenset(others) - {start.path}
         # Folders to walk: path, relative path, the parent's rules, and what is wanted.
         ahead = [(start.path, "", top, selection)]
         while ahead and not self.is_out_of_time():
             path, prefix, scope, wanted = ahead.pop()
-            files: list[str] = []
-            links: list[str] = []
-            folders: list[str] = []
             found: list[Found] = []
             try:
                 with self.workspace.open_folder(path) as opened:
-                    entries = opened.entries()
-                    for name, kind in entries:
-                        if kind is is_file:
-                            files.append(name)
-                        elif kind is is_folder:
-                            folders.append(name)
-                        elif kind is is_link:
-                            links.append(name)
+                    files, folders, links, _, dotted = opened.entries()
                     if prefix:
-                        scope = scope_below(
-                            self.workspace, filters, scope, path, names_of_ignore_files(name for name, _ in entries)
-                        )
+                        scope = scope_below(self.workspace, filters, scope, path, names_of_ignore_files(dotted))
                     for name in links:
                         if (inside := wanted.linked(name)) is not None:
                             self._follow(scope, name, os.path.join(start.name, prefix.replace("/", os.sep)), inside)

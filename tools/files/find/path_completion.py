@@ -122,7 +122,8 @@ def entries_that_start_with(
         return Candidates()
     scope = scope_of(workspace, folder, git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     wanted, names, is_partial = start.casefold(), list[str](), False
-    matching = [entry for entry in entries if entry[0].casefold().startswith(wanted)]
+    kinds = (entries.files, PathKind.FILE), (entries.folders, PathKind.FOLDER), (entries.links, PathKind.LINK)
+    matching = [(name, kind) for some, kind in kinds for name in some if name.casefold().startswith(wanted)]
     for number, (name, kind) in enumerate(matching):
         if (kind is PathKind.LINK or number % CHECK_EVERY == 0) and deadline.check():
             is_partial = True
