@@ -42,7 +42,8 @@ QUESTION_KEY = "coretools-mcp/confirm"  # key of the question in `inputRequests`
 FRAMEWORKS: Mapping[str, str] = {
     "mcp": "the Python SDK without a client name: openai-agents 0.24.0, langchain-mcp-adapters 0.3.2, smolagents "
     "1.26.0",
-    "fastmcp": "FastMCP 4.2.3 without a name: pydantic-ai 2.68.0, langchain 1.5.2 (`langchain.mcp`), agno 3.1.10",
+    "fastmcp": "FastMCP 4.2.3 without a client name: pydantic-ai 2.68.0, langchain 1.5.2 (`langchain.mcp`), "
+    "agno 3.1.10",
     "google-adk": "google-adk 2.13.0",
     "ai-sdk-mcp-client": "@ai-sdk/mcp 1.0.102",
     "@langchain/mcp-adapters": "@langchain/mcp-adapters 1.1.4",

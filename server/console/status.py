@@ -34,10 +34,7 @@ NONE_RUNS = (
     "have this one."
 )
 STUCK = "A server does not answer; its client can restart it."
-NONSENSE = (
-    "A server's control socket gave an answer that this version does not understand; the server may be a different "
-    "version."
-)
+NONSENSE = "A server answered its control socket in a way that this version does not understand. Is it another version?"
 
 
 class _ClientStatus(TypedDict):

@@ -37,7 +37,8 @@ def read_file(path: str) -> bytes | None:
         raise CommandFailure(f"{shown} belongs to another user, so it stays as it is. Run this as that user.")
     if info.st_nlink > 1:
         raise CommandFailure(
-            f"{shown} has a second name (a hard link), which would not change. Use a symbolic link instead (ln -s)."
+            f"{shown} has a second name (a hard link), which would not change, so it stays as it is."
+            " Use a symbolic link instead (ln -s)."
         )
     if not os.access(path, os.W_OK):
         raise CommandFailure(f"{shown} is not writable by you, so it stays as it is. Change its mode (chmod u+w).")

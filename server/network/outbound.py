@@ -34,7 +34,7 @@ _CERTIFICATE = {
 """What is wrong with a certificate, by OpenSSL's number (`X509_V_ERR_...`)."""
 
 _SYSTEM = {
-    errno.ECONNREFUSED: "nothing listens at its address: the connection was refused",
+    errno.ECONNREFUSED: "nothing is listening at its address: the connection was refused",
     errno.EHOSTUNREACH: "there is no route to its host",
     errno.ENETUNREACH: "there is no route to its network",
     errno.ETIMEDOUT: "its host did not answer in time",

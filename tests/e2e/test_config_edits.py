@@ -363,7 +363,7 @@ def test_a_file_that_changes_while_the_person_thinks_is_not_written(home: Path) 
     file = write(settings_of(home), OWN)
     code, _, said = answer_at_terminal(home, "config", "remove", "files", meanwhile=lambda: file.write_text("{}"))
     assert (code, file.read_text()) == (1, "{}")
-    assert "was changed meanwhile" in said
+    assert "has changed in the meantime" in said
 
 
 # --- remove, enable, disable ---------------------------------------------------------------------------------------

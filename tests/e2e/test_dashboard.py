@@ -382,7 +382,7 @@ async def test_a_tool_that_was_switched_off_while_its_question_waited_does_not_r
             path, token = re.findall(pattern, (await browser.get("/tools?q=edit")).text)[0]
             assert (await browser.post(path, data={"token": token, "q": ""})).status_code == 303
             await answered(browser, "once")
-        assert "switched off at the dashboard" in text_of(results[0])
+        assert "switched off on the dashboard" in text_of(results[0])
         assert (root / "a.py").read_text() == "print('hello')\n"
 
 
@@ -561,7 +561,7 @@ async def test_servers_and_tools_are_switched_off_and_on_and_clients_see_it(
         await expect(page.get_by_role("button", name="Switch on good__echo")).to_be_visible()
         await until_listed("good__echo", is_there=False)
         refused = await client.call_tool("good__echo", {"text": "x"})
-        assert "switched off at the dashboard" in text_of(refused)
+        assert "switched off on the dashboard" in text_of(refused)
         await page.get_by_role("button", name="Switch on good__echo").click()
         await until_listed("good__echo", is_there=True)
         await page.goto(f"{origin}servers")

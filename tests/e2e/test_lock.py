@@ -140,12 +140,12 @@ def test_tools_and_doctor_say_why_a_file_cannot_be_used_and_lock_makes_it_again(
     setup.path.write_text("<<<<<<< ours\n")
     told = setup.run("tools")
     assert told.returncode == 1
-    assert "conflict marks" in told.stderr
+    assert "conflict markers" in told.stderr
     assert "up__find" not in told.stdout
     findings = json.loads(setup.run("doctor", "--json").stdout)["findings"]
     (finding,) = [each for each in findings if each["subject"] == "lock file"]
     assert finding["health"] == "broken"
-    assert "conflict marks" in finding["text"]
+    assert "conflict markers" in finding["text"]
     assert setup.run("lock", "--check").returncode == 2
     assert setup.run("lock", "--yes").returncode == 0
     assert setup.run("lock", "--check").returncode == 0

@@ -247,7 +247,7 @@ async def test_a_server_that_was_switched_off_is_told_as_such_until_it_leaves_th
             assert (await browser.post("/servers/good/off", data={"token": found[1]})).status_code == 303
             told = (await status_of(runtime, root))["servers"]
             assert [(each["alias"], each["state"]) for each in told] == [("good", "switched off")]
-            assert "switched off at the dashboard" in (await ask(runtime, "status")).stdout
+            assert "switched off on the dashboard" in (await ask(runtime, "status")).stdout
             assert "upstream good is connected" in (await ask(runtime, "logs", "good", cwd=root)).stdout
             write_config(tmp_path, {"log": {"level": "info"}})
             await page_with("/servers/good", is_there=False)
@@ -337,7 +337,7 @@ async def test_an_answer_that_makes_no_sense_is_told_as_such(runtime: Path, said
             done = await ask(runtime, command)
             others = json.loads((await ask(runtime, "status", "--json")).stdout or "[]")  # of the developer
             assert done.returncode == 1 or others
-            assert ("makes no sense" if said else "does not answer") in done.stderr, done.stderr
+            assert ("does not understand" if said else "does not answer") in done.stderr, done.stderr
         tasks.cancel_scope.cancel()
 
 

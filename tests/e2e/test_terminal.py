@@ -562,7 +562,7 @@ def test_config_check_tells_all_that_is_wrong_with_rules_and_keys_at_once(root: 
         "limts is not a known key and is ignored. Did you mean limits?",
         "the rule 'Read(src/**' is ignored, because its parenthesis is not closed",
         "there is no tool 'Raed'. Did you mean Read?",
-        "there is no server 'tme', which 'mcp__tme__x' names. Did you mean time__x?",
+        "there is no server 'tme', but 'mcp__tme__x' names it. Did you mean time__x?",
         "there is no tool 'cat'. Did you mean read_file?",
     ):
         assert expected in done.stdout
@@ -585,7 +585,7 @@ def test_config_check_tells_rules_servers_and_wrong_values_together(root: Path, 
         "mcpServers.none",
         "its parenthesis is not closed",
         "there is no tool 'Raed'. Did you mean Read?",
-        "there is no server 'tme', which 'tme__x' names. Did you mean time__x?",
+        "there is no server 'tme', but 'tme__x' names it. Did you mean time__x?",
     ):
         assert expected in done.stdout
     assert (done.stdout.count("problem: "), done.stdout.count("warning: ")) == (3, 3)

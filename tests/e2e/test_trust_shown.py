@@ -67,7 +67,7 @@ def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: P
     assert sum("is not a known key" in line for line in lines) == 20
     assert lines[-5:-1] == [
         "  note: 480 more notes are not shown.",
-        "To repeat what runs and what is allowed:",
+        "In summary, what runs and what is allowed:",
         "  would start the agent helper: bash",
         "  would allow without a question: Bash",
     ]

@@ -70,7 +70,7 @@ async def test_an_upstream_that_ends_soon_after_each_start_is_left_alone_until_i
     async with beside(tmp_path, root, bad) as scene:
         await until(lambda: scene.report()["state"] == "crashing again and again")
         said = await scene.call()
-        assert "state crashing again and again: it ended 3 times soon after its start" in said
+        assert "state crashing again and again: it exited 3 times soon after its start" in said
         await until(lambda: scene.bad.live_session is not None)
         assert await scene.call(text="back") == "back"
     assert (tmp_path / "tale").read_text().count("start\n") == 4
@@ -103,7 +103,7 @@ async def test_calls_do_not_start_an_upstream_that_does_not_come_up_each_time(
     tale = tmp_path / "tale"
     async with beside(tmp_path, root, over_stdio("exit@initialize", env={"TALE": str(tale)})) as scene:
         await until(scene.bad.tried.is_set)
-        assert "is retried by itself" in await scene.call()
+        assert "is retried automatically" in await scene.call()
         await until(lambda: scene.bad.status.attempts == 2 and scene.report()["state"] == "failed")
         for _ in range(10):
             assert "is retried in 3" in await scene.call()

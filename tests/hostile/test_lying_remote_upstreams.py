@@ -25,7 +25,7 @@ from tests.tables import all_cases
 
 pytestmark = pytest.mark.anyio
 
-REFUSED = "nothing listens at its address: the connection was refused"
+REFUSED = "nothing is listening at its address: the connection was refused"
 LOST = "The connection to the server {alias} was lost during the call of echo"
 
 

@@ -92,7 +92,7 @@ class PermissionPolicy:
             return Permission(Verdict.DENY, f"{tool.name} needs the scope {scope}, {_NOT_GIVEN}", way_out=_NEW_LOGIN)
         rules = self.rules_of(rights)
         if tool.name in self.switched_off:
-            return Permission(Verdict.DENY, f"{tool.name} is switched off at the dashboard", setting="its switch there")
+            return Permission(Verdict.DENY, f"{tool.name} is switched off on the dashboard", setting="its switch there")
         core, included = rules.core, rules.included
         if included is not None and not any(rule.names_tool(tool) for rule in included):
             setting = rules.include_setting

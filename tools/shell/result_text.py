@@ -189,11 +189,11 @@ def _view_note(finished: FinishedCommand) -> str:
             ways.append('Set needs: "write" to ask the user for a view in which it can change files.')
         elif not rules:
             ways.append(
-                "Commands can change files in /tmp and in the workspace (unless it is mounted read-only). Elsewhere "
-                "they can change only existing files that they name or reach by cd. Files that other "
-                "programs execute or obey (hooks, settings of git, editors and agents) can be changed with write_file "
-                "and edit, with the user's consent. A command that also names such files can remove their folder (rm "
-                "-rf x/.git x)."
+                "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
+                "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files that "
+                "they name or reach by cd. Files in the workspace that other programs execute or obey (hooks, settings "
+                "of git, editors and agents) can be changed with write_file and edit, with the user's consent. A "
+                "command that also names such files can remove their folder (rm -rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
@@ -230,11 +230,14 @@ def _view_note(finished: FinishedCommand) -> str:
         ways.append('Set needs: "network" to ask the user for the network.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
-        ways.append(f'A port can be reached only if {who} listens on it. Set needs: "network" to ask for more.')
+        ways.append(
+            f"A port can be reached only if {who} listens on it, in the sandbox. For a port of the machine, or of a "
+            'job with the network, set needs: "network".'
+        )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
-            "With the network, a command has the machine's loopback, where no server of this session listens. To reach "
-            "such a server, use only local addresses in the command."
+            "With the network, a command has the machine's loopback. A server that a command without the network has "
+            "started is reached only by commands without it: name no other hosts, and do not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
         ways.append("Sockets of other programs, such as docker, are not in the sandbox. Ask the user to run it.")
@@ -401,6 +404,11 @@ def job_content(job: Job, shown: ShownOutput) -> str:
         lines.append(
             "It continues after this call. read_background_output shows its output, stop_background_job ends it."
         )
+        if job.request.view.network is Network.SESSION_LOOPBACK:
+            lines.append(
+                "Only commands of this session, such as curl, reach the ports that it opens. For the user's browser or "
+                'web_fetch, start it with needs: "network".'
+            )
     return "\n".join([*lines, _output_block(shown)])
 
 

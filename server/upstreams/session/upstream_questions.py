@@ -235,7 +235,7 @@ class SessionQuestions:
                     self.remind(other)
 
     def remind(self, call: InFlightCall) -> None:
-        """Queue a notice in a call that a question is waiting, after its other messages."""
+        """In a call, queue a notice that a question is waiting, after the other messages."""
         if self._waiting_for(call):
             call.pending.put(QuestionWaits())
 

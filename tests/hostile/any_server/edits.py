@@ -1,4 +1,4 @@
-"""Edits and writes: every byte beside the change stays, nothing is guessed, nothing is lost."""
+"""Edits and writes: every byte outside the change stays, nothing is guessed, nothing is lost."""
 
 from __future__ import annotations
 

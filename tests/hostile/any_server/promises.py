@@ -16,7 +16,7 @@ PROMISES = {
     "names": "Unusual names are shown with escapes.",
     "roots": "A client's roots never widen the operator's folders.",
     "works": "The tools do what they say.",
-    "edit bytes": "An edit keeps every byte beside the change.",
+    "edit bytes": "An edit keeps every byte outside the change.",
     "edit unique": "A text that occurs several times is not replaced by guess.",
     "edit fits": "An edit that does not match changes nothing, and says so.",
     "mode": "A file keeps its mode.",

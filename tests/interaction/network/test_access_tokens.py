@@ -175,7 +175,7 @@ BAD: Mapping[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "of nobody": ({"sub": None}, {}, "has no subject"),
     "of a number": ({"sub": 1}, {}, "not valid"),
     "with a number for its id": ({"jti": 1}, {}, "not valid"),
-    "of half a character": ({"sub": "\ud800"}, {}, "not a text that can be used"),
+    "of half a character": ({"sub": "\ud800"}, {}, "not a usable string"),
 }
 
 
