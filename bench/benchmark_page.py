@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from bench import growth_rows
-from bench.growth_rows import MOST_EXPONENT, Growth
+from bench.growth_rows import MAX_EXPONENT, Growth
 from bench.interleaved import FLOOR, Measured
 from bench.peers import BIN, NPM, OURS, PYPI, SDK
 from bench.rows import ROOT
@@ -54,7 +54,7 @@ GROWTH = f"""
 ## How this server scales
 
 The exponent is fitted to the extra time of each size over the smallest one: 1 means linear growth, 0 none.
-Above {MOST_EXPONENT} it is bold.
+Above {MAX_EXPONENT} it is bold.
 
 | | exponent | sizes | measured |
 | --- | --- | --- | --- |
@@ -129,7 +129,7 @@ def _growth(row: Growth, taken: Sequence[float]) -> str:
     if not taken:
         return f"| {row.name} | | | |\n"
     slope = growth_rows.exponent(row.sizes, taken)
-    bold = "**" * (slope > MOST_EXPONENT)
+    bold = "**" * (slope > MAX_EXPONENT)
     sizes = " · ".join(f"{size:,}" for size in row.sizes)
     values = " · ".join(map(_short, taken))
     return f"| {row.name} | {bold}{slope:.2f}{bold} | {sizes} | {values} {row.unit} |\n"

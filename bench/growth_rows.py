@@ -24,7 +24,7 @@ from bench.proxy_rows import BARE
 from bench.rows import Scene
 from bench.trees import RARE, Tree
 
-MOST_EXPONENT = 1.05
+MAX_EXPONENT = 1.05
 NOTHING = 1.0
 """Milliseconds, or megabytes, above the smallest size that are not told from noise."""
 

@@ -94,7 +94,7 @@ def whole(scene: Scene, only: str, rounds: int) -> int:
         if only in growth.name:
             grown[growth.name] = growth.measure(scene, 2)
             slope = growth_rows.exponent(growth.sizes, grown[growth.name])
-            verdict = "ok  " if slope <= growth_rows.MOST_EXPONENT else "MISS"
+            verdict = "ok  " if slope <= growth_rows.MAX_EXPONENT else "MISS"
             print(f"{verdict} exponent {slope:.2f} of {growth.name}: {grown[growth.name]} {growth.unit}", flush=True)
     if not only:
         benchmark_page.write(found, grown, {figure.name for row in ROWS if row.short for figure in row.figures})
@@ -102,7 +102,7 @@ def whole(scene: Scene, only: str, rounds: int) -> int:
     slow = [
         row
         for row in growth_rows.ROWS
-        if growth_rows.exponent(row.sizes, grown.get(row.name, [])) > growth_rows.MOST_EXPONENT
+        if growth_rows.exponent(row.sizes, grown.get(row.name, [])) > growth_rows.MAX_EXPONENT
     ]
     return 0 if ahead and not slow else 1
 

@@ -28,7 +28,7 @@ WARMING = 100
 CALLS = 400
 QUESTIONS = 100
 SESSIONS = 800
-"""Fewer than a process keeps open (`MOST_SESSIONS`), so that all of them are there in the end."""
+"""Fewer than a process keeps open (`MAX_SESSIONS`), so that all of them are there in the end."""
 CONNECTIONS = 300
 TOKENS = 300
 PATIENT_MS = 30_000

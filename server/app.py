@@ -22,7 +22,7 @@ from server.protocol.json_rpc import Json
 from server.protocol.request_table import MODERN, RequestContext, RequestTable
 from server.requests import call_contexts
 from server.requests.instructions import instructions
-from server.requests.progress_reports import keep_patient
+from server.requests.progress_reports import report_waiting
 from server.requests.recent_calls import RecentCalls
 from server.requests.skill_requests import SkillRequests
 from server.requests.tool_requests import ToolRequests
@@ -183,9 +183,9 @@ class App:
             served_over=served_over,
             key_of=lambda ctx: call_contexts.client_key(ctx) or "",
             own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
-            large_results=LargeResults(settings.limits.result_chars, self.commands.folders.of, reads_files),
+            large_results=LargeResults(settings.limits.result_chars, self.commands.folders.folder, reads_files),
             why_denied=self._policy.why_server_not_offered,
-            before=clients.of,
+            before=clients.find,
             bus=self._bus,
             changed=self._list_changed,
             replica=self.replica,
@@ -225,12 +225,12 @@ class App:
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
         FileRequests(
             self._runner,
-            lambda ctx: contexts.of(self.clients.of(ctx), ctx),
-            self.clients.of,
+            lambda ctx: contexts.for_request(self.clients.find(ctx), ctx),
+            self.clients.find,
             self._consent,
             remembered,
         ).register(table)
-        table.middleware = [recent_calls, keep_patient, self.tools.dispatch, self.router]
+        table.middleware = [recent_calls, report_waiting, self.tools.dispatch, self.router]
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
             from server.requests.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
 
@@ -361,7 +361,7 @@ class App:
         return self.table.own_capabilities()
 
     async def _on_initialized(self, ctx: RequestContext) -> None:
-        client = self.clients.of(ctx)
+        client = self.clients.find(ctx)
         is_new = self.clients.follow(ctx)
         exchange = exchange_of(ctx, client.state.key).outside_request()
         is_asked = self._contexts.workspaces.asks_for_roots and client.folders.roots is None
@@ -375,7 +375,7 @@ class App:
             await self._announcements.tell("tools", [ctx.connection])
 
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:
-        client = self.clients.of(ctx)
+        client = self.clients.find(ctx)
 
         async def take(ctx: RequestContext) -> None:
             exchange = exchange_of(ctx, client.state.key)

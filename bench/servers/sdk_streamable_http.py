@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench.servers.sdk_lowlevel import call_tool, list_tools
-from server.transports.http_server import LAST_SECONDS, MOST_CONNECTIONS
+from server.transports.http_server import LAST_SECONDS, MAX_CONNECTIONS
 
 
 async def serve() -> None:
@@ -29,7 +29,7 @@ async def serve() -> None:
         config = uvicorn.Config(
             server.streamable_http_app(),
             http=H11Protocol,
-            limit_concurrency=MOST_CONNECTIONS,
+            limit_concurrency=MAX_CONNECTIONS,
             log_config=None,
             access_log=False,
             server_header=False,

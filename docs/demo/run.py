@@ -75,7 +75,9 @@ async def _demo(place: Path, log: Path) -> None:
     config.write_text(json.dumps(settings), encoding="utf-8")
     arguments = ["--workspace", str(project), "--config", str(config)]
     _say(f"$ {COMMAND.name} {' '.join(arguments)}")
-    parameters = StdioServerParameters(command=str(COMMAND), args=arguments, cwd=str(place))
+    # A home of its own: with yours, the server would also start the servers in your settings.
+    environment = {"HOME": str(place), "USERPROFILE": str(place), "APPDATA": str(place)}
+    parameters = StdioServerParameters(command=str(COMMAND), args=arguments, cwd=str(place), env=environment)
     with log.open("w", encoding="utf-8") as errors, anyio.fail_after(DEADLINE_SECONDS):
         async with Client(stdio_client(parameters, errlog=errors), elicitation_callback=_answer) as client:
             await _story(client, project)

@@ -35,7 +35,7 @@ LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 STREAMS_OF_ONE = 256  # open streams per client
 STREAMS_OF_UNKNOWN = 1_024  # for all unidentified clients together
-MOST_STREAMS = 10_000  # for all clients together
+MAX_STREAMS = 10_000  # for all clients together
 TELL_SECONDS = 10.0  # limit for notifying one session
 CHANNEL = "lists"  # the store's channel for notifications between replicas
 RETRY_SECONDS = 1.0  # pause before a retry to notify the other replicas
@@ -113,7 +113,7 @@ class ListenStreams:
     async def __call__(self, ctx: RequestContext) -> Json:
         key, principal = self._key_of(ctx), principal_of(ctx.http_request)
         most = STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN
-        if self._open[key] >= most or self._open.total() >= MOST_STREAMS:
+        if self._open[key] >= most or self._open.total() >= MAX_STREAMS:
             told = (
                 f"This client already has {most} open subscription streams, the maximum. Close one, and listen again."
             )

@@ -23,7 +23,7 @@ from tools.call.tool_context import ClientState
 
 logger = logging.getLogger(__name__)
 
-MOST_RULES = 1_000  # per client; the oldest are asked about again
+MAX_RULES = 1_000  # per client; the oldest are asked about again
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class SharedGrants:
             return
 
         def added(before: _Grants | None) -> _Grants:
-            now = list(dict.fromkeys([*_rules_in(before), *rules]))[-MOST_RULES:]
+            now = list(dict.fromkeys([*_rules_in(before), *rules]))[-MAX_RULES:]
             return _Grants(now, time.time() + self._seconds)
 
         with suppress(StoreUnavailableError):

@@ -404,7 +404,7 @@ async def check_upstreams(app: App, found: Findings) -> None:
             text = f"{visible_line(package)} has no version, so each start may run a different one"
             remedy = f"set one in mcpServers.{upstream.alias}.args; proxy.requirePins makes this mandatory"
             found.absent(f"package of {upstream.alias}", text, remedy)
-    listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in pool.upstreams}
+    listed = {upstream.alias: upstream.offer.items(TOOLS) for upstream in pool.upstreams}
     for (alias, name), labels in (await THREADS.run(partial(labels_of, listed))).items():
         for label in labels:
             remedy = "read the tool's description (coretools-mcp tools --json) before you let it run"

@@ -301,7 +301,7 @@ def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
     """
     if dialect == "toml":
         return toml_tree(content, path)
-    document = JsonDocument.of(content, path, MAX_CLIENT_BYTES)
+    document = JsonDocument.parse(content, path, MAX_CLIENT_BYTES)
     if dialect != "jsonc" and document.strict != document.plain:
         parse(content, path, max_bytes=MAX_CLIENT_BYTES)  # its message says where the comma is
     if dialect == "json" and document.plain != document.text:

@@ -129,7 +129,7 @@ async def compare_servers(
     show_differences(
         found, source.path, as_json=as_json, is_first=before is None, is_whole=not missing and only is None
     )
-    listed = {upstream.alias: upstream.offer.of(TOOLS) for upstream in upstreams}
+    listed = {upstream.alias: upstream.offer.items(TOOLS) for upstream in upstreams}
     for (alias, name), labels in (await THREADS.run(lambda: labels_of(listed))).items():
         for label in labels:
             note(f"check {visible_line(f'{alias}: tool {name}, which {label}')}")
@@ -192,7 +192,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
             like = nearest(name, there)
             told = f"Did you mean {like}?" if like else "coretools-mcp tools lists them."
             raise UsageError(f"no server has a tool '{name}' now. {told}")
-        definition = next(each for each in upstream.offer.of(TOOLS) if each["name"] == tool.upstream_name)
+        definition = next(each for each in upstream.offer.items(TOOLS) if each["name"] == tool.upstream_name)
         by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)
         if isinstance(tool, StoppedMCPTool):
             show(visible(without_gaps(tool.words)), "")

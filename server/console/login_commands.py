@@ -35,7 +35,7 @@ from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
 
-MOST_LOGINS = 2  # a second one is needed if the authorization server has forgotten this client
+MAX_LOGINS = 2  # a second one is needed if the authorization server has forgotten this client
 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
@@ -92,11 +92,11 @@ async def _log_in(report: SettingsReport, replica: Replica, alias: str, principa
             return _tell(upstream, f"Already logged in to {alias}", again)
         if principal and upstream.login is not None:
             login.challenge = upstream.login.challenge
-        for count in range(MOST_LOGINS):
+        for count in range(MAX_LOGINS):
             attempt = await _begin(app, login)
             if attempt is not None:
                 await _finish(login, attempt, opens_browser=opens_browser)
-                if attempt.is_forgotten and count + 1 < MOST_LOGINS:
+                if attempt.is_forgotten and count + 1 < MAX_LOGINS:
                     note("the authorization server no longer knows this program; please log in once more")
                     continue
                 if attempt.problem:

@@ -42,8 +42,8 @@ if sys.platform == "win32":
 
 logger = logging.getLogger(__name__)
 
-MOST_FOLLOWERS = 16  # concurrent log followers, which leaves room for other queries
-MOST_QUESTIONERS = MOST_FOLLOWERS + 16  # concurrent connections; others are rejected
+MAX_FOLLOWERS = 16  # concurrent log followers, which leaves room for other queries
+MAX_QUESTIONERS = MAX_FOLLOWERS + 16  # concurrent connections; others are rejected
 QUESTION_BYTES = 1 << 16
 QUESTION_SECONDS = 5.0  # limit for receiving a query
 ANSWER_SECONDS = 3.0  # limit for the first line of an answer; after that, a server counts as stuck
@@ -123,7 +123,7 @@ class ControlSocket:
         self._questioners += 1
         try:
             async with stream:
-                if self._questioners > MOST_QUESTIONERS:
+                if self._questioners > MAX_QUESTIONERS:
                     return
                 with anyio.fail_after(QUESTION_SECONDS):
                     line = await BufferedByteReceiveStream(stream).receive_until(b"\n", QUESTION_BYTES)
@@ -151,8 +151,8 @@ class ControlSocket:
 
     async def _logs(self, question: Json) -> AsyncGenerator[Json]:
         alias, follows = question.get("server"), question.get("follow") is True
-        if follows and self._followers >= MOST_FOLLOWERS:
-            yield {"error": f"the maximum of {MOST_FOLLOWERS} commands already follow the log"}
+        if follows and self._followers >= MAX_FOLLOWERS:
+            yield {"error": f"the maximum of {MAX_FOLLOWERS} commands already follow the log"}
             return
         self._followers, last = self._followers + follows, 0
         try:

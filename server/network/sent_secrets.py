@@ -18,7 +18,7 @@ from tools.text.secrets import HIDDEN, is_secret_name
 
 _LEAST_SECRET = 6  # minimum length of a hidden value
 _LIKE_A_TOKEN = 16  # minimum length of a hidden part of an address
-_MOST = 64  # headers and addresses remembered: a login uses one token after another
+_MAX_REMEMBERED = 64  # headers and addresses remembered: a login uses one token after another
 # Prefixes of headers whose values are public, or belong to a call
 _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
@@ -38,7 +38,7 @@ class SentSecrets:
                     words = _words_of(name, value) if name else _parts_of(value)
                     forms = frozenset(chain.from_iterable(map(_forms_of, words)))
                 self._forms[name, value] = forms
-        while len(self._forms) > _MOST:
+        while len(self._forms) > _MAX_REMEMBERED:
             del self._forms[next(iter(self._forms))]
 
     def found_in(self, text: str) -> set[str]:

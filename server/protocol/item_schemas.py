@@ -26,15 +26,15 @@ from server.protocol.json_rpc import Json, as_mapping
 from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
 STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the others
-MOST_VALUES = 20_000  # per item: larger ones would delay everything else
-MOST_PARTS = 4_000  # values in an output schema, for the same reason
-MOST_WRONG = 100  # invalid places per item; above this, the whole item is dropped
-MOST_ROUNDS = 5  # validation rounds per item: each removes all errors found, which may have hidden others
-MOST_NAMED = 5  # places per item named to people
-MOST_PATTERN_CHARS = 5_000  # examined per schema
-MOST_GROUPS = 20  # nested groups in an expression, because compilers recurse
-MOST_REFERRED = 30  # chained references per value, because clients recurse
-MOST_APPLIED = 10_000  # schemas visited while looking for such chains
+MAX_VALUES = 20_000  # per item: larger ones would delay everything else
+MAX_PARTS = 4_000  # values in an output schema, for the same reason
+MAX_WRONG = 100  # invalid places per item; above this, the whole item is dropped
+MAX_ROUNDS = 5  # validation rounds per item: each removes all errors found, which may have hidden others
+MAX_NAMED = 5  # places per item named to people
+MAX_PATTERN_CHARS = 5_000  # examined per schema
+MAX_GROUPS = 20  # nested groups in an expression, because compilers recurse
+MAX_REFERRED = 30  # chained references per value, because clients recurse
+MAX_APPLIED = 10_000  # schemas visited while looking for such chains
 
 _WAY = "|"  # in error locations, marks a branch of a union
 
@@ -102,8 +102,8 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
         UnfitError: A required part is invalid.
     """
     # Each value except the first follows one of these. Counting those inside strings too does no harm.
-    if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MOST_VALUES:
-        raise UnfitError(f"it has more than {MOST_VALUES:,} values")
+    if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MAX_VALUES:
+        raise UnfitError(f"it has more than {MAX_VALUES:,} values")
     dropped: dict[str, None] = {}
     if name == "Tool" and "outputSchema" in item:
         if problem := _why_not_compiled(item["outputSchema"]):
@@ -111,10 +111,10 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
             item = {key: value for key, value in item.items() if key != "outputSchema"}
         elif for_handshake(item) is not item:
             dropped[f"outputSchema (for clients of revisions up to {STRICTEST})"] = None
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         if not (wrong := _wrong_places(name, for_handshake(item))):
-            more = [f"{len(dropped) - MOST_NAMED} more places"] if len(dropped) > MOST_NAMED else []
-            return item, (*[*dropped][:MOST_NAMED], *more)
+            more = [f"{len(dropped) - MAX_NAMED} more places"] if len(dropped) > MAX_NAMED else []
+            return item, (*[*dropped][:MAX_NAMED], *more)
         copies: dict[tuple[int | str, ...], Any] = {(): item.copy()}
         for place in sorted(wrong, reverse=True):  # from the end of a list, so that indexes stay valid
             for end in range(1, len(place)):
@@ -146,7 +146,7 @@ def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bo
     try:
         _validators()[name].validate_python(item)
     except ValidationError as error:
-        if error.error_count() > MOST_WRONG:
+        if error.error_count() > MAX_WRONG:
             raise UnfitError(f"{error.error_count()} places") from None
         for each in error.errors(include_url=False, include_context=False, include_input=False):
             what = ".".join(map(str, each["loc"]))
@@ -186,8 +186,8 @@ def _why_not_compiled(schema: Any) -> str:
         return "it is not an object"
     root = cast("Json", schema)
     encoded = to_json(root)
-    if encoded.count(b",") + encoded.count(b"{") > MOST_PARTS:
-        return f"it has more than {MOST_PARTS:,} parts"
+    if encoded.count(b",") + encoded.count(b"{") > MAX_PARTS:
+        return f"it has more than {MAX_PARTS:,} parts"
     if _IDENTITY.search(encoded):
         return "a schema in it has its own id or anchor"
     name, context = "TupleSchema" if "draft-0" in str(root.get("$schema")) else "Schema", _Schema(root)
@@ -206,7 +206,7 @@ def _ends(schema: _Schema) -> bool:
     for reference in schema.references:
         found, waiting = applied.setdefault(reference, []), [schema_at(schema.root, reference[1:])]
         while waiting:
-            if (steps := steps + 1) > MOST_APPLIED:
+            if (steps := steps + 1) > MAX_APPLIED:
                 return False
             fields = as_mapping(waiting.pop())
             found += [fields["$ref"]] if "$ref" in fields else []
@@ -217,7 +217,7 @@ def _ends(schema: _Schema) -> bool:
     with suppress(CycleError):
         for each in TopologicalSorter(applied).static_order():
             length[each] = 1 + max((length[other] for other in applied[each]), default=0)
-        return max(length.values()) <= MOST_REFERRED
+        return max(length.values()) <= MAX_REFERRED
     return False
 
 
@@ -306,7 +306,7 @@ def _is_expression(text: str, schema: _Schema) -> bool:
     at, groups, can_repeat = 0, list[str](), False
     while at < len(text):
         token = _TOKEN.match(text, at)
-        if token is None or len(groups) > MOST_GROUPS or schema.pattern_chars > MOST_PATTERN_CHARS:
+        if token is None or len(groups) > MAX_GROUPS or schema.pattern_chars > MAX_PATTERN_CHARS:
             return False
         at, kind = token.end(), token.lastgroup
         if kind == "opening":

@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 RequestId = str | int
 AnyId = RequestId | float  # a fraction is a discouraged id, but such requests are answered too
-MOST_TOGETHER = 128  # maximum length of a client's batch
-MOST_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
-MOST_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
+MAX_TOGETHER = 128  # maximum length of a client's batch
+MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
+MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 _PARTS = 4  # the number of keys in a request with parameters; every other message has fewer
@@ -91,7 +91,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
         fields: Any = from_json(line, allow_inf_nan=False)
         is_strict = True
     except ValueError:
-        line = line if is_of_client or len(line) > MOST_MENDED else _mended(line)
+        line = line if is_of_client or len(line) > MAX_MENDED else _mended(line)
         fields = from_json(line)  # accepts `NaN`, which many peers write
         is_strict = not is_of_client
     if not isinstance(fields, dict):
@@ -136,7 +136,7 @@ def _mended(line: bytes | str) -> str:
 
 def _is_deep(value: Any) -> bool:
     level: list[Any] = [value]
-    for _ in range(MOST_DEEP):
+    for _ in range(MAX_DEEP):
         found = [[*as_mapping(each).values()] if isinstance(each, dict) else each for each in level]
         level = list(chain.from_iterable(cast("list[Any]", each) for each in found if isinstance(each, list)))
     return bool(level)
@@ -151,9 +151,9 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
     parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
-    if len(parts) > MOST_TOGETHER:
+    if len(parts) > MAX_TOGETHER:
         raise BatchError(
-            f"This batch has more than {MOST_TOGETHER} messages, and none was processed. Send fewer at once."
+            f"This batch has more than {MAX_TOGETHER} messages, and none was processed. Send fewer at once."
         )
     messages: list[Message] = []
     with suppress(ValueError):

@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 MAX_CLIENTS = (
     10_000  # client states to keep, more than sessions and tokens at once; the longest-silent is dropped first
 )
-MOST_CALLS = 256  # concurrent calls per network client; each keeps its result until that is read
-MOST_PROGRAMS = 16  # sessionless programs per token whose reads are tracked separately
+MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until that is read
+MAX_PROGRAMS = 16  # sessionless programs per token whose reads are tracked separately
 LOOK_SECONDS = 0.5  # how often to forget silent clients, in batches
 STDIO_KEY = "stdio"
 SESSION_KEYS = ("http:", "sse:")  # prefixes of client keys without a token
@@ -50,7 +50,7 @@ SESSION_KEYS = ("http:", "sse:")  # prefixes of client keys without a token
 
 class TooManyCallsError(ToolError):
     def __init__(self) -> None:
-        said = f"This was not done: {MOST_CALLS} of your calls are already running."
+        said = f"This was not done: {MAX_CALLS} of your calls are already running."
         super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their answers, and call again.")
 
 
@@ -75,7 +75,7 @@ class Client:
     def __enter__(self) -> None:
         """Begin a call, which lasts until `__exit__`. Refuses a network client with too many calls."""
         # A generator would take three times as long, and every call uses this.
-        if self.calls >= MOST_CALLS and self.state.key != STDIO_KEY:
+        if self.calls >= MAX_CALLS and self.state.key != STDIO_KEY:
             raise TooManyCallsError
         self.calls += 1
 
@@ -100,7 +100,7 @@ class ClientTable:
     _clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client], init=False)
     _next_look: asyncio.TimerHandle | None = field(default=None, init=False)
 
-    def of(self, ctx: RequestContext) -> Client:
+    def find(self, ctx: RequestContext) -> Client:
         key = client_key(ctx)
         client = None if key is None else self._clients.get(key)
         if client is None:
@@ -130,7 +130,7 @@ class ClientTable:
 
         Returns whether it is the client's first.
         """
-        connections = self.of(ctx).connections
+        connections = self.find(ctx).connections
         if ctx.connection in connections:
             return False
         connections[ctx.connection] = None
@@ -206,7 +206,7 @@ class Contexts:
     services: Services
     media: MediaHandling
 
-    async def of(self, client: Client, ctx: RequestContext) -> ToolContext:
+    async def for_request(self, client: Client, ctx: RequestContext) -> ToolContext:
         """Return the context of a request for files. If unknown roots are needed, the client is asked."""
         folders, rights = client.folders, rights_of(ctx)
         changes, roots = folders.changes, folders.roots
@@ -220,7 +220,7 @@ class Contexts:
         elif client.state.key.startswith(TOKEN_KEY):
             # Without sessions, programs that share a token are told apart by name.
             reads = client.reads.setdefault(ctx.connection.client_name, ReadLedger(is_shared=True))
-            if len(client.reads) > MOST_PROGRAMS:
+            if len(client.reads) > MAX_PROGRAMS:
                 client.reads.popitem(last=False)
         return ToolContext(
             workspace=self.workspaces.workspace(roots, readable, rights, client.scratch[plans]),

@@ -94,7 +94,7 @@ class PatientWay:
             self._look()
 
 
-async def keep_patient(ctx: RequestContext, call_next: CallNext) -> Any:
+async def report_waiting(ctx: RequestContext, call_next: CallNext) -> Any:
     """Report progress regularly while a request runs, if its client asked for progress. A middleware."""
     if (token := progress_token(ctx.params)) is None or ctx.method == "subscriptions/listen":
         return await call_next(ctx)

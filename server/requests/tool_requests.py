@@ -29,8 +29,8 @@ from server.upstreams.catalog.mcp_apps import is_for_models, with_app_links
 from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LOGIN_TOOL, Upstream
-from server.upstreams.connections.pool import LIKE_SECONDS
-from server.upstreams.relay.request_relay import MOST_LOGINS, CallContext, Relay
+from server.upstreams.connections.pool import PROXY_WAIT_SECONDS
+from server.upstreams.relay.request_relay import MAX_LOGINS, CallContext, Relay
 from server.upstreams.session.list_reader import TOOLS
 from server.upstreams.session.upstream_results import protocol_error
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
@@ -47,8 +47,8 @@ from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import DELEGATING
 
-MOST_NAMED = 5  # maximum number of tools that an error suggests
-MOST_LISTINGS = 256  # cached lists, because tokens may have many different rights
+MAX_NAMED = 5  # maximum number of tools that an error suggests
+MAX_LISTINGS = 256  # cached lists, because tokens may have many different rights
 Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
 """What a list depends on: plan mode, whether it can be entered, forms, search, 2026-07-28, skills, rights."""
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed only in plan mode
@@ -81,23 +81,23 @@ class ToolRequests:
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
 
     async def on_list(self, ctx: RequestContext) -> Mapping[str, Any]:
-        client, meta = self.clients.of(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
-        is_of_like = bool(chain_of(meta))
-        await self.relay.pool.wait_for_first_list(LIKE_SECONDS if is_of_like else None, is_live=is_of_like)
+        client, meta = self.clients.find(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
+        is_from_proxy = bool(chain_of(meta))
+        await self.relay.pool.wait_for_first_list(PROXY_WAIT_SECONDS if is_from_proxy else None, is_live=is_from_proxy)
         await self.custom_tools.wait_for_first_list()
         await self.relay.pool.before_list("tools")
         # An unidentified client has no mode to leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
         shows_forms, searches, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
-        about_skills = "" if is_of_like else told_skills(await self.skills.known(client, ctx))
+        about_skills = "" if is_from_proxy else told_skills(await self.skills.known(client, ctx))
         kept = plans, may_plan, shows_forms, searches, ctx.is_modern, about_skills, rights
-        if not is_of_like and (listing := self.listings.get(kept)) is not None:
+        if not is_from_proxy and (listing := self.listings.get(kept)) is not None:
             return listing
         offered = self.offered_tools(
             plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(about_skills), rights=rights
         )
-        if is_of_like:
+        if is_from_proxy:
             # The client decides about calls by this list, so it must not be from the last run.
             offered = [tool for tool in offered if self._stored_owner(tool) is None]
             for upstream in self.relay.pool.upstreams:
@@ -112,9 +112,9 @@ class ToolRequests:
             from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - with the first upstream
 
             tools = list(map(for_handshake, tools))
-        if is_of_like:
+        if is_from_proxy:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
-        if len(self.listings) >= MOST_LISTINGS:
+        if len(self.listings) >= MAX_LISTINGS:
             self.listings.clear()
         listing = self.listings[kept] = {
             "tools": ReadyList(listed_for({}, tools)),
@@ -183,7 +183,7 @@ class ToolRequests:
         return await (call_next(ctx) if owner is None else self._call(ctx, call, owner))
 
     async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:
-        client, name = self.clients.of(ctx), params["name"]
+        client, name = self.clients.find(ctx), params["name"]
         try:
             with client:
                 outcome = await self.search.answer(
@@ -206,7 +206,7 @@ class ToolRequests:
 
     async def _call(self, ctx: RequestContext, call: FunctionCall, owner: Upstream | None = None) -> Mapping[str, Any]:
         """Run a call of any tool, of this server or of an upstream; it may be one of several rounds."""
-        client = self.clients.of(ctx)
+        client = self.clients.find(ctx)
         exchange, mode = exchange_of(ctx, client.state.key), client.state.approval_mode
         try:
             if owner is not None:
@@ -257,7 +257,7 @@ class ToolRequests:
                 "Plan mode was not entered: this client cannot show questions (form elicitation), so nobody could "
                 "approve the plan. Write your plan as an answer, and change nothing before the user agrees.",
             )
-        context = await self.contexts.of(client, ctx)
+        context = await self.contexts.for_request(client, ctx)
         return replace(context, relayed_skills=partial(self.skills.relayed, ctx)) if builtin == SKILL else context
 
     async def _reach(
@@ -298,7 +298,7 @@ class ToolRequests:
             return unused
         if owner is None:
             await pool.wait_for_first_list()  # the name may belong to an upstream tool
-            meant = list(filter(partial(self._is_offered, rights), pool.catalog.called_by_apps(name)))[:MOST_NAMED]
+            meant = list(filter(partial(self._is_offered, rights), pool.catalog.called_by_apps(name)))[:MAX_NAMED]
             if len(meant) > 1:
                 said = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
                 which = " or ".join(map(visible_line, meant))
@@ -325,7 +325,7 @@ class ToolRequests:
         """
         is_asked = self.relay.why_denied(owner.alias, exchange.rights) == ""
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))  # the server may list this name itself
-        for _ in range(MOST_LOGINS):
+        for _ in range(MAX_LOGINS):
             # A login that the user has already agreed to continues if it is needed.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
             if not is_asked or not (owner.wants_login or is_resumed):
@@ -337,7 +337,7 @@ class ToolRequests:
         is_ours = is_ours or self.registry.find(call.name) is None
         if call.name != full_name(owner.alias, LOGIN_TOOL) or not is_ours or owner.live_session is None:
             return exchange
-        count = len(owner.offer.of(TOOLS))
+        count = len(owner.offer.items(TOOLS))
         return ToolResult(f"The user is logged in to {owner.alias}; its {count} tools are now listed.")
 
 

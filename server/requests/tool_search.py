@@ -47,11 +47,11 @@ context of 200,000 tokens, or some 50 tools, above which models are said to choo
 """
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
 """Prefixes, in lower case, of the names of clients that defer tools and have their own search."""
-USUAL, MOST = 5, 20  # maximum number of tools in one search result (Qwen Code)
-MOST_SERVER_CHARS = 3_600  # of the server list in the description
-MOST_ABOUT_CHARS = 100  # of each server's description there
-MOST_LINE_CHARS = 200  # of each found tool's description
-MOST_ARGUMENTS = 8  # arguments named per found tool
+DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # maximum number of tools in one search result (Qwen Code)
+MAX_SERVER_CHARS = 3_600  # of the server list in the description
+MAX_ABOUT_CHARS = 100  # of each server's description there
+MAX_LINE_CHARS = 200  # of each found tool's description
+MAX_ARGUMENTS = 8  # arguments named per found tool
 
 
 @dataclass(slots=True)
@@ -112,7 +112,8 @@ class ToolSearch:
 
     def listed(self, rights: Rights) -> list[Json]:
         """Return the three tools in the format of `tools/list`."""
-        text, more = {"type": "string"}, {"type": "integer", "default": USUAL, "minimum": 1, "maximum": MOST}
+        text = {"type": "string"}
+        more = {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1, "maximum": MAX_RESULTS}
         query = {
             **text,
             "description": "What the tool does, e.g. 'refund a payment'; or names: 'select:a,b'. +word: must occur.",
@@ -152,11 +153,11 @@ class ToolSearch:
         """Return as many servers with the operator's descriptions as fit."""
         entries = [(each.alias, visible_line(each.entry.description)) for each in self.pool.upstreams]
         entries = [each for each in entries if not self.policy.why_server_not_offered(each[0], rights)]
-        room = (MOST_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
-        room = min(room, MOST_ABOUT_CHARS)
+        room = (MAX_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
+        room = min(room, MAX_ABOUT_CHARS)
         shown = [f"{alias} ({_cut(about, room)})" if about and room > 10 else alias for alias, about in entries]
         text = ", ".join(shown)
-        return text if len(text) <= MOST_SERVER_CHARS else f"{text[:MOST_SERVER_CHARS].rpartition(', ')[0]} and more"
+        return text if len(text) <= MAX_SERVER_CHARS else f"{text[:MAX_SERVER_CHARS].rpartition(', ')[0]} and more"
 
     async def answer(
         self, name: str, arguments: Json, published: Callable[[DiscoveredMCPTool], Json], rights: Rights
@@ -179,17 +180,18 @@ class ToolSearch:
 
     async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
         # Imported at the first search.
-        from server.upstreams.catalog.tool_index import MOST_QUERY_CHARS  # noqa: PLC0415
+        from server.upstreams.catalog.tool_index import MAX_QUERY_CHARS  # noqa: PLC0415
 
-        query, limit = arguments.get("query"), arguments.get("limit") or USUAL  # some models send 0 for "not set"
+        query = arguments.get("query")
+        limit = arguments.get("limit") or DEFAULT_RESULTS  # some models send 0 for "not set"
         if not isinstance(query, str) or not query.strip():
             raise _invalid(SEARCH, "query must be a text that says what the tool does.")
-        if len(query) > MOST_QUERY_CHARS:
-            raise _invalid(SEARCH, f"the query has {len(query)} characters; the maximum is {MOST_QUERY_CHARS}.")
+        if len(query) > MAX_QUERY_CHARS:
+            raise _invalid(SEARCH, f"the query has {len(query)} characters; the maximum is {MAX_QUERY_CHARS}.")
         if not query.isprintable() and not "".join(query.split()).isprintable():
             raise _invalid(SEARCH, "the query has control characters; search for words.")
-        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST:
-            raise _invalid(SEARCH, f"limit must be a whole number from 1 to {MOST}.")
+        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_RESULTS:
+            raise _invalid(SEARCH, f"limit must be a whole number from 1 to {MAX_RESULTS}.")
         index, tools = await self._indexed()
         numbers = index.find(query, limit, lambda each: self._is_there(tools[each], rights))
         found, near = ([tools[each] for each in part] for part in numbers)
@@ -332,7 +334,7 @@ def _about(tool: DiscoveredMCPTool) -> Json:
 
 def _first_line(tool: DiscoveredMCPTool) -> str:
     line = next((line for line in map(str.strip, str(tool.description).splitlines()) if line), "")
-    return _cut(visible_line(line), MOST_LINE_CHARS)
+    return _cut(visible_line(line), MAX_LINE_CHARS)
 
 
 def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
@@ -348,8 +350,8 @@ def _arguments_of(tool: DiscoveredMCPTool) -> str:
     required: Sequence[Any] = cast("list[Any]", needed) if isinstance(needed, list) else ()
     names = list(_parameters_of(tool))
     shown = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
-    more = ", …" if len(shown) > MOST_ARGUMENTS else ""
-    return f" Arguments: {visible_line(', '.join(shown[:MOST_ARGUMENTS]))}{more}." if shown else ""
+    more = ", …" if len(shown) > MAX_ARGUMENTS else ""
+    return f" Arguments: {visible_line(', '.join(shown[:MAX_ARGUMENTS]))}{more}." if shown else ""
 
 
 def _hint_of(tool: DiscoveredMCPTool) -> str:

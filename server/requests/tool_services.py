@@ -293,7 +293,7 @@ class Commands:
     def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
         """Return the folder that a client sees as `/tmp`, and the one for plan mode, or why there is none."""
 
-        def of(path: str | None) -> Scratch | str:
+        def scratch(path: str | None) -> Scratch | str:
             if path is None:
                 return _NO_SESSION
             work = os.path.join(os.path.dirname(path), WORK)
@@ -302,7 +302,7 @@ class Commands:
         if sys.platform != "linux" or self._shell.sandbox == "off" or os.path.realpath(SCRATCH_NAME) != SCRATCH_NAME:
             return "", ""  # commands see the machine's /tmp
         own, plans = (self.folders.scratch_of(client_key, is_plan=is_plan) for is_plan in (False, True))
-        return of(own), of(plans)
+        return scratch(own), scratch(plans)
 
     async def forget(self, client_key: str, jobs: JobTable | None) -> None:
         if jobs is not None:

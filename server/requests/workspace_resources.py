@@ -248,7 +248,7 @@ class MemoryResources:
             }
             for file in files
         ]
-        if self.todos.of(context.client.key, context.workspace):
+        if self.todos.read(context.client.key, context.workspace):
             about = {
                 "title": "Todo list",
                 "description": "The todo list that this client wrote for its workspace.",
@@ -259,7 +259,7 @@ class MemoryResources:
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
         """Return a resource's content for `contents_to_wire`, a failed result, or a question to ask first."""
         if uri == TODO_LIST:
-            todos = [asdict(todo) for todo in self.todos.of(context.client.key, context.workspace)]
+            todos = [asdict(todo) for todo in self.todos.read(context.client.key, context.workspace)]
             if not todos:
                 missing = "There is no todo list now; todo_write creates one."
                 return ToolResult.failed(ToolError(ToolErrorType.FILE_NOT_FOUND, missing))
@@ -287,7 +287,7 @@ class MemoryResources:
             return found
 
         found = await run_blocking(context.signal, read)
-        todos = self.todos.of(context.client.key, context.workspace)
+        todos = self.todos.read(context.client.key, context.workspace)
         if todos:
             found.append(("Todo list", "\n".join(f"[{todo.status}] {todo.content}" for todo in todos)))
         return found

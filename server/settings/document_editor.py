@@ -33,7 +33,7 @@ def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> 
     Raises:
         SettingsError: The file is not a JSON object, or the value there is not a list.
     """
-    document = JsonDocument.of(content, _SOURCE, MAX_FILE_BYTES)
+    document = JsonDocument.parse(content, _SOURCE, MAX_FILE_BYTES)
     inner: Any = document.tree.get(section, {})
     present: Any = cast("Tree", inner).get(key, []) if isinstance(inner, dict) else None
     if not isinstance(present, list):
@@ -68,7 +68,7 @@ def with_member(
     Raises:
         SettingsError: The file is not a JSON object, or a value on the way is not an object.
     """
-    document = JsonDocument.of(content, source, max_bytes)
+    document = JsonDocument.parse(content, source, max_bytes)
     containers = document.containers(path[:-1])
     above, key = containers[-1], path[len(containers) - 1]
     expected = _tree_with(document.tree, path, value)
@@ -93,7 +93,7 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
     Raises:
         SettingsError: The file is not a JSON object, or cannot be edited safely.
     """
-    document = JsonDocument.of(content, source, max_bytes)
+    document = JsonDocument.parse(content, source, max_bytes)
     containers = document.containers(path[:-1])
     if len(containers) < len(path) or path[-1] not in containers[-1].keys:
         return content
@@ -109,7 +109,7 @@ def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int =
     Raises:
         SettingsError: The file is not a JSON object, or a value on the way is not an object.
     """
-    document = JsonDocument.of(content, source, max_bytes)
+    document = JsonDocument.parse(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
         here = dotted(path[: depth + 1])
         if container.keys.count(path[depth]) > 1:
@@ -177,7 +177,7 @@ class JsonDocument:
 
     @classmethod
     @lru_cache(maxsize=_LAST)
-    def of(cls, content: bytes, source: str, max_bytes: int) -> JsonDocument:
+    def parse(cls, content: bytes, source: str, max_bytes: int) -> JsonDocument:
         body = content.removeprefix(BOM_UTF8)
         try:
             text = body.decode() if body.strip() else "{}\n"
@@ -198,7 +198,7 @@ class JsonDocument:
         for text in candidates:
             content = self.mark + text.encode()
             try:
-                if JsonDocument.of(content, self.source, self.max_bytes).tree == expected:
+                if JsonDocument.parse(content, self.source, self.max_bytes).tree == expected:
                     return content
             except SettingsError:
                 continue

@@ -47,7 +47,7 @@ from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
-MOST_LOCK_BYTES = 16 << 20  # ten thousand tools take less than six million
+MAX_LOCK_BYTES = 16 << 20  # ten thousand tools take less than six million
 COMMAND_LINE = "command line"  # the source of values from command-line options
 
 
@@ -289,15 +289,15 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
         return None
     path = os.path.join(os.path.dirname(os.path.abspath(beside)), LOCK_NAME)
     try:
-        content = read_regular(path, MOST_LOCK_BYTES)
+        content = read_regular(path, MAX_LOCK_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         was_there = before is not None and (before.content is not None or before.problem)
         problem = "it existed before and is now missing" if was_there else ""
         return LockContent(path, problem="it is a dangling link" if _is_lost(path) else problem)
     except (OSError, ValueError):
         return LockContent(path, problem="it cannot be read, or is not a regular file")
-    if len(content) > MOST_LOCK_BYTES:
-        return LockContent(path, problem=f"it has more than {MOST_LOCK_BYTES:,} bytes")
+    if len(content) > MAX_LOCK_BYTES:
+        return LockContent(path, problem=f"it has more than {MAX_LOCK_BYTES:,} bytes")
     return LockContent(path, content)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from server.store.shared_store import ABSENT, MOST_MISSED, Versioned, new_version
+from server.store.shared_store import ABSENT, MAX_MISSED, Versioned, new_version
 
 LEAST_SWEPT = 256  # expired keys are swept above this number of keys
 
@@ -76,7 +76,7 @@ class MemoryStore:
 
     async def subscribe(self, channel: str) -> AsyncGenerator[str | None]:
         while True:
-            send, receive = anyio.create_memory_object_stream[str](MOST_MISSED)
+            send, receive = anyio.create_memory_object_stream[str](MAX_MISSED)
             subscribers = self._subscribers.setdefault(channel, set())
             subscribers.add(send)
             try:

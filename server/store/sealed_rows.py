@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-MOST_TRIES = 32  # of a write while others write concurrently
+MAX_TRIES = 32  # of a write while others write concurrently
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class SealedRows(Generic[T]):
 
     async def change(self, key: str, change: Callable[[T | None], T]) -> SealedRow[T] | None:
         """Change a row. Returns what was written; `None` if too many replicas write concurrently."""
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             row = await self.read(key)
             value = change(row.value)
             if version := await self.write(key, value, row.version):

@@ -16,7 +16,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 ABSENT = ""  # the version of a missing key
-MOST_MISSED = 1_000  # messages queued for a slow subscriber
+MAX_MISSED = 1_000  # messages queued for a slow subscriber
 
 
 class StoreUnavailableError(ToolError):

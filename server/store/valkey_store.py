@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 ANSWER_SECONDS = 1.0  # limit for connecting, and for a reply
 COMMAND_SECONDS = 1.5  # limit for both, and for getting a free connection
-MOST_CONNECTIONS = 32  # per process; further requests wait for a free one
+MAX_CONNECTIONS = 32  # per process; further requests wait for a free one
 RETRY_SECONDS = 1.0  # pause before a broken subscription is retried
 USUAL_PORT = 6379
 _SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
@@ -81,7 +81,7 @@ class ValkeyStore:
         if parts.scheme == "valkeys":
             over_tls = {"connection_class": SSLConnection, "ssl_check_hostname": True}
         self._pool = BlockingConnectionPool(
-            max_connections=MOST_CONNECTIONS,
+            max_connections=MAX_CONNECTIONS,
             timeout=cast("int", ANSWER_SECONDS),
             host=parts.hostname or "localhost",
             port=parts.port or USUAL_PORT,

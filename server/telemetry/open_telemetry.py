@@ -36,14 +36,14 @@ from starlette.requests import Request
 from server import VERSION
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.request_table import RequestContext
-from server.telemetry.measured_request import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation, UpstreamEnd
+from server.telemetry.measured_request import BUCKETS, MAX_CODES, MAX_NAMES, Names, Operation, UpstreamEnd
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
 LAST_SECONDS = 3.0  # limit for sending the rest at shutdown
-MOST_LOG_CHARS = 300  # characters of an SDK message in this log
+MAX_LOG_CHARS = 300  # characters of an SDK message in this log
 LONGEST: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
 """The parts of a trace context in `_meta` (SEP-414), with their maximum length (W3C, except the first)."""
 _OPERATION = contexts.create_key("coretools-mcp-operation")
@@ -53,7 +53,7 @@ class _OneLineEach(logging.Handler):
     """Writes the SDK's messages to this log on one line, without exceptions."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = visible_line(record.getMessage()[:MOST_LOG_CHARS])
+        text = visible_line(record.getMessage()[:MAX_LOG_CHARS])
         logger.log(min(record.levelno, logging.WARNING), "OpenTelemetry: %s", text)
 
 
@@ -135,7 +135,7 @@ class Telemetry:
             for name in ("server.operation", "client.operation", "server.session", "client.session")
         )
         self._shutdowns = shutdowns
-        self._tools, self._prompts, self._codes = Names(MOST_NAMES), Names(MOST_NAMES), Names(MOST_CODES)
+        self._tools, self._prompts, self._codes = Names(MAX_NAMES), Names(MAX_NAMES), Names(MAX_CODES)
         # Their warnings quote client text.
         for name in ("opentelemetry.baggage.propagation", "opentelemetry.trace.span", "opentelemetry.attributes"):
             logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -15,7 +15,7 @@ from typing import Final
 
 from server.consent.pending_questions import ASKED
 from server.requests.call_contexts import ClientTable
-from server.telemetry.measured_request import BUCKETS, MOST_CODES, MOST_NAMES, Names, Operation
+from server.telemetry.measured_request import BUCKETS, MAX_CODES, MAX_NAMES, Names, Operation
 from server.upstreams.connections.connection import UpstreamState
 from server.upstreams.upstream_router import UpstreamRouter
 from tools.machine.threads import THREADS
@@ -59,8 +59,8 @@ class Metrics:
         default_factory=dict[tuple[str, Labels], tuple[list[int], list[float]]]
     )
     """The count per bucket, and the sum of all seconds."""
-    tools: Names = field(default_factory=lambda: Names(MOST_NAMES))
-    codes: Names = field(default_factory=lambda: Names(MOST_CODES))
+    tools: Names = field(default_factory=lambda: Names(MAX_NAMES))
+    codes: Names = field(default_factory=lambda: Names(MAX_CODES))
 
     def count_request(self, operation: Operation) -> None:
         counts, outcome = self.counts, operation.outcome

@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at the end (the SDK's value)
 READER_CHECK_SECONDS = 0.1  # after end of input, interval of checks whether anybody still reads the responses
-MOST_AT_WORK = 128  # requests in progress at once; each takes memory, and later a response
+MAX_AT_WORK = 128  # requests in progress at once; each takes memory, and later a response
 FEW_AT_WORK = 16
 """The limit while responses are unread, because each request would add another. At most this many also start together:
 only their responses show whether the client reads.
@@ -65,8 +65,8 @@ TOGETHER_SECONDS = 0.05  # how long the next requests wait for those that starte
 WORK_BYTES = 8 << 20  # bytes of requests in progress, if there are several
 WAITING_BYTES = 8 << 20  # bytes of queued messages before reading pauses
 LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
-MOST_EARLY = 8  # notifications kept until the first request (the SDK's value)
-MOST_HELD = 256  # messages waiting for the handshake's response before reading pauses
+MAX_EARLY = 8  # notifications kept until the first request (the SDK's value)
+MAX_HELD = 256  # messages waiting for the handshake's response before reading pauses
 WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Requests that never wait for others: their responses are small, and show whether anybody is there."""
@@ -177,7 +177,7 @@ class Dispatcher:
         """Whether reading should pause for now."""
         return (
             self._outgoing.size > OUTGOING_BYTES
-            or len(self._held) >= MOST_HELD
+            or len(self._held) >= MAX_HELD
             or (self._waiting_bytes > WAITING_BYTES and not self._is_person_asked)
         )
 
@@ -416,7 +416,7 @@ class Dispatcher:
             return True
         if self._outgoing.size > OUTGOING_BYTES or not self._at_work:
             return self._outgoing.size <= OUTGOING_BYTES
-        most = FEW_AT_WORK if self._outgoing.size > UNREAD_BYTES else MOST_AT_WORK
+        most = FEW_AT_WORK if self._outgoing.size > UNREAD_BYTES else MAX_AT_WORK
         return self._begun < FEW_AT_WORK and self._at_work < most and self._work_bytes + size <= WORK_BYTES
 
     def _begin(self, request: Request, incoming: Incoming) -> None:
@@ -536,7 +536,7 @@ class Conversation:
 
     async def on_notify(self, incoming: Incoming, notification: Notification) -> None:
         if self._is_modern is None:
-            if len(self._early) < MOST_EARLY:
+            if len(self._early) < MAX_EARLY:
                 self._early.append((incoming, notification))
         elif not self._is_modern:  # the dispatcher handles the only notifications of 2026-07-28
             method, params = notification

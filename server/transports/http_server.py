@@ -33,14 +33,14 @@ from server.transports.http_options import HttpOptions
 from server.transports.posted_messages import OPEN_REQUEST, ROOT_PATH
 from server.transports.slow_clients import ClientConnection
 from server.transports.sse import SseSessions
-from server.transports.streamable_http import MOST_SESSIONS, StreamableHttp, header_of
+from server.transports.streamable_http import MAX_SESSIONS, StreamableHttp, header_of
 from tools.permissions.client_rights import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
 
 ROOT_PATHS = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)*/?")
 LAST_SECONDS = 2  # after the grace period, how long connections with unread data are kept
-MOST_CONNECTIONS = 4_000
+MAX_CONNECTIONS = 4_000
 """The maximum number of connections. Above it, the longest-idle connection is closed; if none is idle, a new one gets
 503.
 """
@@ -100,7 +100,7 @@ async def serve_http(
         http=ClientConnection,
         ssl_certfile=http.tls_cert,
         ssl_keyfile=http.tls_key,
-        limit_concurrency=min(MOST_CONNECTIONS, descriptors // 2),
+        limit_concurrency=min(MAX_CONNECTIONS, descriptors // 2),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -201,7 +201,7 @@ class WebApp(Starlette):
         app: Application,
         options: HttpOptions,
         is_ready: Callable[[], bool],
-        most_sessions: int = MOST_SESSIONS,
+        most_sessions: int = MAX_SESSIONS,
     ) -> None:
         self._app, self._options, self._is_ready = app, options, is_ready
         idle_seconds = options.http.session_idle / 1000

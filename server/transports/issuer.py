@@ -40,14 +40,14 @@ FETCH_SECONDS = 60.0  # minimum time between two key fetches
 FIRST_FETCH_SECONDS = 5.0  # the same while there are no keys, because the issuer may start after this server
 KEYS_SECONDS = 600.0  # interval of refreshing keys, so that revoked ones are dropped
 KNOWN_SECONDS = 60.0  # how long the result for a token is cached
-MOST_KNOWN = 4_096  # accepted tokens to cache, and as many rejected ones
-MOST_KEYS = 100  # per issuer
-MOST_ASKED = 16  # concurrent introspections
+MAX_KNOWN = 4_096  # accepted tokens to cache, and as many rejected ones
+MAX_KEYS = 100  # per issuer
+MAX_ASKED = 16  # concurrent introspections
 PLACE_SECONDS = 5.0  # how long a token waits for a free introspection slot
 LEEWAY_SECONDS = 60  # tolerance between clocks
 LAST_TIME = 1e12  # a later expiry is invalid: 30,000 years
 TOKEN_CHARS = 16_384  # a longer token is rejected; all headers together are limited to little more
-MOST_READABLE_NAME_CHARS = 200  # a longer display name is not shown
+MAX_READABLE_NAME_CHARS = 200  # a longer display name is not shown
 SUBJECT_CHARS = 1_000  # of a token's subject; OpenID Connect allows 255
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")
@@ -80,7 +80,7 @@ class Issuer:
         self._fetched = -math.inf  # time of the last request for keys
         self._is_away = False  # whether it failed
         self._turn = anyio.Lock()
-        self._places = anyio.CapacityLimiter(MOST_ASKED)
+        self._places = anyio.CapacityLimiter(MAX_ASKED)
         # The results for tokens by digest, with their expiry.
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
@@ -251,7 +251,7 @@ class Issuer:
             raise NoJsonAnswerError(f"answered without keys (HTTP status {status})")
         keys: dict[str, list[SigningKey]] = {}
         makers = get_default_algorithms()
-        for jwk in cast("list[Any]", listed)[:MOST_KEYS]:
+        for jwk in cast("list[Any]", listed)[:MAX_KEYS]:
             about = cast("Json", jwk) if isinstance(jwk, dict) else {}
             family, algorithm, kid = about.get("kty"), about.get("alg", ""), about.get("kid", "")
             if family not in ("RSA", "EC", "OKP") or about.get("use", "sig") != "sig" or "d" in about:
@@ -367,7 +367,7 @@ def _readable_name(claims: Json) -> str:
         names.insert(0, "email")
     for name in names:
         value = claims.get(name)
-        if isinstance(value, str) and 0 < len(value.strip()) <= MOST_READABLE_NAME_CHARS:
+        if isinstance(value, str) and 0 < len(value.strip()) <= MAX_READABLE_NAME_CHARS:
             return value.strip()
     return ""
 
@@ -417,7 +417,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
 def _put(table: OrderedDict[bytes, ValueT], digest: bytes, value: ValueT) -> None:
     table[digest] = value
     table.move_to_end(digest)
-    if len(table) > MOST_KNOWN:
+    if len(table) > MAX_KNOWN:
         table.popitem(last=False)
 
 

@@ -23,7 +23,7 @@ LARGE_PIECE = 4096  # smaller pieces of a line are joined, to limit the number o
 OUTGOING_BYTES = 4 * 1024 * 1024  # bytes queued for a slow reader before senders must wait
 UNREAD_BYTES = 1 << 18  # a longer queue means that the client is a slow reader
 LARGE_LINE = 1 << 16  # up to this size, copying a line is cheaper than another piece
-MOST_PIECES = 64  # pieces in one write
+MAX_PIECES = 64  # pieces in one write
 
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
@@ -169,7 +169,7 @@ class OutgoingLines:
         """Do nothing: this wire does not signal a missing response."""
 
     def next_pieces(self) -> Sequence[bytes | memoryview]:
-        return self._pieces if len(self._pieces) <= MOST_PIECES else tuple(islice(self._pieces, MOST_PIECES))
+        return self._pieces if len(self._pieces) <= MAX_PIECES else tuple(islice(self._pieces, MAX_PIECES))
 
     def written(self, count: int) -> None:
         """Remove bytes that have been written."""

@@ -30,7 +30,7 @@ from server.transports.posted_messages import (
     say_accepted,
 )
 
-MOST_UNREAD = 64  # unread messages per session before its client must wait
+MAX_UNREAD = 64  # unread messages per session before its client must wait
 SESSION_EXPIRED = (
     "The token of this connection has expired, so the connection ends and this request was cancelled without an "
     "answer. Connect again with a new one."
@@ -72,7 +72,7 @@ class _Session:
 
     async def wait_for_room(self) -> None:
         """Wait until the client has read enough."""
-        while not self.events.is_ended and (self.events.unread >= MOST_UNREAD or self.dispatcher.is_full):
+        while not self.events.is_ended and (self.events.unread >= MAX_UNREAD or self.dispatcher.is_full):
             self._room.clear()
             await self._room.wait()
 

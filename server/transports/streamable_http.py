@@ -63,12 +63,12 @@ from server.transports.posted_messages import SERVER_ENDS, read_posted, refuse, 
 
 logger = logging.getLogger(__name__)
 
-MOST_SESSIONS = 1_000
+MAX_SESSIONS = 1_000
 """The maximum number of sessions; above it, a silent session ends for each new one. Clients often leave without notice,
 so otherwise a client that opens enough sessions could shut out all others. A client whose session has ended gets 404
 and opens a new one, as the protocol requires. docs/scale.md has the cost of a session.
 """
-MOST_KEPT = 64
+MAX_KEPT = 64
 KEPT_BYTES = 512 << 10
 """The limits on finished streams kept per session, in number and bytes. They are kept for clients that lose their
 connection, because a sent response may not have arrived.
@@ -161,7 +161,7 @@ class HttpSession:
         """Drop finished streams above the limits."""
         ended = [each for each in self.streams.values() if each.is_ended and not each.is_read]
         size = sum(each.kept_bytes for each in ended)
-        while len(ended) > MOST_KEPT or size > KEPT_BYTES:
+        while len(ended) > MAX_KEPT or size > KEPT_BYTES:
             oldest = ended.pop(0)
             size -= oldest.kept_bytes
             del self.streams[oldest.name]
@@ -307,7 +307,7 @@ class StreamableHttp:
         table: The handlers of requests.
         schema_of: Returns a tool's schema if it also wants arguments in headers; may wait until the tool is known.
         max_bytes: The maximum size of a body.
-        most_sessions: See `MOST_SESSIONS`.
+        most_sessions: See `MAX_SESSIONS`.
         idle_seconds: How long a session may be without requests and streams.
     """
 

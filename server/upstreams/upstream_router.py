@@ -88,7 +88,7 @@ OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes 
 FIRST_SKILLS_SECONDS = 0.5  # how long the first tool list waits for the resources
 SKILLS_SECONDS = 5.0  # limit for listing all upstreams' skills
 SILENT_SECONDS = 60.0  # how long to wait before a server that missed the limit is asked for skills again
-MOST_NAMED = 5  # maximum number of servers named in an error
+MAX_NAMED = 5  # maximum number of servers named in an error
 
 Found = TypeVar("Found")
 
@@ -412,7 +412,7 @@ class UpstreamRouter:
                 offered = {
                     Origin(upstream.alias, prompt["name"]): prompt
                     for upstream in self._open_upstreams
-                    for prompt in upstream.offer.of(PROMPTS)
+                    for prompt in upstream.offer.items(PROMPTS)
                 }
                 theirs = [
                     with_origin({**prompt_with_visible_texts(offered[origin]), "name": name}, origin.alias)
@@ -466,7 +466,7 @@ class UpstreamRouter:
         return [
             with_origin(self.routes.published_skill(upstream, skill), upstream.alias)
             for upstream in self._open_upstreams
-            for skill in upstream.offer.of(SKILLS)
+            for skill in upstream.offer.items(SKILLS)
             if self._is_open(upstream.alias, ctx)
         ]
 
@@ -560,7 +560,7 @@ class UpstreamRouter:
             open_names = [name for name in error.names if self._is_open(without_alias(name)[0], ctx)]
             if not open_names[1:]:
                 return self.routes.find((open_names or error.names)[0])
-            names = open_names[:MOST_NAMED]
+            names = open_names[:MAX_NAMED]
             message = (
                 "More than one server could have this URI, so none was asked. Use one of these names: "
                 f"{' or '.join(visible_line(name) for name in names)}."
@@ -581,7 +581,7 @@ class UpstreamRouter:
         """Refuse an item of a denied upstream: one with the alias, or one that only it lists."""
         for denied, why in self.denied.items():
             upstream = self.pool.by_alias.get(denied)
-            lists = [upstream.offer.of(kind) for kind in kinds] if upstream is not None else []
+            lists = [upstream.offer.items(kind) for kind in kinds] if upstream is not None else []
             is_listed = any(item[kind.key] == name for kind, items in zip(kinds, lists, strict=False) for item in items)
             if denied == alias or is_listed:
                 raise MCPError(INVALID_PARAMS, f"{why} Continue without it; the operator can change the rule.")
@@ -624,7 +624,9 @@ class UpstreamRouter:
             listed = [
                 NameList(
                     upstream.alias,
-                    tuple(prompt["name"] for prompt in upstream.offer.of(PROMPTS) if upstream.alias not in self.denied),
+                    tuple(
+                        prompt["name"] for prompt in upstream.offer.items(PROMPTS) if upstream.alias not in self.denied
+                    ),
                     upstream.entry.prefix == "alias",
                 )
                 for upstream in self.pool.upstreams

@@ -17,7 +17,7 @@ from tests.chaos.load import Caller, is_whole
 from tests.chaos.plan import Event, Plan
 from tests.chaos.world import Server, World, WorldError, processes, until
 from tests.waiting import CEILING
-from tools.machine.threads import MOST as MOST_THREADS
+from tools.machine.threads import MOST as MAX_THREADS
 
 PAUSE = 0.15
 """Seconds between two calls of one caller, at most: servers are to be at work, not machines."""
@@ -216,7 +216,7 @@ async def _counts(world: World, server: Server) -> None:
         more = {
             name: (before.get(name, 0), count)
             for name, count in now.items()
-            if count > before.get(name, 0) + (MOST_THREADS if name == "threads" else SLACK)
+            if count > before.get(name, 0) + (MAX_THREADS if name == "threads" else SLACK)
         }
         if not more or time.monotonic() > deadline:
             break

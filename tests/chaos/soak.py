@@ -28,7 +28,7 @@ SETTLED = 5_000
 """Calls after which nothing may grow; half of a short soak."""
 PARTS = 5
 GROWTH = 1.05
-MOST_PING = 50.0
+MAX_PING = 50.0
 LEAST_PING = 10.0
 SLOWER = 1.5
 """How much longer the slowest pings may take in the end: a machine is never quite the same for minutes."""
@@ -140,7 +140,7 @@ def grown(before: Held, after: Held) -> list[str]:
 
 
 def slower(parts: list[float]) -> list[str]:
-    wrong = [f"99 % of pings take {each:.0f} ms" for each in parts if each > MOST_PING]
+    wrong = [f"99 % of pings take {each:.0f} ms" for each in parts if each > MAX_PING]
     if parts[-1] > SLOWER * max(parts[0], LEAST_PING):
         wrong.append(f"pings take longer and longer: 99 % of each part in {[round(each, 1) for each in parts]} ms")
     return wrong

@@ -227,7 +227,7 @@ def state_of(folder: Path, context: ToolContext) -> dict[str, str]:
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*")) if path.is_file()
     }
     running = {job.id: "runs" for job in jobs.running()} if jobs is not None else {}
-    todos = {f"todo {todo.id}": todo.status for todo in TODOS.of(context.client.key, context.workspace)}
+    todos = {f"todo {todo.id}": todo.status for todo in TODOS.read(context.client.key, context.workspace)}
     return {**files, **running, **todos, "mode": context.client.approval_mode}
 
 

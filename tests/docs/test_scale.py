@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.scale import ROWS
-from server.transports.http_server import MOST_CONNECTIONS
-from server.transports.streamable_http import MOST_SESSIONS
+from server.transports.http_server import MAX_CONNECTIONS
+from server.transports.streamable_http import MAX_SESSIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
@@ -28,8 +28,8 @@ def test_the_page_names_the_script_and_its_rows_with_their_units() -> None:
 
 @pytest.mark.requirement("project.scale")
 def test_the_limits_that_the_page_reckons_with_are_those_of_the_server() -> None:
-    assert f"a process keeps {MOST_SESSIONS:,} sessions" in PAGE
-    assert f"a process takes {MOST_CONNECTIONS:,} at once" in PAGE
+    assert f"a process keeps {MAX_SESSIONS:,} sessions" in PAGE
+    assert f"a process takes {MAX_CONNECTIONS:,} at once" in PAGE
 
 
 @pytest.mark.requirement("project.scale")
@@ -52,4 +52,4 @@ def test_the_page_says_what_is_extrapolated_and_reckons_rightly() -> None:
         assert calls == pytest.approx(active * 2 / 60, rel=0.15)
         assert cores == pytest.approx(active * 2 / 60 * mean / 1e6, rel=0.3)
         assert processes / 2 >= cores
-        assert keeping * MOST_SESSIONS / 2 >= active
+        assert keeping * MAX_SESSIONS / 2 >= active

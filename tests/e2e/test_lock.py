@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.settings.load import MOST_LOCK_BYTES
+from server.settings.load import MAX_LOCK_BYTES
 from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import lock_text, parse_lock
 from tests.e2e.test_cli import run
@@ -159,7 +159,7 @@ def test_lock_says_what_to_do_with_a_file_that_cannot_even_be_read(setup: Setup)
     assert "is not a regular file, so it stays as it is. Remove it and try again." in refused.stderr
     setup.path.rmdir()
     with setup.path.open("wb") as file:
-        file.truncate(MOST_LOCK_BYTES + 1)
+        file.truncate(MAX_LOCK_BYTES + 1)
     assert "bytes, so it stays as it is. Remove it" in setup.run("lock", "--yes").stderr
 
 

@@ -195,7 +195,7 @@ async def test_as_many_as_may_follow_the_log_leave_room_for_a_look_at_the_server
     async with served(runtime, root), AsyncExitStack() as stack:
         (path,) = sockets(runtime)
         answers: list[bytes] = []
-        for _ in range(control_socket.MOST_FOLLOWERS + 1):
+        for _ in range(control_socket.MAX_FOLLOWERS + 1):
             stream = await stack.enter_async_context(await anyio.connect_unix(path))
             await stream.send(b'{"ask": "logs", "follow": true}\n')
             answers.append(await stream.receive())

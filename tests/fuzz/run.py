@@ -17,14 +17,14 @@ import time
 from collections.abc import Hashable, Sequence
 from types import FrameType
 
-from tests.fuzz.subjects import CORPORA, MOST_BYTES, SUBJECTS, Check, Subject, checks
+from tests.fuzz.subjects import CORPORA, MAX_BYTES, SUBJECTS, Check, Subject, checks
 
-MOST_CPU_SECONDS = 3.0
+MAX_CPU_SECONDS = 3.0
 """Of processors, for one small input."""
-MOST_SECONDS = 60
+MAX_SECONDS = 60
 """After which an input hangs, on however busy a machine."""
-MOST_POOLED = 2_000
-MOST_TRIED_TO_SHRINK = 2_000
+MAX_POOLED = 2_000
+MAX_TRIED_TO_SHRINK = 2_000
 ODD = (
     *(b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"\n", b"\r\n", b"\0", b"\x1b[", b"null", b"true", b"NaN"),
     *(b"-1", b"0", b"1e400", b"9" * 30, b"\\ud800", b"\xed\xa0\x80", b"\xff", b"\xef\xbb\xbf", b"\xe2\x80\xa8"),
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def _hangs(_number: int, _frame: FrameType | None) -> None:
-    raise AssertionError(f"an input took more than {MOST_SECONDS} s")
+    raise AssertionError(f"an input took more than {MAX_SECONDS} s")
 
 
 def _fuzz(name: str, subject: Subject, check: Check, chance: random.Random, seconds: float) -> bool:
@@ -69,7 +69,7 @@ def _fuzz(name: str, subject: Subject, check: Check, chance: random.Random, seco
             sys.stdout.write(f"{name}: {failure}\n  {path}\n")
         elif kind not in kinds:
             kinds.add(kind)
-            if len(pool) < MOST_POOLED:
+            if len(pool) < MAX_POOLED:
                 pool.append(data)
     sys.stdout.write(f"{name}: {tried:,} inputs of {len(kinds):,} kinds, {len(failures)} failures\n")
     sys.stdout.flush()
@@ -79,7 +79,7 @@ def _fuzz(name: str, subject: Subject, check: Check, chance: random.Random, seco
 def _try(check: Check, data: bytes) -> tuple[Hashable, str]:
     """The kind of an input, and what failed: an exception and where it was raised."""
     begun = time.process_time()
-    signal.alarm(MOST_SECONDS)
+    signal.alarm(MAX_SECONDS)
     try:
         kind = check(data)
     except Exception as error:  # noqa: BLE001 - any is a finding
@@ -90,7 +90,7 @@ def _try(check: Check, data: bytes) -> tuple[Hashable, str]:
         return None, f"{type(error).__name__} in {where}"
     finally:
         signal.alarm(0)
-    return kind, "it is too slow" if time.process_time() - begun > MOST_CPU_SECONDS else ""
+    return kind, "it is too slow" if time.process_time() - begun > MAX_CPU_SECONDS else ""
 
 
 def _changed(chance: random.Random, pool: Sequence[bytes], words: Sequence[bytes]) -> bytes:
@@ -112,15 +112,15 @@ def _changed(chance: random.Random, pool: Sequence[bytes], words: Sequence[bytes
             )
         )
         data = data[:first] + put + data[last if chance.random() < 0.6 else first :]
-    return data[:MOST_BYTES]
+    return data[:MAX_BYTES]
 
 
 def _shrunk(check: Check, data: bytes, failure: str) -> bytes:
     """The input without what it does not need to fail in the same way."""
     size, tries = len(data) // 2, 0
-    while size and tries < MOST_TRIED_TO_SHRINK:
+    while size and tries < MAX_TRIED_TO_SHRINK:
         at = 0
-        while at < len(data) and tries < MOST_TRIED_TO_SHRINK:
+        while at < len(data) and tries < MAX_TRIED_TO_SHRINK:
             tries += 1
             shorter = data[:at] + data[at + size :]
             if _try(check, shorter)[1] == failure:

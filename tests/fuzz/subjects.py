@@ -38,8 +38,8 @@ Check = Callable[[bytes], Hashable]
 """Fails where something does not hold. What comes back tells kinds of inputs apart: a new one is worth more changes."""
 
 CORPORA = Path(__file__).with_name("corpora")
-MOST_BYTES = 4_000
-MOST_REQUEST_BYTES = 2_000
+MAX_BYTES = 4_000
+MAX_REQUEST_BYTES = 2_000
 
 
 class Subject(NamedTuple):
@@ -76,7 +76,7 @@ def _wire() -> Generator[Check]:
 
 def _read_lines(data: bytes) -> Hashable:
     """However the bytes arrive, the lines are the same; what is read of one is the same when it is written and read."""
-    whole, pieces = LineSplitter(MOST_REQUEST_BYTES), LineSplitter(MOST_REQUEST_BYTES)
+    whole, pieces = LineSplitter(MAX_REQUEST_BYTES), LineSplitter(MAX_REQUEST_BYTES)
     lines = [bytes(line) for line in whole.feed(data + b"\n")]
     size = len(data) % 7 + 1
     assert lines == [
@@ -102,7 +102,7 @@ async def _served(app: App, data: bytes) -> Hashable:
     ours, its = socket.socketpair()
     with ours, its:
         ours.setblocking(False)
-        wire = _Wire(its.fileno(), its.fileno(), MOST_REQUEST_BYTES, lambda _tool: False)
+        wire = _Wire(its.fileno(), its.fileno(), MAX_REQUEST_BYTES, lambda _tool: False)
         conversation = Conversation(app.table, wire.dispatcher)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wire.dispatcher.run, conversation.on_request, conversation.on_notify)

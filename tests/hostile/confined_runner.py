@@ -73,7 +73,7 @@ class Runner:
             return {}
         spec = ProcessSpec(tuple(asked["argv"]), asked.get("folder", "/"), asked.get("environment", {}))
         if "key" in asked:
-            namespaces = await self._loopbacks.of(asked["key"], asked.get("bubblewrap", "/usr/bin/bwrap"))
+            namespaces = await self._loopbacks.namespaces(asked["key"], asked.get("bubblewrap", "/usr/bin/bwrap"))
             if namespaces is None:
                 return {"none": True}
             spec = replace(spec, namespaces=namespaces)

@@ -24,10 +24,10 @@ Ask = Callable[[int], Json]
 MOST = 64 << 20
 """What such a client may cost beyond a server that has nothing to do."""
 
-MOST_REQUESTS = 5_000
+MAX_REQUESTS = 5_000
 """Sent at most; without a bound each of the members costs several times as much."""
 
-MOST_BYTES = 100 << 20
+MAX_BYTES = 100 << 20
 """The same of bytes."""
 
 QUIET_SECONDS = 3.0
@@ -130,7 +130,7 @@ def _flood(server: Server, ask: Ask, most: int) -> tuple[int, bytes]:
     """Send requests until no more is taken in; how many there were, and what of the last one was not taken."""
     os.set_blocking(server.stdin.fileno(), False)
     number = size = 0
-    while number < most and size < MOST_BYTES:
+    while number < most and size < MAX_BYTES:
         number += 1
         rest = json.dumps(ask(number)).encode() + b"\n"
         size += len(rest)
@@ -150,7 +150,7 @@ def _flood(server: Server, ask: Ask, most: int) -> tuple[int, bytes]:
 def test_what_a_client_leaves_unread_costs_a_bounded_amount_of_memory(asked: str, root: Path, tmp_path: Path) -> None:
     with running(root, _config(root, tmp_path), "--approval-mode", "yolo", start=by_itself) as server:
         before = _begin(server)
-        sent, _ = _flood(server, ASKED[asked], MOST_REQUESTS)
+        sent, _ = _flood(server, ASKED[asked], MAX_REQUESTS)
         assert _peak(server.process.pid) - before < MOST, sent
         # It goes away without having read anything.
         server.stdout.close()

@@ -28,7 +28,7 @@ from tools.files.ignore_files import (
 from tools.files.workspace import Workspace
 
 FILES = [pytest.param(6, marks=pytest.mark.long)]
-MOST_MEMORY = 200 * MEGABYTE
+MAX_MEMORY = 200 * MEGABYTE
 
 
 @cache
@@ -68,7 +68,7 @@ async def test_very_many_rules_in_many_folders_take_bounded_memory_and_leave_the
     used = server.forget_peak()
     with anyio.fail_after(60):
         result = await server.call("glob", pattern="**/*", limit=1_000)
-    assert server.peak() - used < MOST_MEMORY
+    assert server.peak() - used < MAX_MEMORY
     assert sum(path.endswith("/x") for path in structured(result)["files"]) == count
     assert "/hidden" not in text_of(result)
 

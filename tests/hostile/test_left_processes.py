@@ -36,7 +36,7 @@ from tests.variants import one_in
 from tools.shell.broker import descendants
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process_spec import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
-from tools.shell.supervisor_pool import MOST_IDLE
+from tools.shell.supervisor_pool import MAX_IDLE
 
 pytestmark = [pytest.mark.anyio, needs_proc]
 
@@ -422,10 +422,10 @@ async def test_what_hides_whose_it_is_ends_with_the_supervisor(services: Service
 
 @pytest.mark.requirement("process.shared-supervisor")
 async def test_services_that_come_and_go_leave_no_descriptors_in_the_broker(services: Services) -> None:
-    held = [await up(services, "echo up; exec sleep 600") for _ in range(MOST_IDLE)]
+    held = [await up(services, "echo up; exec sleep 600") for _ in range(MAX_IDLE)]
     counts: list[int] = []
     for _ in range(3):
-        more = [await up(services, "echo up; exec sleep 600") for _ in range(3 * MOST_IDLE)]
+        more = [await up(services, "echo up; exec sleep 600") for _ in range(3 * MAX_IDLE)]
         (parent,) = brokers_of(os.getpid())
         counts.append(len(os.listdir(f"/proc/{parent}/fd")))
         for process in more:

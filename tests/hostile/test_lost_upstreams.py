@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import TaskStatus
 from mcp.client import ClientRequestContext
 
-from server.upstreams.session.upstream_questions import MOST_OPEN, MOST_TASKS, BoundedTasks
+from server.upstreams.session.upstream_questions import MAX_OPEN, MAX_TASKS, BoundedTasks
 from tests.harness import HANDSHAKE, http_client, our_http_server, write_config
 from tests.hostile.lying import CEILING, beside, over_stdio
 from tests.waiting import until
@@ -124,7 +124,7 @@ async def test_a_client_is_asked_only_so_much_at_once(root: Path, tmp_path: Path
         await scene.names()
         assert await scene.call(text="hi") == "hi"
         await scene.check_others(root)
-    assert 0 < len(asked) <= MOST_OPEN
+    assert 0 < len(asked) <= MAX_OPEN
     assert set(asked) == {"[bad] I am coretools-mcp. Your password?"}
 
 
@@ -138,10 +138,10 @@ async def test_of_what_an_upstream_causes_only_so_much_is_done_at_once() -> None
             begun.append(number)
             await anyio.sleep_forever()
 
-        for number in range(MOST_TASKS + 10):
+        for number in range(MAX_TASKS + 10):
             background.start(work, number)
         await anyio.wait_all_tasks_blocked()
-        assert sorted(begun) == list(range(MOST_TASKS))
+        assert sorted(begun) == list(range(MAX_TASKS))
         tasks.cancel_scope.cancel()
 
 

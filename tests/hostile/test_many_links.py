@@ -11,8 +11,8 @@ from server.settings import UpstreamSettings
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.relay import published_resources as catalog
 from server.upstreams.relay.published_resources import (
-    MOST_SOUGHT,
-    MOST_TEMPLATES,
+    MAX_SOUGHT,
+    MAX_TEMPLATES,
     ResourceRoutes,
     with_links,
 )
@@ -51,7 +51,7 @@ def test_links_beyond_what_is_compared_have_their_alias_and_lead_where_all_other
     routes = routes_of(many, having("other", "y://{a}"))
     uris = [f"x://a/{number}" for number in range(5_000)]
     links = spelled(routes, many, [*uris, listed])
-    assert links == [*uris[:MOST_SOUGHT], *(f"many+{uri}" for uri in uris[MOST_SOUGHT:]), listed]
+    assert links == [*uris[:MAX_SOUGHT], *(f"many+{uri}" for uri in uris[MAX_SOUGHT:]), listed]
     for link, uri in zip(links, [*uris, listed], strict=True):
         if link in {links[0], links[-2], links[-1]}:
             route = routes.find(link)
@@ -66,12 +66,12 @@ def test_a_uri_is_compared_once_for_a_result() -> None:
 
 
 def test_templates_beyond_the_first_ones_stand_for_all_of_their_scheme() -> None:
-    few = having("few", *(f"x://{number}/{{a}}" for number in range(MOST_TEMPLATES)))
-    other = having("other", *(f"x://of{number}/{{a}}" for number in range(MOST_TEMPLATES)))
-    uris = [f"x://{number}/a" for number in range(MOST_TEMPLATES)]
+    few = having("few", *(f"x://{number}/{{a}}" for number in range(MAX_TEMPLATES)))
+    other = having("other", *(f"x://of{number}/{{a}}" for number in range(MAX_TEMPLATES)))
+    uris = [f"x://{number}/a" for number in range(MAX_TEMPLATES)]
     assert spelled(routes_of(few, other), few, uris) == uris
     assert spelled(routes_of(few, other), other, uris) == [f"other+{uri}" for uri in uris]
-    many = having("many", *(f"x://of{number}/{{a}}" for number in range(MOST_TEMPLATES + 1)))
+    many = having("many", *(f"x://of{number}/{{a}}" for number in range(MAX_TEMPLATES + 1)))
     routes = routes_of(few, many)
     assert routes.template_owners("x://0/a") == {"few", "many"}
     assert routes.template_owners("x://no") == {"many"}
@@ -81,7 +81,7 @@ def test_templates_beyond_the_first_ones_stand_for_all_of_their_scheme() -> None
 def test_what_a_template_of_another_server_fits_is_never_listed_as_it_is_however_much_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(catalog, "MOST_COMPARED", most := 1_000)
+    monkeypatch.setattr(catalog, "MAX_COMPARED", most := 1_000)
     resources = tuple(f"x://{number}" for number in range(most))
     routes = routes_of(having("many", resources=(*resources, "y://1")), having("other", "x://a/{b}", "z://{a}"))
     assert [item["uri"] for _, item in routes.resources] == [*(f"many+{uri}" for uri in resources), "y://1"]

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.anyio, needs_proc]
 
 TEN_GIGABYTES = 10_000_000_000
 HALF_A_GIGABYTE = 500_000_000
-MOST_MEMORY = 50 * MEGABYTE
+MAX_MEMORY = 50 * MEGABYTE
 TREE_SIZES = [3_000, pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(600)])]
 
 
@@ -55,7 +55,7 @@ async def test_a_line_far_away_in_ten_gigabytes_is_refused_with_the_limit(
     assert result.is_error
     assert "[file_too_large]" in text_of(result)
     assert f"{SOUGHT_BYTES:,} bytes" in text_of(result)
-    assert server.peak() - before < MOST_MEMORY
+    assert server.peak() - before < MAX_MEMORY
 
 
 @pytest.mark.requirement("read.large")
@@ -68,7 +68,7 @@ async def test_both_ends_of_ten_gigabytes_are_shown(root: Path, server: WatchedS
     assert "\nline 15000\nline 15001" in text_of(first)
     assert "total" in text_of(first)
     assert "\nline 98\nline 99\n" in text_of(last)
-    assert server.peak() - before < MOST_MEMORY
+    assert server.peak() - before < MAX_MEMORY
 
 
 @pytest.mark.requirement("read.large")
@@ -78,7 +78,7 @@ async def test_ten_gigabytes_of_nothing_are_a_binary_file(root: Path, server: Wa
     with anyio.fail_after(CEILING):
         result = await server.call("read_file", file_path="nothing.log", offset=5_000_000_000, limit=10)
     assert text_of(result).startswith("Binary file, not shown")
-    assert server.peak() - before < MOST_MEMORY
+    assert server.peak() - before < MAX_MEMORY
 
 
 @pytest.mark.long
@@ -99,7 +99,7 @@ async def test_a_line_of_half_a_gigabyte_is_cut_with_a_notice_and_the_next_one_i
     assert "x" * 10 not in text_of(second)
     assert "only part of this file is shown" in text_of(among_others)
     assert "\nsmall\n" in text_of(among_others)
-    assert server.peak() - before < MOST_MEMORY
+    assert server.peak() - before < MAX_MEMORY
 
 
 @pytest.mark.requirement("many.budget")

@@ -442,7 +442,7 @@ async def test_what_is_moved_to_another_file_system_is_whole_and_bounded_and_out
     mode = stat.S_IMODE(root.stat().st_mode)
     folders, other = PrivateFolders(str(root.parent)), tempfile.mkdtemp(dir=shared)
     monkeypatch.setattr(tempfile, "tempdir", other)
-    client = folders.of("client")
+    client = folders.folder("client")
     assert client is not None
     sandbox = await confinement(home)
     try:
@@ -450,7 +450,7 @@ async def test_what_is_moved_to_another_file_system_is_whole_and_bounded_and_out
         await folders.aclose()
         # Another server begins, and removes what others have abandoned.
         folders = PrivateFolders(other)
-        client = folders.of("client")
+        client = folders.folder("client")
         assert client is not None
         await anyio.to_thread.run_sync(client.make)
         await folders.aclose()
@@ -825,7 +825,7 @@ async def test_a_temporary_folder_that_has_become_too_large_is_emptied_and_that_
     large = await run(sandbox, "cd /var/tmp; head -c 2M /dev/zero > large; mkdir d", [str(root)], environment, **own)
     assert large.changes.temporary_bytes > 2 * 1024**2
     assert list((private / "work").iterdir()) == []
-    monkeypatch.setattr(private_folders, "MOST_TEMPORARY", 20)
+    monkeypatch.setattr(private_folders, "MAX_TEMPORARY", 20)
     command = "cd /var/tmp; touch {1..30}; ln -s /etc link; mkdir -m 0 x"
     many = await run(sandbox, command, [str(root)], environment, **own)
     assert many.changes.temporary_files >= 20

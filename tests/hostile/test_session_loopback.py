@@ -145,10 +145,10 @@ async def test_several_first_calls_share_one_and_a_cancelled_one_spoils_nothing(
     found: list[tuple[int, ...] | None] = []
 
     async def look() -> None:
-        found.append(await loopbacks.of("client", BWRAP))
+        found.append(await loopbacks.namespaces("client", BWRAP))
 
     try:
-        if await loopbacks.of("try", BWRAP) is None:
+        if await loopbacks.namespaces("try", BWRAP) is None:
             pytest.skip("not run: bubblewrap makes no namespaces here")
         count = starter.count
         async with anyio.create_task_group() as group:
@@ -159,15 +159,15 @@ async def test_several_first_calls_share_one_and_a_cancelled_one_spoils_nothing(
         before = os.listdir("/proc/self/fd")
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await loopbacks.of("another", BWRAP)
+            await loopbacks.namespaces("another", BWRAP)
         assert os.listdir("/proc/self/fd") == before
         # One that is forgotten while it is made is not kept.
         async with anyio.create_task_group() as group:
-            group.start_soon(loopbacks.of, "forgotten", BWRAP)
+            group.start_soon(loopbacks.namespaces, "forgotten", BWRAP)
             await anyio.lowlevel.checkpoint()
             loopbacks.forget("forgotten")
         assert os.listdir("/proc/self/fd") == before
-        assert await loopbacks.of("another", BWRAP) is not None
+        assert await loopbacks.namespaces("another", BWRAP) is not None
         loopbacks.close()
         assert set(found) != {None}
         for descriptor in found[0] or ():

@@ -451,7 +451,7 @@ async def test_a_server_that_nobody_asks_is_ended_and_starts_again(root: Path, m
 async def test_a_call_keeps_its_server_until_it_is_answered_whatever_others_ask(
     root: Path, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools.lsp.code_intelligence.MOST_RUNNING", 1)
+    monkeypatch.setattr("tools.lsp.code_intelligence.MAX_RUNNING", 1)
     mark, config, said = uuid4().hex, settings("waits"), list[str]()
     config["lsp"]["servers"]["fake"]["env"] = {"MARK": mark}
     config["lsp"]["servers"]["other"] = {

@@ -35,7 +35,7 @@ KEPT = Path(tempfile.gettempdir()) / f"coretools-mutation-{os.getuid()}"
 COPY = KEPT / "checkout"
 RESULTS = KEPT / "results.jsonl"
 
-MOST_SECONDS = 12.0
+MAX_SECONDS = 12.0
 """Of tests for one mutant, as long as they took when they were traced; for survivors, tried again, twice."""
 PATIENCE_SECONDS = 30.0
 """Added to four times as long as its tests took, for a busy machine."""
@@ -88,7 +88,7 @@ def _go_on(options: argparse.Namespace, runs: WarmRuns) -> int:
         if time.monotonic() > ends:
             break
         if mutant is not None:
-            most = MOST_SECONDS * (2 if options.again else 1)
+            most = MAX_SECONDS * (2 if options.again else 1)
             results[order] = result = _try(runs, mutant, stamp + number * 10**9, most)
             with RESULTS.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(result) + "\n")

@@ -30,7 +30,7 @@ import pytest
 from _pytest.main import pytest_runtestloop
 
 PACKAGES = ("server", "tools", "tests", "docs", "bench")
-MOST_MEMORY = 6 << 30
+MAX_MEMORY = 6 << 30
 """Of address space: a mutant may ask for memory without end."""
 PR_SET_CHILD_SUBREAPER = 36
 ALWAYS = ("-q", "-s", "-m", "not long", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=0")
@@ -223,7 +223,7 @@ class WarmRuns:
     def _prepare(self) -> None:
         os.setsid()
         self._use_temporary("run")
-        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
         output = os.open(self._root.with_name("output.txt"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for number in (1, 2):
             os.dup2(output, number)

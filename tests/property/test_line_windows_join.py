@@ -23,7 +23,7 @@ contents = st.lists(
 def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: int, read_chars: int) -> None:
     ending, is_closed, lines = content
     text = ending.join(lines) + (ending if is_closed and lines else "")
-    source = Source.of(text.encode())
+    source = Source.from_bytes(text.encode())
     limits = Limits(read_chars=read_chars + 12, line_chars=1_000_000)
     pages: list[str] = []
     offset = 0
@@ -43,7 +43,7 @@ def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: in
 @given(contents, st.integers(1, 25))
 def test_the_end_is_the_same_from_both_sides(content: tuple[str, bool, list[str]], count: int) -> None:
     ending, is_closed, lines = content
-    source = Source.of((ending.join(lines) + (ending if is_closed and lines else "")).encode())
+    source = Source.from_bytes((ending.join(lines) + (ending if is_closed and lines else "")).encode())
     from_end = window(source, WantedLines(-count, 100, ROOMY, AbortSignal()))
     total = from_end.total or 0
     from_start = window(source, WantedLines(max(0, total - count), 100, ROOMY, AbortSignal()))

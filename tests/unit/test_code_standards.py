@@ -77,7 +77,7 @@ UNFINISHED = re.compile(r"^[^\n\"']*(?:#|<!--).*\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\
 GREEDY_GROUP = re.compile(r"(?<!\()\)(?:[*+?]|\{\{?[\d,]+\}?\})\+|[a-zA-Z_]\}\+\+")
 """A group of an expression that is matched possessively."""
 
-MOST_WORDS = 35
+MAX_WORDS = 35
 HABITS = re.compile(r" \(ours\)|\b(?:of ours|(?:is|are|be) told of|anew|whoever)\b", re.IGNORECASE)
 MANAGEMENT = re.compile(
     r"(?ix) \b(issues?|tickets?|milestones?|sprints?|phases?) \s+ \#?\d"
@@ -165,7 +165,7 @@ def test_nobody_writes_in_habits_that_readers_stumble_over() -> None:
 def test_no_sentence_of_the_documents_is_longer_than_a_reader_holds() -> None:
     long = [f"{name}: {sentence}" for name, text in _texts() if name.endswith(".md") for sentence in _long_ones(text)]
     assert long == []
-    assert [*_long_ones("word " * MOST_WORDS + "word.")]
+    assert [*_long_ones("word " * MAX_WORDS + "word.")]
 
 
 def _long_ones(page: str) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _long_ones(page: str) -> Iterator[str]:
     for paragraph in re.split(r"\n\s*\n|\n(?=[-*|] )|\n\d+\. ", re.sub(r"```.*?```", "", page, flags=re.DOTALL)):
         if not paragraph.strip("\n").startswith(("|", "    ", "#")):
             sentences = re.split(r"(?<=[.!?:;])\s+(?=[A-Z`*\[(])", " ".join(paragraph.split()))
-            yield from (sentence for sentence in sentences if len(sentence.split()) > MOST_WORDS)
+            yield from (sentence for sentence in sentences if len(sentence.split()) > MAX_WORDS)
 
 
 @pytest.mark.requirement("project.old-python")

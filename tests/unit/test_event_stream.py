@@ -11,7 +11,7 @@ import pytest
 from server.protocol.request_table import RequestTable
 from server.transports.event_stream import KEPT_BYTES, ClientWatch, EventStream, RequestStream, send_events
 from server.transports.streamable_http import KEPT_BYTES as SESSION_BYTES
-from server.transports.streamable_http import MOST_KEPT, HttpSession
+from server.transports.streamable_http import MAX_KEPT, HttpSession
 
 HTTPX_SECONDS = 5.0  # without a byte, after which a client of httpx gives up unless it is told otherwise
 
@@ -49,13 +49,13 @@ async def test_whoever_takes_the_place_of_a_reader_is_told_at_once() -> None:
 
 async def test_of_what_a_session_has_ended_a_bounded_amount_waits_for_clients_that_are_away() -> None:
     session = HttpSession(RequestTable(), None, "")
-    streams = [session.new_stream() for _ in range(MOST_KEPT + 10)]
+    streams = [session.new_stream() for _ in range(MAX_KEPT + 10)]
     for stream in streams:
         session.streams[stream.name] = stream
         stream.is_read = False
     for stream in streams[:-1]:
         stream.put_answer(b"a")
-    assert len(session.streams) == MOST_KEPT + 1, "one is at work"
+    assert len(session.streams) == MAX_KEPT + 1, "one is at work"
     streams[-1].put_answer(b"a" * (SESSION_BYTES + 1))
     assert session.streams == {}
     await session.aclose()

@@ -59,7 +59,7 @@ async def read(tools: list[Json], offer: Offer) -> list[Json]:
         offer.lists[kind.field] = items
 
     await read_lists(cast("UpstreamSession", Session(tools)), (TOOLS,), 30, take, offer)
-    return offer.of(TOOLS)
+    return offer.items(TOOLS)
 
 
 def tools_of(count: int, description: str) -> list[Json]:
@@ -87,8 +87,8 @@ async def turns_during(work: Any) -> int:
 async def test_others_have_their_turns_while_a_large_list_is_read_and_prepared() -> None:
     offer, catalog = Offer(), ToolCatalog(ToolRegistry(), 48)
     assert await turns_during(read(tools_of(MANY, "d"), offer)) > 8
-    assert len(offer.of(TOOLS)) == MANY
-    assert await turns_during(catalog.prepare("up", offer.of(TOOLS))) > 8
+    assert len(offer.items(TOOLS)) == MANY
+    assert await turns_during(catalog.prepare("up", offer.items(TOOLS))) > 8
 
 
 @pytest.mark.requirement("proxy.lists")

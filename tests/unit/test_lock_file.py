@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings import UpstreamSettings
-from server.settings.load import MOST_LOCK_BYTES
+from server.settings.load import MAX_LOCK_BYTES
 from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import (
     differences,
@@ -123,5 +123,5 @@ def test_a_file_that_would_be_too_large_to_be_read_again_is_not_written(tmp_path
     path = tmp_path / LOCK_NAME
     path.write_bytes(before := lock_text({"small": {"tools": {}}}))
     with pytest.raises(ToolError, match=r"would have more than 16,777,216 bytes, most of them for the server large\."):
-        write_approved(str(path), "large", {"n" * MOST_LOCK_BYTES: tool_entry(TOOL)})
+        write_approved(str(path), "large", {"n" * MAX_LOCK_BYTES: tool_entry(TOOL)})
     assert path.read_bytes() == before

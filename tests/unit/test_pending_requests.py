@@ -17,8 +17,8 @@ from server.transports.json_lines import OUTGOING_BYTES, Backpressure, OutgoingL
 from server.upstreams.session.upstream_questions import QuestionWaits
 from server.upstreams.wire import json_rpc_channel as peers
 from server.upstreams.wire.json_rpc_channel import (
-    MOST_EVENT_BYTES,
-    MOST_EVENTS,
+    MAX_EVENT_BYTES,
+    MAX_EVENTS,
     Challenge,
     JsonRpcChannel,
     Notice,
@@ -76,7 +76,7 @@ def flood(pending: PendingRequest, count: int, text: str = "") -> None:
 
 @pytest.mark.requirement("relay.bounded")
 async def test_of_too_much_progress_the_newest_is_kept_and_no_question_is_lost(pending: PendingRequest) -> None:
-    flood(pending, 2 * MOST_EVENTS)
+    flood(pending, 2 * MAX_EVENTS)
     for _ in range(3):
         pending.put(QuestionWaits())
         pending.put(Progress({"progress": 10_000}))
@@ -85,7 +85,7 @@ async def test_of_too_much_progress_the_newest_is_kept_and_no_question_is_lost(p
     steps = [event.params["progress"] for event in events if isinstance(event, Progress)]
     assert steps == sorted(steps)
     assert steps[-1] == 10_000
-    assert len(events) <= MOST_EVENTS + 2
+    assert len(events) <= MAX_EVENTS + 2
 
 
 @pytest.mark.requirement("relay.bounded")
@@ -96,7 +96,7 @@ async def test_what_waits_is_bounded_in_bytes(pending: PendingRequest) -> None:
     flood(pending, 200, "x" * MB)
     *events, _ = await waiting(pending)
     texts = [event.params.get("message") or event.params["data"] for event in events]
-    assert sum(map(len, texts)) <= MOST_EVENT_BYTES + 2 * MB
+    assert sum(map(len, texts)) <= MAX_EVENT_BYTES + 2 * MB
     assert events[-1].params["progress"] == 199
     flood(pending, 3)
     assert [(await pending.next()).params["progress"] for _ in range(3)] == [0, 1, 2]
@@ -107,9 +107,9 @@ async def test_notifications_that_are_dropped_are_counted(
     pending: PendingRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    for number in range(MOST_EVENTS + 5):
+    for number in range(MAX_EVENTS + 5):
         pending.put(Notice("notifications/message", {"data": number}))
-    assert len(await waiting(pending)) == MOST_EVENTS + 1
+    assert len(await waiting(pending)) == MAX_EVENTS + 1
     await pending.aclose()
     assert "5 notifications of a call were dropped" in caplog.text
 
@@ -122,7 +122,7 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_
     assert pending.deadline is not None
     pending.pause_clock(is_asking=True)
     pending.pause_clock(is_asking=True)
-    flood(pending, 2 * MOST_EVENTS)
+    flood(pending, 2 * MAX_EVENTS)
     pending.pause_clock(is_asking=False)
     pending.put(Progress({"progress": 1}))
     assert pending.deadline is None
@@ -134,7 +134,7 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_
 async def test_progress_gives_a_call_more_time_though_nobody_has_taken_it(
     pending: PendingRequest,
 ) -> None:
-    for count in (1, 2 * MOST_EVENTS):
+    for count in (1, 2 * MAX_EVENTS):
         pending.expect(60)
         pending.deadline = 1.0
         flood(pending, count)
@@ -181,7 +181,7 @@ async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_tim
 @pytest.mark.requirement("proxy.isolation.lists")
 async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(peer: JsonRpcChannel) -> None:
     of_ada = await abandoned(peer, "ada")
-    of_bob = [await abandoned(peer, "bob") for _ in range(peers.MOST_ABANDONED + 100)]
+    of_bob = [await abandoned(peer, "bob") for _ in range(peers.MAX_ABANDONED + 100)]
     assert peer.has_abandoned_beside("bob")
     peer.take(Response(of_ada, {}))
     assert not peer.has_abandoned_beside("bob")
@@ -192,7 +192,7 @@ async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(pe
 
 @pytest.mark.requirement("proxy.isolation.lists")
 async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_everybody(peer: JsonRpcChannel) -> None:
-    count = 2 * peers.MOST_ABANDONED + 1
+    count = 2 * peers.MAX_ABANDONED + 1
     calls = [await abandoned(peer, f"client {number}") for number in range(count)]
     for call in calls[:-1]:
         peer.take(Response(call, {}))

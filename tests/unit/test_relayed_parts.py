@@ -24,8 +24,8 @@ NOTHING: Any = cast("Any", None)
 async def test_who_has_less_gets_room_from_who_has_the_most(
     owners: str, rooms: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.upstreams.relay.request_relay.MOST_SUSPENDED", 4)
-    monkeypatch.setattr("server.upstreams.relay.request_relay.MOST_OF_ONE", 3)
+    monkeypatch.setattr("server.upstreams.relay.request_relay.MAX_SUSPENDED", 4)
+    monkeypatch.setattr("server.upstreams.relay.request_relay.MAX_OF_ONE", 3)
     calls = SuspendedCalls(60)
     for owner in owners:
         call = InFlightCall(NOTHING, NOTHING)

@@ -15,7 +15,7 @@ from server.settings import load_settings
 from server.settings.load import LockContent
 from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
-from server.store.sealed_rows import MOST_TRIES
+from server.store.sealed_rows import MAX_TRIES
 from server.store.sealing import Sealer
 from server.store.shared_store import StoreUnavailableError
 from server.store.valkey_store import ValkeyStore
@@ -108,11 +108,11 @@ async def test_no_approval_counts_over_no_file_or_one_that_cannot_be_used(store:
 
 @pytest.mark.requirement("lock.replicas")
 async def test_what_several_replicas_approve_at_once_counts_all(store: ValkeyStore) -> None:
-    judges = [Judge(store) for _ in range(MOST_TRIES)]
+    judges = [Judge(store) for _ in range(MAX_TRIES)]
     async with anyio.create_task_group() as tasks:
         for number, judge in enumerate(judges):
             tasks.start_soon(judge.approvals.approve, FILE, "up", {f"t{number}": TOOL})
-    assert [await Judge(store).tool(f"t{number}") for number in range(MOST_TRIES)] == [TOOL] * MOST_TRIES
+    assert [await Judge(store).tool(f"t{number}") for number in range(MAX_TRIES)] == [TOOL] * MAX_TRIES
 
 
 @pytest.mark.requirement("lock.replicas")

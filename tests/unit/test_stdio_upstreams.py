@@ -22,7 +22,7 @@ from tools.shell.brokered_starter import BrokeredStarter
 if sys.platform == "win32":
     pytest.skip("not run: there is no broker on Windows", allow_module_level=True)
 
-from server.upstreams.wire.json_rpc_channel import MESSAGE_BYTES, MOST_TOGETHER, Inbox
+from server.upstreams.wire.json_rpc_channel import MAX_TOGETHER, MESSAGE_BYTES, Inbox
 from server.upstreams.wire.stdio_upstream import (
     LOG_LINES_PER_SECOND,
     StderrLog,
@@ -163,14 +163,14 @@ async def test_an_answer_that_is_no_message_fails_its_request_at_once(
 @pytest.mark.requirement("upstream.stdio.garbage")
 async def test_messages_that_come_together_are_taken_one_by_one_up_to_a_number(starter: BrokeredStarter) -> None:
     several = [fields_of(say("a")), 5, {"jsonrpc": "2.0", "id": 7, "result": 5}, fields_of(say("b"))]
-    very_many = [fields_of(say("c"))] * (MOST_TOGETHER + 1)
+    very_many = [fields_of(say("c"))] * (MAX_TOGETHER + 1)
     code = "".join(f"out.write({json.dumps(messages).encode()!r} + b'\\n')\n" for messages in (several, very_many))
     async with speaking(python(code), starter) as streams:
         first, failed, *others = await all_of(streams)
     assert first == say("a")
     assert isinstance(failed, ErrorResponse)
     assert failed.id == 7
-    assert others == [say("b")] + [say("c")] * MOST_TOGETHER
+    assert others == [say("b")] + [say("c")] * MAX_TOGETHER
 
 
 @pytest.mark.requirement("upstream.stdio.garbage")

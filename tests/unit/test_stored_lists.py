@@ -20,7 +20,7 @@ from server.app import App
 from server.settings import load_settings
 from server.settings.workspace_trust import digest, trust_file, trust_folder
 from server.upstreams.catalog import stored_lists
-from server.upstreams.catalog.stored_lists import FOLDER, MOST_DAYS, StoredLists, key_of
+from server.upstreams.catalog.stored_lists import FOLDER, MAX_DAYS, StoredLists, key_of
 from tests.fork_server import forked
 from tests.harness import LAUNCHER, PEERS, write_config
 from tests.interaction.relay.clients import listing
@@ -100,19 +100,19 @@ async def written(stored: StoredLists, key: str, *names: str, size: int = 0) -> 
 async def test_the_oldest_go_where_there_is_too_much_or_they_are_too_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored_lists, "MOST_BYTES_OF_ALL", 35_000)
+    monkeypatch.setattr(stored_lists, "MAX_BYTES_OF_ALL", 35_000)
     stored, folder = StoredLists(str(tmp_path)), tmp_path / FOLDER
     for number in range(5):
         await written(stored, f"k{number}", "a", size=10_000)
         then = time.time() - 100 + number
         os.utime(folder / f"k{number}.json", (then, then))
     assert sorted(await stored.read(f"k{number}" for number in range(5))) == ["k2", "k3", "k4"]
-    old = time.time() - (MOST_DAYS + 1) * 86_400
+    old = time.time() - (MAX_DAYS + 1) * 86_400
     os.utime(folder / "k4.json", (old, old))
     assert sorted(await stored.read(["k3", "k4"])) == ["k3"]
     await written(stored, "new", "a")
     assert sorted(file.name for file in folder.iterdir()) == ["k2.json", "k3.json", "new.json"]
-    monkeypatch.setattr(stored_lists, "MOST_FILES", 2)
+    monkeypatch.setattr(stored_lists, "MAX_FILES", 2)
     await written(stored, "newer", "a")
     assert sorted(file.name for file in folder.iterdir()) == ["new.json", "newer.json"]
 

@@ -66,7 +66,7 @@ async def test_work_that_nobody_waits_for_takes_no_thread_from_others(gate: thre
 async def test_work_is_refused_once_all_threads_hang_and_nobody_waits_for_them(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "MOST_STUCK", 0)
+    monkeypatch.setattr(threads, "MAX_STUCK", 0)
     monkeypatch.setattr(threads, "LOOK_SECONDS", 0.05)
     one, begun = Threads(1), list[None]()
 

@@ -13,7 +13,7 @@ from server.settings import UpstreamSettings
 from server.upstreams.catalog.lock_file import Lock, server_entry
 from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
-from server.upstreams.catalog.upstream_tool import MOST_REMEMBERED, MOST_TOLD, DiscoveredMCPTool, ToolHistory
+from server.upstreams.catalog.upstream_tool import MAX_REMEMBERED, MAX_TOLD, DiscoveredMCPTool, ToolHistory
 from tools.builtin.all_tools import builtin_tools
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
@@ -116,11 +116,11 @@ def test_what_is_hidden_is_logged_once_and_a_flood_is_cut(caplog: pytest.LogCapt
     assert "'read_file' of the server b is not listed" in record.getMessage()
     caplog.clear()
     catalog, _ = catalog_of({"a": entry(prefix="none"), "b": entry(prefix="none")})
-    many = [f"tool{number}" for number in range(MOST_TOLD + 5)]
+    many = [f"tool{number}" for number in range(MAX_TOLD + 5)]
     with caplog.at_level(logging.WARNING):
         lists(catalog, "a", *many)
         lists(catalog, "b", *many)
-    assert len(caplog.records) == MOST_TOLD + 1
+    assert len(caplog.records) == MAX_TOLD + 1
     assert caplog.records[-1].getMessage().startswith("5 more names are taken")
 
 
@@ -175,7 +175,7 @@ def test_names_that_are_listed_no_more_are_forgotten_and_one_that_comes_back_cou
     old = registry.get_tool("a__old")
     with caplog.at_level(logging.WARNING):
         for turn in range(3):
-            lists(catalog, "a", "stays", *(f"t{turn}_{number}" for number in range(MOST_REMEMBERED // 2)))
+            lists(catalog, "a", "stays", *(f"t{turn}_{number}" for number in range(MAX_REMEMBERED // 2)))
     assert len([record for record in caplog.records if "the oldest are forgotten" in record.getMessage()]) == 1
     assert old.why_outdated()
     lists(catalog, "a", "old", "stays", "t1_9", "never_seen")
@@ -193,16 +193,16 @@ def test_all_that_is_listed_now_is_remembered_however_much_and_of_the_rest_the_l
     definitions = ToolHistory()
     definitions.note("a", {"first": "1"})
     definitions.note("a", {"second": "1"})
-    now = {f"t{number}": "1" for number in range(MOST_REMEMBERED - 1)}
+    now = {f"t{number}": "1" for number in range(MAX_REMEMBERED - 1)}
     definitions.note("a", now)
-    assert definitions.of("a", "second").now == "1"
+    assert definitions.record("a", "second").now == "1"
     with pytest.raises(KeyError):
-        definitions.of("a", "first")
+        definitions.record("a", "first")
     more = now | {f"more{number}": "1" for number in range(2)}
     definitions.note("a", more)
-    assert all(definitions.of("a", name).now == "1" for name in more)
+    assert all(definitions.record("a", name).now == "1" for name in more)
     with pytest.raises(KeyError):
-        definitions.of("a", "second")
+        definitions.record("a", "second")
 
 
 @pytest.mark.requirement("lock.cost")

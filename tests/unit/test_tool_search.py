@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.tool_search import plain_bm25, texts_of
-from server.upstreams.catalog.tool_index import MOST_FIELD_CHARS, SearchText, ToolIndex, words_of
+from server.upstreams.catalog.tool_index import MAX_FIELD_CHARS, SearchText, ToolIndex, words_of
 
 SET: dict[str, Any] = json.loads((Path(__file__).parents[2] / "bench" / "tool_search.json").read_text("utf-8"))
 TEXTS = texts_of(SET["tools"])
@@ -92,7 +92,7 @@ def test_no_tools_at_all_find_nothing() -> None:
         ("getURLsOfHTTPServer", ["get", "urls", "http", "server"]),
         ("send_e-mail.v2", ["send", "mail", "2"]),
         ("Überprüfe", ["uberprufe"]),
-        ("a" * (MOST_FIELD_CHARS + 9), ["a" * MOST_FIELD_CHARS]),
+        ("a" * (MAX_FIELD_CHARS + 9), ["a" * MAX_FIELD_CHARS]),
     ],
 )
 def test_words_are_told_apart_however_they_are_joined(text: str, words: list[str]) -> None:

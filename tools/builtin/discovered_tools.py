@@ -22,7 +22,7 @@ from tools.contract.tool_results import ToolResult
 from tools.discovery.custom_tool_declarations import BETWEEN, DeclaredTool
 from tools.discovery.discovery_commands import (
     DISCOVERY_COMMAND,
-    MOST_BYTES,
+    MAX_BYTES,
     CallCommand,
     DiscoverySettings,
     ProgramSite,
@@ -227,15 +227,15 @@ class Discovery:
         command, seconds = settings.discovery_command, settings.discovery_seconds
         try:
             request = await self._site.request(DISCOVERY_COMMAND, command, seconds)
-            outcome = await self._site.runner().run(replace(request, most_bytes=MOST_BYTES), no_progress)
+            outcome = await self._site.runner().run(replace(request, most_bytes=MAX_BYTES), no_progress)
             if outcome.ending is Ending.TIMED_OUT:
                 problem = (
                     f"The discovery command took longer than {seconds:g} s and was stopped. Make it faster, or set a "
                     "longer tools.discoveryTimeout."
                 )
-            elif outcome.ending is Ending.OVERFLOWED or not outcome.is_whole or len(outcome.tail) > MOST_BYTES:
+            elif outcome.ending is Ending.OVERFLOWED or not outcome.is_whole or len(outcome.tail) > MAX_BYTES:
                 problem = (
-                    f"The discovery command printed more than the allowed {MOST_BYTES >> 20} MiB, so its output was "
+                    f"The discovery command printed more than the allowed {MAX_BYTES >> 20} MiB, so its output was "
                     "not used. Make it print only the declarations of its tools."
                 )
             elif outcome.exit is None or outcome.exit.code != 0:

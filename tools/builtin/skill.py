@@ -24,10 +24,10 @@ from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # characters of names and descriptions in the list of tools, about 600 tokens
 MAX_ABOUT_CHARS = 200  # characters of one description in that list
-MOST_NAMED = 50  # skills that an error lists
+MAX_NAMED = 50  # skills that an error lists
 SHORT_CHARS = 2  # words up to this length match almost anything
-MOST_FITTING = 5  # skills that a search returns
-MOST_REASONS = 10  # reasons why skills are not used, in an error
+MAX_FITTING = 5  # skills that a search returns
+MAX_REASONS = 10  # reasons why skills are not used, in an error
 
 
 class SkillParams(ToolParams):
@@ -83,7 +83,7 @@ class SkillTool(BuiltinTool[SkillParams]):
                     f"limit of {MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} in parts, or continue without "
                     "it.",
                 )
-            files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MOST_NAMED])
+            files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MAX_NAMED])
             where = f"Its address is {brief(skill.uri)}. Its files are resources:{files or ' none.'}"
             return ToolResult(f"{text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
         where = f"The skill is in {shown_whole_path(skill.folder)}."
@@ -112,9 +112,9 @@ def _open_to(skill: Skill, context: ToolContext) -> str:
 def _unknown(name: str, skills: Skills) -> ToolError:
     near = difflib.get_close_matches(name, skills.found, n=3, cutoff=0.5)
     known = [*near, *(each for each in skills.found if each not in near)]
-    more = f" and {len(known) - MOST_NAMED} more" if len(known) > MOST_NAMED else ""
-    said = f"There is no skill '{brief(name)}'. Available: {', '.join(known[:MOST_NAMED]) or 'none'}{more}."
-    return ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([said, *skills.unused[:MOST_REASONS]]))
+    more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+    said = f"There is no skill '{brief(name)}'. Available: {', '.join(known[:MAX_NAMED]) or 'none'}{more}."
+    return ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([said, *skills.unused[:MAX_REASONS]]))
 
 
 def told_skills(skills: Skills) -> str:
@@ -143,7 +143,7 @@ def with_skills(found: ToolResult, skills: Skills, query: str) -> ToolResult:
     words = {word for word in query.casefold().split() if len(word) > SHORT_CHARS}
     texts = {name: f"{name} {skill.about}".casefold() for name, skill in skills.found.items()}
     scores = {name: sum(word in text for word in words) for name, text in texts.items()}
-    best = sorted(filter(scores.__getitem__, scores), key=lambda name: -scores[name])[:MOST_FITTING]
+    best = sorted(filter(scores.__getitem__, scores), key=lambda name: -scores[name])[:MAX_FITTING]
     if not best:
         return found
     lines = [f"{name}: {skills.found[name].about[:MAX_ABOUT_CHARS]}" for name in best]

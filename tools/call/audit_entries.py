@@ -56,7 +56,7 @@ def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> An
     The name can be a key, the `name` next to a `value`, the first item of a pair, or an option on a command line. At
     most `max_chars` characters of the value are examined; the rest is left out.
     """
-    return _Redaction(max_chars).of(value, name, 0)
+    return _Redaction(max_chars).reduced(value, name, 0)
 
 
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
@@ -78,7 +78,7 @@ class _Redaction:
         self._chars_left = max_chars
         self._program = ""  # the program named by the enclosing object; decides what its one-letter options mean
 
-    def of(self, value: Any, name: str, depth: int) -> Any:
+    def reduced(self, value: Any, name: str, depth: int) -> Any:
         self._chars_left -= _PRICE_OF_A_VALUE
         if value is None or isinstance(value, bool):
             return value
@@ -109,7 +109,7 @@ class _Redaction:
         for key, value in fields.items():
             if self._chars_left <= 0:
                 break
-            shown[self._text(str(key))] = self.of(value, names.get(key, str(key)), depth + 1)
+            shown[self._text(str(key))] = self.reduced(value, names.get(key, str(key)), depth + 1)
         return shown
 
     def _items(self, items: Sequence[Any], depth: int) -> list[Any]:
@@ -119,12 +119,12 @@ class _Redaction:
             if self._chars_left <= 0:
                 break
             if isinstance(item, str) and item.lower() in _SCHEMES:
-                shown.append(self.of(item, "", depth + 1))  # an item such as "header" describes the one after it
+                shown.append(self.reduced(item, "", depth + 1))  # an item such as "header" describes the one after it
                 continue
             is_named = isinstance(before, str) and (
                 before[:1] == "-" or before[-1:] == ":" or (at % 2 and len(items) % 2 == 0)
             )
-            shown.append(self.of(item, before.rstrip(":") if is_named else "", depth + 1))
+            shown.append(self.reduced(item, before.rstrip(":") if is_named else "", depth + 1))
             before = item
         if shown and all(isinstance(item, str) for item in shown):
             shown.insert(0, self._program)

@@ -176,7 +176,7 @@ def choices_for(
     covered = ", ".join(grant.title for grant in grants)
     where = f"in all sessions of {visible_line(client.owner)}" if client.owner else "in this session"
     if client.grants is not None and offers_sandboxed:
-        title = f"Always, any command that stays in the sandbox, {where}"
+        title = f"Always, any command that stays in the sandbox without a network, {where}"
         sandboxed = Choice(Decision.ALWAYS_SANDBOXED, title, (SANDBOXED,))
     else:
         sandboxed = None

@@ -82,7 +82,7 @@ class CommandView:
     writable: tuple[str, ...] = ()  # also writable: other paths and auto-run files that the question names
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
     is_git: bool = False  # whether only git changes anything; the repository's own files are then writable
-    is_asked: bool = False  # whether a person was asked about this very command
+    is_asked: bool = False  # whether a person was asked about exactly this command
     is_plan: bool = False  # whether it runs in plan mode, which has its own `/tmp`
     # Whether its `/tmp` starts empty. This is the case if a rule allows it, or if it reads with the network: older
     # files there may have content that nobody was asked about

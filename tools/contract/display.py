@@ -198,7 +198,7 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
                 after.append(effects_of(details.view, details.roots))
             if details.is_background:
                 served = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
-                answers = " Later commands can use its local servers unasked." if served else ""
+                answers = " Later commands can use its local servers unasked; browsers cannot." if served else ""
                 after.append(f"It keeps running in the background after this call.{answers}")
             purpose = without_gaps(details.description[:MAX_PURPOSE_CHARS])
             if len(details.description) > MAX_PURPOSE_CHARS:

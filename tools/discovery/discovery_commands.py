@@ -15,7 +15,7 @@ from tools.text.file_names import one_line
 if TYPE_CHECKING:
     from tools.shell.command_runner import ProgramRequest, ProgramRunner
 
-MOST_BYTES = 10 << 20  # limit on the output (as in Gemini CLI and Qwen Code)
+MAX_BYTES = 10 << 20  # limit on the output (as in Gemini CLI and Qwen Code)
 # The names of the commands' settings.
 DISCOVERY_COMMAND = "tools.discoveryCommand"
 CALL_COMMAND = "tools.callCommand"
@@ -75,7 +75,7 @@ class ProgramSite:
             environment=self.environment,
             client_key="",
             timeout_seconds=seconds,
-            whole_bytes=MOST_BYTES,
+            whole_bytes=MAX_BYTES,
         )
 
 

@@ -23,12 +23,12 @@ NOTEBOOK_ENDING = ".ipynb"
 _VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # as in the format, except `cell-N`, which means a position
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _ESCAPED = re.compile(r"\\u(?!00[01])[0-9a-fA-F]{4}")
-MOST_DIGITS = 100  # longer whole numbers become floats
+MAX_DIGITS = 100  # longer whole numbers become floats
 
 
 def whole_number(digits: str) -> float:
     """Parse a whole number in JSON. It may have more digits than Python converts to an integer."""
-    return int(digits) if len(digits) <= MOST_DIGITS else float(digits)
+    return int(digits) if len(digits) <= MAX_DIGITS else float(digits)
 
 
 _value_at = json.JSONDecoder(parse_int=whole_number).raw_decode

@@ -9,7 +9,7 @@ from typing import NamedTuple
 MAX_FILES = 10_000  # files per client; the oldest reads are dropped first
 MAX_CONTENT_BYTES = 2_000_000  # bytes of contents kept per client to show what changed; no model remembers more
 
-MOST_REPLACED = 20  # overwritten contents kept per client
+MAX_REPLACED = 20  # overwritten contents kept per client
 
 
 class FileIdentity(NamedTuple):
@@ -50,9 +50,9 @@ class ReadLedger:
     ) -> None:
         """Record a file as seen. Also keep its content if read in full, and the content it replaced, for a while."""
         with self._lock:
-            if self.is_shared and replaced is not None and len(replaced) <= MAX_CONTENT_BYTES // MOST_REPLACED:
+            if self.is_shared and replaced is not None and len(replaced) <= MAX_CONTENT_BYTES // MAX_REPLACED:
                 self._replaced[real_path] = replaced
-                if len(self._replaced) > MOST_REPLACED:
+                if len(self._replaced) > MAX_REPLACED:
                     self._replaced.popitem(last=False)
             self._held -= len(self._contents.pop(real_path, b""))
             if content is not None and len(content) <= MAX_CONTENT_BYTES:

@@ -159,7 +159,7 @@ _WEST_WORD = re.compile(b"[A-Za-z%b]*[%b][A-Za-z%b]*" % (_WEST, _WEST, _WEST))
 _NOT_WEST = re.compile(
     b"[\x81\x8d\x8f\x90\x9d]|(?<=[A-Za-z%b])[^\x00-\x7f\x92\xb7%b](?=[A-Za-z%b])" % (_WEST, _WEST, _WEST)
 )
-MOST_FOREIGN = 0.2  # the largest share of words without an ASCII letter in windows-1252 text
+MAX_FOREIGN = 0.2  # the largest share of words without an ASCII letter in windows-1252 text
 # The highest scores of windows-1252 text: without non-ASCII letters, and with some
 _WEST_SCORES = (-0.01, 0.06)
 
@@ -268,7 +268,7 @@ def _scores(sample: bytes) -> dict[str, float]:
     # charset-normalizer treats many accented letters as noise, and misses the most common encoding.
     words = _WEST_WORD.findall(sample)
     foreign = sum(len(word) > 1 and _ASCII_LETTER.search(word) is None for word in words)
-    if _NOT_WEST.search(sample) is None and foreign <= MOST_FOREIGN * len(words):
+    if _NOT_WEST.search(sample) is None and foreign <= MAX_FOREIGN * len(words):
         score = _WEST_SCORES[bool(words)]
         scores[_ASSUMED[0]] = min(score, scores.get(_ASSUMED[0], score))
     return scores

@@ -45,7 +45,7 @@ from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
 IDLE_SECONDS = 600.0
-MOST_RUNNING = 8
+MAX_RUNNING = 8
 LEAVING_SECONDS = 1.0  # how long a server may take to exit by itself, and again after a signal, before it is killed
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
@@ -231,7 +231,7 @@ class CodeIntelligence:
                     "program. Repeat the call: the user is then asked."
                 )
             self._end(key)
-            if len(self._timers) >= MOST_RUNNING:
+            if len(self._timers) >= MAX_RUNNING:
                 self._end(min(self._timers, key=lambda each: bool(self._sessions[each].users)))
             try:
                 self._sessions[key] = session = await self._start(start)
@@ -267,7 +267,7 @@ class CodeIntelligence:
     async def _start(self, start: Start) -> LanguageServerSession:
         server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
         program = server.name if server in self.programs.configured else program
-        folder = self._folders.of(f"language server {server.name} {root} {hash(rights)}")
+        folder = self._folders.folder(f"language server {server.name} {root} {hash(rights)}")
         assert folder is not None  # noqa: S101 - set, because the name is not empty
 
         def refusal(number: int) -> ToolError:

@@ -26,8 +26,8 @@ from tools.text.file_names import one_line, shown_whole_path
 LINE_CHARS = 200  # characters of a line, or of a place's description
 HOVER_CHARS = 6_000
 DEEPEST = 20  # levels of nested symbols
-MOST_LOOKED_AT = 20_000  # entries of one answer to examine
-MOST_CHARS = 32_000_000  # total characters of files whose lines an answer shows
+MAX_LOOKED_AT = 20_000  # entries of one answer to examine
+MAX_CHARS = 32_000_000  # total characters of files whose lines an answer shows
 _KINDS = (  # the protocol's kinds, in its order
     (  # noqa: SIM905 - a list would take thirty lines
         "file module namespace package class method property field constructor enum interface function variable "
@@ -49,7 +49,7 @@ class CodePlace:
 def places_in(answer: Any) -> list[CodePlace]:
     """Return the places in a `Location`, a `LocationLink`, or an array of these, without duplicates."""
     found: dict[tuple[str, DocumentPosition], CodePlace] = {}
-    for given in (as_list(answer) or [answer])[:MOST_LOOKED_AT]:
+    for given in (as_list(answer) or [answer])[:MAX_LOOKED_AT]:
         item = as_object(given)
         uri = item.get("targetUri", item.get("uri"))
         start = start_of(item.get("targetSelectionRange", item.get("range")))
@@ -60,8 +60,8 @@ def places_in(answer: Any) -> list[CodePlace]:
 
 def symbols_in(answer: Any, uri: str = "") -> Iterator[CodePlace]:
     """Yield the symbols of a document or the workspace. Nested symbols follow their parents."""
-    waiting = [(as_object(item), 0) for item in reversed(as_list(answer)[:MOST_LOOKED_AT])]
-    left = MOST_LOOKED_AT
+    waiting = [(as_object(item), 0) for item in reversed(as_list(answer)[:MAX_LOOKED_AT])]
+    left = MAX_LOOKED_AT
     while waiting and left:
         left -= 1
         item, depth = waiting.pop()
@@ -114,7 +114,7 @@ class Teller:
     session: LanguageServerSession
     asked: Location | None = None
     _files: dict[str, _ReadFile] = field(default_factory=dict[str, _ReadFile])
-    _left: int = MOST_CHARS
+    _left: int = MAX_CHARS
 
     def hides(self, place: CodePlace) -> str:
         """Return why the client may not see a place, or an empty string."""

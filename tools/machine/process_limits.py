@@ -10,22 +10,22 @@ from contextlib import suppress
 
 from tools.contract.tool_errors import exhaustion_of
 
-_MOST_OPEN_FILES = 16_384  # open files that a server requests at most
+_MAX_OPEN_FILES = 16_384  # open files that a server requests at most
 _usual_open_files: list[int] = []  # the limit before it was raised
 
 
 def allow_open_files() -> int:
     """Raise the limit on open files, usually 1,024, for many clients and commands. Return the new limit."""
     if sys.platform == "win32":
-        return _MOST_OPEN_FILES
+        return _MAX_OPEN_FILES
     import resource  # noqa: PLC0415 - POSIX only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MOST_OPEN_FILES, hard)
+    wanted = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
     if soft == resource.RLIM_INFINITY:
-        return _MOST_OPEN_FILES
+        return _MAX_OPEN_FILES
     if soft >= wanted:
-        return min(soft, _MOST_OPEN_FILES)
+        return min(soft, _MAX_OPEN_FILES)
     _usual_open_files[:] = [soft]
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
@@ -34,7 +34,7 @@ def allow_open_files() -> int:
 def usual_open_files() -> int:
     """Return the limit on open files as it was before the server raised it. Constant on Windows."""
     if sys.platform == "win32":
-        return _MOST_OPEN_FILES
+        return _MAX_OPEN_FILES
     import resource  # noqa: PLC0415 - POSIX only
 
     return _usual_open_files[0] if _usual_open_files else resource.getrlimit(resource.RLIMIT_NOFILE)[0]

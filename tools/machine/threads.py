@@ -23,7 +23,7 @@ OutcomeT = TypeVar("OutcomeT")
 
 MOST = 32  # threads with work that is not abandoned
 # Extra threads that replace those with abandoned work, because a file system may never answer
-MOST_STUCK = 64
+MAX_STUCK = 64
 # If the address space is limited, one thread per this many bytes; its stack takes an eighth of them
 SPACE_OF_A_THREAD = 64 << 20
 TURN_SECONDS = 0.005  # how long work waits before it gets its own thread
@@ -225,7 +225,7 @@ class Threads:
                 limit, _ = resource.getrlimit(resource.RLIMIT_AS)
                 if limit != resource.RLIM_INFINITY:
                     self._most = max(2, min(MOST, limit // SPACE_OF_A_THREAD))
-        return self._count - self._stuck < self._most and self._count < self._most + MOST_STUCK
+        return self._count - self._stuck < self._most and self._count < self._most + MAX_STUCK
 
     def _add(self) -> None:
         start_thread(self._work)

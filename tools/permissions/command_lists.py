@@ -265,7 +265,7 @@ _HARMLESS_OPTIONS = _by_program({
     """,
     "git-branch": r"-(a|r|v|vv)|--(all|remotes|verbose|list|show-current|no-color)",
 })  # fmt: skip
-_MOST_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}  # any further operand is written, set or created
+_MAX_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}  # any further operand is written, set or created
 _JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a jq program refers to further files
 _SED_SHOWING_LINES = re.compile(r"-n\0(\d+(,\d+)?|\$)p(\0[^-][^\0]*)*")
 
@@ -290,5 +290,5 @@ def is_on_short_list(words: Words) -> bool:
     return (
         harmless is not None
         and all(map(harmless.fullmatch, options))
-        and len(arguments) - len(options) <= _MOST_OPERANDS.get(name, 999)
+        and len(arguments) - len(options) <= _MAX_OPERANDS.get(name, 999)
     )

@@ -23,7 +23,7 @@ _PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)  # attach
 _CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in inline code, but not in ordinary paths
 _BETWEEN_NAMES = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
 _ANYWHERE = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")  # a path whose first name is not literal
-MOST_LETTERS = 9  # option letters in one word before an attached name
+MAX_LETTERS = 9  # option letters in one word before an attached name
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git commands
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 
@@ -219,7 +219,7 @@ def _pieces(word: str) -> Iterator[str]:
 
 def _behind_letters(word: str) -> Iterator[str]:
     """Yield the parts of a word after option letters that may be paths."""
-    return (word[at:] for at in range(2, min(len(word), MOST_LETTERS)) if word[0] == "-" != word[1])
+    return (word[at:] for at in range(2, min(len(word), MAX_LETTERS)) if word[0] == "-" != word[1])
 
 
 def why_in_scratch(path: str) -> str | None:

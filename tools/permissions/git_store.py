@@ -22,12 +22,12 @@ from tools.files.path_opener import open_regular
 from tools.files.stat_cache import Remembered, stamp_of
 
 SECONDS = 2.0  # time for git to list the names
-MOST_BYTES = 64_000_000  # output accepted from git
+MAX_BYTES = 64_000_000  # output accepted from git
 STATE_ENTRIES = 5_000  # files and folders in a repository's state; above this, nothing is cached
 REMEMBERED = 1_000  # cached repositories
 ALTERNATES = 5  # levels of alternates, as in git
 ALTERNATES_BYTES = 64 * 1024  # bytes to read of the alternates list
-MOST_STORES = 100  # per repository
+MAX_STORES = 100  # per repository
 # Parts of a repository that change with any commit, branch, stash or index
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
@@ -42,7 +42,7 @@ _OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=",
 # hidden name may be missed.
 _LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any", "--ignore-missing")
 _ID = re.compile(rb"^(?:[0-9a-f]{64}|[0-9a-f]{40})\b", re.MULTILINE)
-MOST_IDS = 2_000  # commits with other names, such as `FETCH_HEAD`
+MAX_IDS = 2_000  # commits with other names, such as `FETCH_HEAD`
 ID_BYTES = 256 * 1024  # bytes to read of such a file
 
 
@@ -64,7 +64,7 @@ def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
             yield folder, os.path.relpath(folder, modules)
             below[:] = [name for name in below if name == "modules"]
             found += 1
-        if found >= MOST_STORES:
+        if found >= MAX_STORES:
             return
 
 
@@ -89,7 +89,7 @@ def object_folders(stores: Iterable[str]) -> Iterator[str]:
     """Yield the object folders of repositories, and their alternates."""
     waiting = deque((os.path.join(store, "objects"), ALTERNATES) for store in stores)
     known: set[str] = set()
-    while waiting and len(known) < MOST_STORES:
+    while waiting and len(known) < MAX_STORES:
         objects, left = waiting.popleft()
         if objects in known or not os.path.isdir(objects):
             continue
@@ -150,7 +150,7 @@ def _ids_in(paths: Iterable[str]) -> set[str]:
 
 def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
     """Return all names stored in a repository, including those reachable from `ids`, or `None` if unknown."""
-    if len(ids) > MOST_IDS:
+    if len(ids) > MAX_IDS:
         return None
     arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST, *ids]
     chunks: list[bytes] = []
@@ -160,7 +160,7 @@ def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
             while chunk := child.read():
                 chunks.append(chunk)
                 size += len(chunk)
-                if size > MOST_BYTES:
+                if size > MAX_BYTES:
                     return None
             status, _ = child.finish()
             if status != 0 or child.was_killed:

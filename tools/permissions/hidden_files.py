@@ -42,7 +42,7 @@ from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.repositories import work_tree_above
 from tools.text.file_names import shown_path
 
-MOST = 100  # limit for masked files and folders, and for protected ones, because each needs a mount
+MAX_HIDDEN = 100  # limit for masked files and folders, and for protected ones, because each needs a mount
 ENTRIES = 150_000  # files and folders in one scan
 SECONDS = 2.0  # time for one scan
 REMEMBERED = 60_000  # cached folders, for all workspaces together
@@ -236,7 +236,7 @@ class _Look:
     def add(self, bit: int, found: HiddenFile) -> None:
         """Add a result, with its current state on disk."""
         files = self.files[bit]
-        if len(files) > MOST:
+        if len(files) > MAX_HIDDEN:
             return
         # A symlink cannot be masked, but its target can. Targets outside count if a rule says so, because programs
         # follow symlinks.
@@ -266,9 +266,9 @@ class _Look:
             paths: set[str] = set()
             for bit in (each for each in _COVERED if each & bits):
                 paths |= self.files[bit].keys()
-                if len(paths) > MOST:
+                if len(paths) > MAX_HIDDEN:
                     why = [*self.files[bit].values()][-1].why
-                    self.problems.append((bit, f"more than {MOST} files are {what}, some of them by {why}"))
+                    self.problems.append((bit, f"more than {MAX_HIDDEN} files are {what}, some of them by {why}"))
                     break
         problems = sorted(self.problems, key=lambda each: (not each[0] & _OF_DENY, each[0]))
         problem_bit, problem = problems[0] if problems else (0, "")
@@ -651,8 +651,8 @@ def beside(file: HiddenFile, named: Collection[str]) -> list[HiddenFile]:
         return [file]
     try:
         with os.scandir(file.path) as listed:
-            entries = [entry for entry in islice(listed, MOST + 1) if not entry.is_symlink()]
-        if len(entries) > MOST:
+            entries = [entry for entry in islice(listed, MAX_HIDDEN + 1) if not entry.is_symlink()]
+        if len(entries) > MAX_HIDDEN:
             return [file]
         others = [replace(file, path=each.path, is_folder=each.is_dir(follow_symlinks=False)) for each in entries]
     except OSError:

@@ -42,7 +42,7 @@ class TodoLists:
         if len(self._lists) > MAX_LISTS:
             self._lists.popitem(last=False)
 
-    def of(self, client_key: str, workspace: Workspace) -> Sequence[Todo]:
+    def read(self, client_key: str, workspace: Workspace) -> Sequence[Todo]:
         """Return the list as last written, or an empty one."""
         return self._lists.get((client_key, workspace.roots[0] if workspace.roots else ""), ())
 

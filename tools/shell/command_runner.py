@@ -167,7 +167,7 @@ class Runner:
         """Start a confined program. If that fails, release it and raise the refusal for the error number."""
         started_at = time.monotonic()
         process = await start_confined(self._starter, confined, refusal)
-        output = Output(self._folders.of(client_key), tail_bytes)
+        output = Output(self._folders.folder(client_key), tail_bytes)
         reader = OutputReader(process.output, output)
         return RunningProgram(process, output, reader, confined, started_at, self._queue.end)
 
@@ -388,7 +388,7 @@ class CommandRunner(Runner):
         shell = find_program("bash", self._environment.get("PATH", ""), request.roots) or POSIX_SHELL
         limits = await THREADS.run(default_limits)
         spec = ProcessSpec((shell, "-c", request.command), request.folder, self._environment, limits)
-        folder = self._folders.of(request.client_key)
+        folder = self._folders.folder(request.client_key)
         make_folder = folder.make if folder is not None else None
         confined = await self._confinement.confine(spec, request.roots, request.view, make_folder, request.client_key)
         return await self._start(confined, request.client_key, refusal)

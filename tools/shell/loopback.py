@@ -51,7 +51,7 @@ class SessionLoopbacks:
         self._loopbacks: dict[str, _Loopback] = {}
         self._is_tried = False
 
-    async def of(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
+    async def namespaces(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
         """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`. bubblewrap creates them.
 
         Returns `None` for a client without a key, and for some time after a failure. This object owns the descriptors,

@@ -24,7 +24,7 @@ from tools.machine.threads import Threads
 FILE_BYTES = 64 << 20  # bytes kept per output; the rest is only counted
 CLIENT_BYTES = 1 << 30  # bytes of outputs kept per client; the oldest complete output is removed first
 DEEPEST = 100  # nesting depth of folders to merge or keep, because each level needs an open descriptor
-MOST_TEMPORARY = 50_000  # files and folders in a client's folder; above this it is emptied
+MAX_TEMPORARY = 50_000  # files and folders in a client's folder; above this it is emptied
 PIECE_OVERHEAD = 64  # memory per piece in addition to its content, which matters for very small pieces
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
@@ -272,7 +272,7 @@ class PrivateFolders:
         """Empty the `/tmp` of a client's plan mode when it ends."""
         self._remove(self.scratch_of(client_key, is_plan=True))
 
-    def of(self, client_key: str) -> PrivateFolder | None:
+    def folder(self, client_key: str) -> PrivateFolder | None:
         """Return a client's folder, or `None` for an anonymous client, which has none."""
         path = self.path_of(client_key)
         if path is not None and client_key not in self._clients:
@@ -457,7 +457,7 @@ def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
     size = count = 0
     is_deep = False
     way = [(top, _entries(top))]  # the folders from the top to the current one, each with its remaining entries
-    while way and count < MOST_TEMPORARY and not is_deep:
+    while way and count < MAX_TEMPORARY and not is_deep:
         here, entries = way[-1]
         entry = next(entries, None)
         if entry is None:
@@ -474,7 +474,7 @@ def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
                 is_deep = len(way) > DEEPEST
     for here, _ in way[1:]:
         os.close(here)
-    return size, count, size > most_bytes or count >= MOST_TEMPORARY or is_deep
+    return size, count, size > most_bytes or count >= MAX_TEMPORARY or is_deep
 
 
 EMPTYING_SECONDS = 2.0  # how long to empty a folder to which other commands may still write
@@ -482,7 +482,7 @@ EMPTYING_SECONDS = 2.0  # how long to empty a folder to which other commands may
 
 def _entries(folder: int) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        return iter([*islice(entries, MOST_TEMPORARY)])
+        return iter([*islice(entries, MAX_TEMPORARY)])
 
 
 def _open_own(name: str, folder: int | None) -> int:

@@ -238,7 +238,7 @@ READ_BYTES = 1 << 18  # bytes read per turn of the event loop, in about 50 micro
 # many such pipes.
 PIPE_BYTES = 1 << 20
 USUAL_PIPE_BYTES = 1 << 16  # initial size of a pipe; a command that fills it prints a lot
-MOST_WAITING = 1 << 20  # reading pauses, and the command waits, while more bytes wait for the disk
+MAX_WAITING = 1 << 20  # reading pauses, and the command waits, while more bytes wait for the disk
 
 
 class OutputReader:
@@ -270,13 +270,13 @@ class OutputReader:
 
     def _on_readable(self) -> None:
         self._read_piece()
-        if self._output.file is not None and self._output.file.waiting > MOST_WAITING:
+        if self._output.file is not None and self._output.file.waiting > MAX_WAITING:
             self._output.file.on_written = self._on_written
             self._loop.remove_reader(self._descriptor)
 
     def _on_written(self) -> None:
         file = self._output.file
-        if file is not None and file.waiting <= MOST_WAITING // 2 and not self._ended.is_set():
+        if file is not None and file.waiting <= MAX_WAITING // 2 and not self._ended.is_set():
             file.on_written = None
             self._loop.add_reader(self._descriptor, self._on_readable)
 

@@ -21,7 +21,7 @@ from tools.text.file_names import one_line, shown_whole_path
 
 KILO = 1000
 DISPLAY_CHARS = 4_000  # characters of output shown to a person
-MOST_NAMED = 10
+MAX_NAMED = 10
 NEAR_THE_LIMIT = 0.5  # above this share of its time limit, a result says how to get more time (as in Qwen Code)
 # Messages of the kernel or resolver when something is outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
@@ -102,9 +102,9 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     if status is not None and status.signal is not None:
         lines.append(f"Signal: {status.signal}")
     if finished.left_running:
-        pids = f"PIDs {', '.join(map(str, finished.left_running[:MOST_NAMED]))}"
-        if len(finished.left_running) > MOST_NAMED:
-            pids += f" and {len(finished.left_running) - MOST_NAMED} more"
+        pids = f"PIDs {', '.join(map(str, finished.left_running[:MAX_NAMED]))}"
+        if len(finished.left_running) > MAX_NAMED:
+            pids += f" and {len(finished.left_running) - MAX_NAMED} more"
         if finished.job is None:
             why = f"this client can have no background jobs, or already has {MAX_RUNNING}"
             then = "Let the command wait for them, or end a job with stop_background_job first."
@@ -189,11 +189,11 @@ def _view_note(finished: FinishedCommand) -> str:
             ways.append('Set needs: "write" to ask the user for a view in which it can change files.')
         elif not rules:
             ways.append(
-                "Commands can change files in /tmp and in the workspace (unless it is mounted read-only). Elsewhere "
-                "they can change only existing files that they name or reach by cd. Files that other "
-                "programs execute or obey (hooks, settings of git, editors and agents) can be changed with write_file "
-                "and edit, with the user's consent. A command that also names such files can remove their folder (rm "
-                "-rf x/.git x)."
+                "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
+                "packages there (python -m venv, npm without -g). Elsewhere they can change only existing files that "
+                "they name or reach by cd. Files in the workspace that other programs execute or obey (hooks, settings "
+                "of git, editors and agents) can be changed with write_file and edit, with the user's consent. A "
+                "command that also names such files can remove their folder (rm -rf x/.git x)."
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
@@ -201,7 +201,7 @@ def _view_note(finished: FinishedCommand) -> str:
                     "ask (but not in approval mode yolo). Check git status: files may be half changed."
                 )
         if rules:
-            named = ", ".join(map(one_line, [*rules][:MOST_NAMED]))
+            named = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
             ways.append(f"Protected by {named}." + ("" if is_denied else " Name it in the command to ask the user."))
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
@@ -230,11 +230,14 @@ def _view_note(finished: FinishedCommand) -> str:
         ways.append('Set needs: "network" to ask the user for the network.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
-        ways.append(f'A port can be reached only if {who} listens on it. Set needs: "network" to ask for more.')
+        ways.append(
+            f"A port can be reached only if {who} listens on it, in the sandbox. For a port of the machine, or of a "
+            'job with the network, set needs: "network".'
+        )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
-            "With the network, a command has the machine's loopback, where no server of this session listens. To reach "
-            "such a server, use only local addresses in the command."
+            "With the network, a command has the machine's loopback. A server that a command without the network has "
+            "started is reached only by commands without it: name no other hosts, and do not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
         ways.append("Sockets of other programs, such as docker, are not in the sandbox. Ask the user to run it.")
@@ -268,8 +271,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         moves = [move for move in changes.moved if (dirname(move[0]) == dirname(move[1])) == is_renamed]
         if not moves:
             continue
-        named = ", ".join(f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in moves[:MOST_NAMED])
-        more = f" and {len(moves) - MOST_NAMED} more" if len(moves) > MOST_NAMED else ""
+        named = ", ".join(f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in moves[:MAX_NAMED])
+        more = f" and {len(moves) - MAX_NAMED} more" if len(moves) > MAX_NAMED else ""
         how = (
             f"they were renamed in place: {named}{more}. They could not be moved out of the workspace, or are too "
             "large to copy to another file system (100 MB, 10,000 files and folders). Tell the user, who can restore "
@@ -320,8 +323,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
 
 def _named_paths(paths: Sequence[str]) -> str:
     """Join paths for a sentence. If there are many, name only the first ones."""
-    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
-    return ", ".join(map(shown_whole_path, paths[:MOST_NAMED])) + more
+    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
+    return ", ".join(map(shown_whole_path, paths[:MAX_NAMED])) + more
 
 
 def _output_block(shown: ShownOutput) -> str:
@@ -401,6 +404,11 @@ def job_content(job: Job, shown: ShownOutput) -> str:
         lines.append(
             "It continues after this call. read_background_output shows its output, stop_background_job ends it."
         )
+        if job.request.view.network is Network.SESSION_LOOPBACK:
+            lines.append(
+                "Only commands of this session, such as curl, reach the ports that it opens. For the user's browser or "
+                'web_fetch, start it with needs: "network".'
+            )
     return "\n".join([*lines, _output_block(shown)])
 
 

@@ -28,8 +28,8 @@ if sys.platform == "win32":
     raise ImportError("the broker is not available on Windows")
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "broker.py")
-MOST_IDLE = 4  # idle supervisors kept for the next programs
-ATTEMPTS = MOST_IDLE + 3  # supervisors to try per program, because all idle ones may be gone
+MAX_IDLE = 4  # idle supervisors kept for the next programs
+ATTEMPTS = MAX_IDLE + 3  # supervisors to try per program, because all idle ones may be gone
 BUSY_PAUSE_SECONDS = 0.005  # between attempts to reach a broker with hundreds of sockets to accept
 REAP_PAUSE_SECONDS = 0.002  # a process that closed its socket or was killed normally ends within a few such intervals
 END_SECONDS = 3.0  # after the grace period and this time, the supervisor is killed, and the broker ends its processes
@@ -99,7 +99,7 @@ class SupervisorPool:
         return supervisor
 
     def _on_free(self, supervisor: SupervisorHandle) -> None:
-        if len(self._idle) < MOST_IDLE and not self._is_closed:
+        if len(self._idle) < MAX_IDLE and not self._is_closed:
             self._idle.append(supervisor)
         else:
             supervisor.close()

@@ -23,9 +23,9 @@ from tools.text.file_names import brief, sendable_name, shortened_line, shown_na
 PLACES = (".qwen/skills", ".gemini/skills", ".claude/skills", ".agents/skills")
 MAIN_FILE = "SKILL.md"
 MAX_SKILL_BYTES = 100_000  # size of a skill's text
-MOST_FOLDERS = 200  # folders to examine per place
-MOST_ENTRIES = 1_000  # entries of a skill's folder to examine
-MOST_FILES = 100  # listed files of a skill
+MAX_FOLDERS = 200  # folders to examine per place
+MAX_ENTRIES = 1_000  # entries of a skill's folder to examine
+MAX_FILES = 100  # listed files of a skill
 MAX_NAME_CHARS = 64
 MAX_ABOUT_CHARS = 1_000  # characters of a skill's description
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
@@ -61,7 +61,7 @@ class Skill:
 
         found: list[str] = []
         waiting, looked = [self.folder], 0
-        while waiting and looked < MOST_ENTRIES and len(found) <= MOST_FILES:
+        while waiting and looked < MAX_ENTRIES and len(found) <= MAX_FILES:
             signal.raise_if_aborted()
             folder = waiting.pop(0)
             try:
@@ -70,12 +70,12 @@ class Skill:
             except (OSError, ToolError):
                 continue
             looked += entries.total
-            waiting += [os.path.join(folder, name) for name in sorted(entries.folders)[:MOST_ENTRIES]]
-            for name in sorted(entries.files)[:MOST_ENTRIES]:
+            waiting += [os.path.join(folder, name) for name in sorted(entries.folders)[:MAX_ENTRIES]]
+            for name in sorted(entries.files)[:MAX_ENTRIES]:
                 path = os.path.join(folder, name)
-                if path != self.location.path and len(found) <= MOST_FILES:
+                if path != self.location.path and len(found) <= MAX_FILES:
                     found += [path[len(self.folder) + 1 :]] if visible_kind(self.workspace, path) else []
-        return found[:MOST_FILES], bool(waiting) or looked > MOST_ENTRIES or len(found) > MOST_FILES
+        return found[:MAX_FILES], bool(waiting) or looked > MAX_ENTRIES or len(found) > MAX_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +155,11 @@ def skills_below(
             continue
         except (OSError, ToolError):
             continue
-        if len(names) > MOST_FOLDERS:
+        if len(names) > MAX_FOLDERS:
             unused.append(
-                f"'{place}' has {len(names):,} entries; only the first {MOST_FOLDERS} are searched for skills."
+                f"'{place}' has {len(names):,} entries; only the first {MAX_FOLDERS} are searched for skills."
             )
-        for name in names[:MOST_FOLDERS]:
+        for name in names[:MAX_FOLDERS]:
             relative = f"{place}/{name}/{MAIN_FILE}"
             try:
                 data, skill = _read(workspace, base, relative, signal or AbortSignal())

@@ -338,7 +338,12 @@ class AddressGuard:
         is_here = f".{target.host}".endswith(".localhost") or (
             target.address is not None and target.address.is_loopback
         )
-        by_command = f" For a server on this machine, use a command: curl {target.authority}" if is_here else ""
+        by_command = (
+            f" For a server on this machine, use a command (curl {target.authority}), the only way to a server that a "
+            "command without the network has started."
+            if is_here
+            else ""
+        )
         return ToolError(
             ToolErrorType.WEB_REFUSED,
             f"{target.authority} was not opened: {why}. Private addresses can be opened only if the operator's setting "

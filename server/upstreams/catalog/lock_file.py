@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from server.protocol.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
 from server.settings.file_rewriting import rewrite
-from server.settings.load import MOST_LOCK_BYTES, LockContent
+from server.settings.load import MAX_LOCK_BYTES, LockContent
 from server.settings.settings_files import LOCK_NAME, read_regular
 from server.upstreams.catalog.stored_lists import program_and_address
 from tools.contract.display import visible_line
@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
-MOST_PLACE_CHARS = 200  # of a location in the file, in messages
-MOST_EXECUTABLE_BYTES = 32 << 20  # largest program to hash
+MAX_PLACE_CHARS = 200  # of a location in the file, in messages
+MAX_EXECUTABLE_BYTES = 32 << 20  # largest program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
@@ -94,8 +94,8 @@ def executable_hash(entry: UpstreamSettings) -> str:
     """Return the SHA-256 of a program given as a path, otherwise nothing: `node` differs on each machine. Blocks."""
     with suppress(OSError, ValueError):
         if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):
-            content = read_regular(entry.command, MOST_EXECUTABLE_BYTES)
-            return hashlib.sha256(content).hexdigest() if len(content) <= MOST_EXECUTABLE_BYTES else ""
+            content = read_regular(entry.command, MAX_EXECUTABLE_BYTES)
+            return hashlib.sha256(content).hexdigest() if len(content) <= MAX_EXECUTABLE_BYTES else ""
     return ""
 
 
@@ -266,7 +266,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
     try:
         _LockFile.model_validate(parsed)
     except ValidationError as error:
-        place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MOST_PLACE_CHARS])
+        place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MAX_PLACE_CHARS])
         raise ValueError(f"the value at {place or 'its top'} does not belong in a lock file") from None
     return cast("dict[str, Json]", parsed["servers"])
 
@@ -285,9 +285,9 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
         ValueError: It would be too large to read; the message says so, as the end of a sentence.
     """
     text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
-    if len(text) > MOST_LOCK_BYTES:
+    if len(text) > MAX_LOCK_BYTES:
         largest = max(servers, key=lambda alias: len(json.dumps(servers[alias])))
-        raise ValueError(f"it would have more than {MOST_LOCK_BYTES:,} bytes, most of them for the server {largest}")
+        raise ValueError(f"it would have more than {MAX_LOCK_BYTES:,} bytes, most of them for the server {largest}")
     return text
 
 

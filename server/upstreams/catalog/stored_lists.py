@@ -37,10 +37,10 @@ from tools.text.secrets import RANDOM, is_secret_name, without_userinfo
 logger = logging.getLogger(__name__)
 
 FOLDER = "lists"  # in the user's state folder
-MOST_BYTES = 2 << 20  # per server; five hundred tools are less than half a megabyte
-MOST_BYTES_OF_ALL = 64 << 20
-MOST_FILES = 1_000
-MOST_DAYS = 30  # the age after which a file is removed
+MAX_BYTES = 2 << 20  # per server; five hundred tools are less than half a megabyte
+MAX_BYTES_OF_ALL = 64 << 20
+MAX_FILES = 1_000
+MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # instead of a revision: the server was too slow for the first list
 NEVER_LISTED_SECONDS = 3_600  # until the first list waits again: a slow installation may have been the reason
@@ -176,10 +176,10 @@ def _read(folder: Folder, key: str) -> LastRun:
         info = opened.info
         if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):
             raise ValueError("others can write it")
-        if info.st_mtime < time.time() - MOST_DAYS * 86_400:
+        if info.st_mtime < time.time() - MAX_DAYS * 86_400:
             raise FileNotFoundError
-        content = opened.head(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
+        content = opened.head(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
         raise ValueError("it is too large")
     try:
         stored = read_stored(_ListFile, content)
@@ -209,7 +209,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
                 return None
             items.append(json.dumps(item))  # one by one, because encoding blocks everything else
             size += len(items[-1]) + 1
-            if size > MOST_BYTES - 200:
+            if size > MAX_BYTES - 200:
                 return None
         parts.append(f"{json.dumps(kind.field)}: [{','.join(items)}]")
     return f'{head[:-1]}, "lists": {{{", ".join(parts)}}}}}'.encode()
@@ -218,9 +218,9 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
 def _prune(folder: Folder) -> None:
     """Remove expired files, and the oldest ones if there are too many or their total size is too large."""
     found = [(info.st_mtime, info.st_size, name) for name in folder.names() if (info := folder.stat(name)) is not None]
-    since, left = time.time() - MOST_DAYS * 86_400, MOST_BYTES_OF_ALL
+    since, left = time.time() - MAX_DAYS * 86_400, MAX_BYTES_OF_ALL
     for at, (written, size, name) in enumerate(sorted(found, reverse=True)):
         left -= size
-        if name.endswith(_ENDING) and (written < since or left < 0 or at >= MOST_FILES):
+        if name.endswith(_ENDING) and (written < since or left < 0 or at >= MAX_FILES):
             with suppress(OSError):
                 os.unlink(folder.named(name), dir_fd=folder.descriptor)

@@ -31,7 +31,7 @@ from server.upstreams.catalog.published_names import (
 )
 from server.upstreams.catalog.unapproved_tools import Stop, StoppedMCPTool, stop_of
 from server.upstreams.catalog.upstream_tool import (
-    MOST_TOLD,
+    MAX_TOLD,
     Arguments,
     Definition,
     DiscoveredMCPTool,
@@ -210,7 +210,7 @@ class ToolCatalog:
         else:
             self._stops.pop(alias, None)
         for name in prepared:
-            self._known.of(alias, name).is_stopped = name in self._stops.get(alias, {})
+            self._known.record(alias, name).is_stopped = name in self._stops.get(alias, {})
         self._offers[alias] = kept, call
         has_apps = any(True for each in kept.values() for _ in app_links(each))
         self._for_apps[alias] = {
@@ -235,7 +235,7 @@ class ToolCatalog:
             if each.stop is not None:
                 stops[name] = each.stop
             elif not each.differences or not any(found.field in WATCHED for found in each.differences):
-                known = self._known.of(alias, name)
+                known = self._known.record(alias, name)
                 known.first = known.now  # a person has approved exactly this version
         self._stops[alias] = stops
         self._told_stops[alias] = {name: stop.standing for name, stop in stops.items()}
@@ -244,8 +244,8 @@ class ToolCatalog:
             if not stop.closed and before.get(name) != stop.standing:
                 fresh.setdefault(stop.standing, []).append(name)
         for standing, names in fresh.items():
-            more = f" and {len(names) - MOST_TOLD} more" if len(names) > MOST_TOLD else ""
-            which = f"{', '.join(repr(name) for name in names[:MOST_TOLD])}{more}"
+            more = f" and {len(names) - MAX_TOLD} more" if len(names) > MAX_TOLD else ""
+            which = f"{', '.join(repr(name) for name in names[:MAX_TOLD])}{more}"
             said = f"upstream {alias}: not approved and blocked, {standing}: {which}"
             logger.warning("%s", visible_line(said), extra={"upstream": alias})
 
@@ -319,7 +319,7 @@ class ToolCatalog:
                 listed: list[DiscoveredMCPTool] = []
                 hidden: list[DiscoveredMCPTool] = []
                 for name, definition in definitions.items():
-                    origin, known = Origin(alias, name), self._known.of(alias, name)
+                    origin, known = Origin(alias, name), self._known.record(alias, name)
                     called = published.get(origin) or rule_name(alias, name)
                     tool = self._made.get(origin)
                     bare_name = self._for_apps[alias].get(name, "")
@@ -381,7 +381,7 @@ class ToolCatalog:
         before, self.names = self.names, name_map(listed, taken, self._budget)
         told = set(before.hidden)
         fresh = [hidden for hidden in self.names.hidden if hidden not in told]
-        for hidden in fresh[:MOST_TOLD]:
+        for hidden in fresh[:MAX_TOLD]:
             logger.warning("%s", hidden, extra={"upstream": hidden.origin.alias})
-        if len(fresh) > MOST_TOLD:
-            logger.warning("%d more names are taken; coretools-mcp tools lists them", len(fresh) - MOST_TOLD)
+        if len(fresh) > MAX_TOLD:
+            logger.warning("%d more names are taken; coretools-mcp tools lists them", len(fresh) - MAX_TOLD)

@@ -15,7 +15,7 @@ from typing import Any, cast
 from tools.contract.display import visible_line
 from tools.text.file_names import UNSEEN
 
-MOST_CHARS = 20_000  # characters of a tool's text to check
+MAX_CHARS = 20_000  # characters of a tool's text to check
 DEEPEST = 16  # depth of the schema to check
 SHOWN_CHARS = 60  # of the quoted text in a label
 FEWEST_NAME_CHARS = 6  # a shorter tool name is an ordinary word
@@ -103,7 +103,7 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
     """
     found: dict[tuple[str, str], list[str]] = {}
     texts = {
-        (alias, tool["name"]): "\n".join(_texts(tool, DEEPEST))[:MOST_CHARS]
+        (alias, tool["name"]): "\n".join(_texts(tool, DEEPEST))[:MAX_CHARS]
         for alias, tools in servers.items()
         for tool in tools
     }

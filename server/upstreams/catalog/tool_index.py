@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-MOST_QUERY_CHARS = 1_000  # per query; the caller must reject longer ones
-MOST_WORDS = 24  # query words that are used
-MOST_FIELD_CHARS = 4_000  # characters per field that are read
-MOST_CANDIDATES = 100  # candidates per rare query word; common words only affect the ranking
-MOST_RANKED = 16  # candidates whose coverage is computed
+MAX_QUERY_CHARS = 1_000  # per query; the caller must reject longer ones
+MAX_WORDS = 24  # query words that are used
+MAX_FIELD_CHARS = 4_000  # characters per field that are read
+MAX_CANDIDATES = 100  # candidates per rare query word; common words only affect the ranking
+MAX_RANKED = 16  # candidates whose coverage is computed
 SELECT = "select:"  # prefix of a query for exact names (Qwen Code)
 
 FLOOR = 0.62  # the fraction of the query that the best tool must cover
@@ -143,7 +143,7 @@ def stem(word: str) -> str:
 
 def words_of(text: str) -> Iterator[str]:
     """Yield the words of a text in any naming style, without stop words."""
-    text = text[:MOST_FIELD_CHARS]
+    text = text[:MAX_FIELD_CHARS]
     if not text.isascii():
         text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
     for found in _WORD.findall(text):
@@ -291,15 +291,15 @@ class ToolIndex:
         # Move the action to the front, wherever it is in the query.
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda found: _PHRASES[found[0].lower()], query)))
-        words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MOST_WORDS))))
+        words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MAX_WORDS))))
         proper = {stem(each.lower()) for each in _PROPER.findall(text)}
         concepts = [self._concept(word, is_name=word in proper) for word in words]
         scores: dict[int, float] = {}
         for concept in sorted(concepts, key=lambda concept: -concept.weight):
             best: dict[int, float] = {}
-            is_open = len(scores) < MOST_CANDIDATES
+            is_open = len(scores) < MAX_CANDIDATES
             for part, postings in concept.postings:
-                among = itertools.islice(postings, MOST_CANDIDATES) if is_open else postings.keys() & scores.keys()
+                among = itertools.islice(postings, MAX_CANDIDATES) if is_open else postings.keys() & scores.keys()
                 for number in among:
                     impact = postings[number] * part
                     if impact > best.get(number, 0.0):
@@ -309,7 +309,7 @@ class ToolIndex:
         # The action in the first word, with its synonyms.
         actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
         doing = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
-        top = heapq.nlargest(MOST_RANKED, ((score, -number) for number, score in scores.items()))
+        top = heapq.nlargest(MAX_RANKED, ((score, -number) for number, score in scores.items()))
         fits = [(score, -number, self._fit(concepts, doing, -number)) for score, number in top]
         fits.sort(key=lambda each: -each[0] * (1 + each[2]))
         return [(number, fit) for _, number, fit in fits]

@@ -30,9 +30,9 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 logger = logging.getLogger(__name__)
 
-MOST_TOLD = 20  # changed or hidden tools named in the log per list change
+MAX_TOLD = 20  # changed or hidden tools named in the log per list change
 
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED = 10_000
 """Maximum number of remembered tools per upstream. Currently listed tools are always remembered."""
 
 
@@ -88,7 +88,7 @@ class ToolHistory:
             listed[name] = known
         unlisted = {name: known for name, known in earlier.items() if name not in listed}
         # Above the limit, forget tools that are no longer listed.
-        surplus = min(len(unlisted), len(unlisted) + len(listed) - MOST_REMEMBERED)
+        surplus = min(len(unlisted), len(unlisted) + len(listed) - MAX_REMEMBERED)
         for name in list(itertools.islice(unlisted, max(surplus, 0))):
             unlisted.pop(name).now = _FORGOTTEN  # a pending answer must not apply to a later tool with this name
         if surplus > 0 and alias not in self._forgetful:
@@ -97,15 +97,15 @@ class ToolHistory:
                 "upstream %s has listed more than %d different tools, and the oldest are forgotten; from now on, "
                 "calls of new ones need consent"
             )
-            log.warning(message, alias, MOST_REMEMBERED)
+            log.warning(message, alias, MAX_REMEMBERED)
         self._known[alias] = unlisted | listed
-        for name in changed[:MOST_TOLD]:
+        for name in changed[:MAX_TOLD]:
             said = f"upstream {alias} has changed its tool '{name}'; its next call needs consent"
             log.warning("%s", visible_line(said))
-        if len(changed) > MOST_TOLD:
-            log.warning("upstream %s has changed %d more tools", alias, len(changed) - MOST_TOLD)
+        if len(changed) > MAX_TOLD:
+            log.warning("upstream %s has changed %d more tools", alias, len(changed) - MAX_TOLD)
 
-    def of(self, alias: str, name: str) -> ToolRecord:
+    def record(self, alias: str, name: str) -> ToolRecord:
         return self._known[alias][name]
 
     def forget(self, alias: str) -> None:

@@ -72,7 +72,7 @@ class ClientSessions:
     def __len__(self) -> int:
         return len(self._held)
 
-    async def of(self, exchange: Exchange) -> UpstreamSession:
+    async def session_for(self, exchange: Exchange) -> UpstreamSession:
         """Return the session for a client's request.
 
         Raises:

@@ -61,7 +61,7 @@ LAST_RETRY_SECONDS = 60.0
 
 SOON_SECONDS = 10.0  # a connection lost this soon counts as a crash
 CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
-MOST_WARNINGS = 20  # warnings per upstream, until it stays connected for longer
+MAX_WARNINGS = 20  # warnings per upstream, until it stays connected for longer
 
 LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 LEAST_LOOK_SECONDS = 5.0  # the same if the client has a new session
@@ -406,7 +406,7 @@ class Upstream:
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
             read.add(kind)
-            await self._take(kind, items, is_said=self.offer.of(kind) != items)
+            await self._take(kind, items, is_said=self.offer.items(kind) != items)
             if kind is TOOLS:
                 self._set_connected()
 
@@ -414,7 +414,7 @@ class Upstream:
         await read_lists(session, KINDS, self.entry.list_timeout / 1000, take, self.offer)
         for kind in KINDS:
             if kind not in read:
-                await self._take(kind, [], is_said=bool(self.offer.of(kind)))
+                await self._take(kind, [], is_said=bool(self.offer.items(kind)))
         self.status.list_ms = (time.perf_counter() - began) * 1000
         self._set_connected()
         self.settle()
@@ -443,7 +443,7 @@ class Upstream:
 
     async def _offer_login(self) -> None:
         """Offer a login tool if no tools are known; those from the last run stay."""
-        if not self.offer.of(TOOLS):
+        if not self.offer.items(TOOLS):
             description = (
                 f"The MCP server {self.alias} needs a login before it shows its tools. Call this to have the user "
                 "log in; the server's tools are listed after that."
@@ -483,7 +483,7 @@ class Upstream:
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
             # An announcement is passed on even for an equal list, because what an item refers to may have changed.
-            if stale[kind.capability] or self.offer.of(kind) != items:
+            if stale[kind.capability] or self.offer.items(kind) != items:
                 await self._take(kind, items, is_said=True)
 
         pause, read, took = SETTLE_SECONDS, -LONGEST_SETTLE_SECONDS, 0.0
@@ -559,7 +559,7 @@ class Upstream:
             facts |= {"protocolVersion": era.version, "serverInfo": era.server_info}
             if era.instructions:
                 facts["instructions"] = era.instructions
-        facts |= {kind.field: len(self.offer.of(kind)) for kind in KINDS}
+        facts |= {kind.field: len(self.offer.items(kind)) for kind in KINDS}
         if self.wants_login and self.login is not None:
             facts["login"] = self.login.command
         if self.offer.stored and not self.is_login_offered:
@@ -573,7 +573,7 @@ class Upstream:
     def warn_once(self, what: str, reason: str) -> None:
         """Log a failure, as a warning at first, and at a lower level if it repeats."""
         told = f"{what}: {reason}"
-        is_news = told not in self._warned and len(self._warned) < MOST_WARNINGS
+        is_news = told not in self._warned and len(self._warned) < MAX_WARNINGS
         if is_news:
             self._warned.add(told)
         self.log.log(logging.WARNING if is_news else logging.DEBUG, "upstream %s %s", self.alias, told)

@@ -43,7 +43,7 @@ GATHER_SECONDS = 10.0  # limit for all work together
 STORED_SECONDS = 1.0  # limit for reading the stored lists, because a disk may hang
 LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first
 LOOK_WAIT_SECONDS = 1.0  # how long a list waits for refreshes; later changes are announced
-LIKE_SECONDS = 1.0  # how long another coretools-mcp waits for the first list here; in a loop, each waits for the next
+PROXY_WAIT_SECONDS = 1.0  # how long another coretools-mcp waits for the first list; in a loop, each waits for the next
 
 CallOf = Callable[[Upstream], UpstreamCall]
 
@@ -230,7 +230,7 @@ class UpstreamPool:
             self.catalog.use_lock(lock)
             for upstream in self.upstreams:
                 if TOOLS.field in upstream.offer.lists:
-                    await self.catalog.prepare(upstream.alias, upstream.offer.of(TOOLS))
+                    await self.catalog.prepare(upstream.alias, upstream.offer.items(TOOLS))
                     self._changed(upstream, TOOLS, True)
 
     def _make_upstream(self, alias: str, entry: UpstreamSettings) -> Upstream:
@@ -533,5 +533,5 @@ class UpstreamPool:
             if call is None:
                 call = self._calls[upstream] = self._call_of(upstream)
             is_stored, is_ours = kind.field in offer.stored, upstream.is_login_offered
-            self.catalog.set_listed(upstream.alias, offer.of(TOOLS), call, is_stored=is_stored, is_ours=is_ours)
+            self.catalog.set_listed(upstream.alias, offer.items(TOOLS), call, is_stored=is_stored, is_ours=is_ours)
         self._on_offer(kind, is_said and not self.is_recalling)

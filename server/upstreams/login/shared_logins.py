@@ -18,7 +18,7 @@ from typing import TypeVar
 import anyio
 
 from server.store.replica import Replica
-from server.store.sealed_rows import MOST_TRIES, SealedRow, SealedRows, stored_dataclass
+from server.store.sealed_rows import MAX_TRIES, SealedRow, SealedRows, stored_dataclass
 from server.store.shared_store import ABSENT, StoreUnavailableError
 from server.upstreams.login.login_storage import LoginsUnavailableError, Release
 from server.upstreams.login.token_files import StoredLogin, TokenStoreError, key_of
@@ -167,7 +167,7 @@ class SharedLogins:
 
     async def _list(self, key: str, *, is_there: bool) -> None:
         """Add a login to the index, or remove it."""
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             held = await self._do(self._store.get(_INDEX))
             keys = set[str]() if held is None else set(held.value.split())
             if (key in keys) == is_there:

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "logins"  # in the user's state folder
 SERVICE = "coretools-mcp"  # the service name in the keyring
-MOST_BYTES = 8 << 20  # per file, far more than a login needs
+MAX_BYTES = 8 << 20  # per file, far more than a login needs
 
 _VERSION = 1  # of the format
 _ENDING, _LOCK_ENDING = ".json", ".lock"
@@ -280,7 +280,7 @@ def _read(folder: Folder, key: str) -> _Record:
     """
     try:
         with folder.open_file(key + _ENDING) as opened:
-            info, content = opened.info, opened.head(MOST_BYTES + 1)
+            info, content = opened.info, opened.head(MAX_BYTES + 1)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -290,7 +290,7 @@ def _read(folder: Folder, key: str) -> _Record:
     if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
         raise _spoiled(f"is open to other users (mode {stat.S_IMODE(info.st_mode):04o})")
     try:
-        record = read_stored(_Record, content) if len(content) <= MOST_BYTES else None
+        record = read_stored(_Record, content) if len(content) <= MAX_BYTES else None
     except ValueError:
         record = None
     if record is None or key_of(record.login.resource, record.login.principal) != key:

@@ -33,8 +33,8 @@ RESULTS_URI = "coretools://results/"  # prefix of a link to the file, for client
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
 """The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may set it too."""
 CLAUDE_CODE = "claude-code"  # the client name of Claude Code
-MOST_CLAIMED = 500_000  # Claude Code's own maximum
-MOST_SHOWN = 2_048  # bytes of the beginning in the result
+MAX_CLAIMED = 500_000  # Claude Code's own maximum
+MAX_SHOWN = 2_048  # bytes of the beginning in the result
 WRITE_SECONDS = 10.0  # limit for writing to the disk
 
 LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` cut lines at this length
@@ -63,7 +63,7 @@ class LargeResults:
         is_told = client_name.startswith(CLAUDE_CODE)
         claims = (exchange.meta, as_mapping(tool.definition.get("_meta")) if is_told else {})
         claimed = [limit for meta in claims if isinstance(limit := meta.get(CLAIMED_LIMIT_KEY), int)]
-        limit = max(self.limit, *(min(each, MOST_CLAIMED) for each in claimed), 0)
+        limit = max(self.limit, *(min(each, MAX_CLAIMED) for each in claimed), 0)
         blocks = cast("list[Json]", result.get("content", []))
         structured: Any = None if "outputSchema" in tool.definition else result.get("structuredContent")
         data = b"" if structured is None else to_json(structured, inf_nan_mode="constants")
@@ -103,7 +103,7 @@ class LargeResults:
     ) -> str:
         from tools.shell.result_text import size  # noqa: PLC0415 - with the first large result
 
-        shown = content[: MOST_SHOWN if on_disk else limit].decode("utf-8", "ignore")
+        shown = content[: MAX_SHOWN if on_disk else limit].decode("utf-8", "ignore")
         total, beginning = size(len(content)), size(len(shown.encode()))
         told = f"Note: the result of {tool.name} has {total}, of which the first {beginning} follow."
         if not on_disk:

@@ -23,7 +23,7 @@ from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 
-MOST_ATTEMPTS = 64  # logins that clients may still have to answer
+MAX_ATTEMPTS = 64  # logins that clients may still have to answer
 ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has started
 LOOK_SECONDS = 0.5  # interval of checks for it
 PULSE_SECONDS = 5.0  # interval of progress during a login, because clients give up on silent calls
@@ -80,7 +80,7 @@ class LoginQuestions:
             return None
         # A failed login is reported with the next one, so starting many does not use up places.
         self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
-        is_full = attempt.name not in self._attempts and len(self._attempts) >= MOST_ATTEMPTS
+        is_full = attempt.name not in self._attempts and len(self._attempts) >= MAX_ATTEMPTS
         if exchange.is_modern and is_full and not self._has_pages:
             raise needed
         address = attempt.current_address()

@@ -23,18 +23,18 @@ from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, T
 from server.upstreams.session.text_sanitizer import resource_with_visible_texts
 from server.upstreams.wire.own_meta import with_origin
 
-MOST_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching everything with its scheme
+MAX_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching everything with its scheme
 
-MOST_TEMPLATES = 100
+MAX_TEMPLATES = 100
 """Templates to compare per upstream; further ones are treated as matching everything with their scheme."""
 
-MOST_COMPARED = 100_000
+MAX_COMPARED = 100_000
 """Comparisons of URIs with templates per list; above this, an equal scheme counts as a match."""
 
-MOST_SOUGHT = 1_000  # links per result to compare with templates, which takes about ten milliseconds
+MAX_SOUGHT = 1_000  # links per result to compare with templates, which takes about ten milliseconds
 
-MOST_FOLDERS = 16  # nested folders to remember per skill
-MOST_LINKED = 10_000  # unlisted URIs to remember per upstream
+MAX_FOLDERS = 16  # nested folders to remember per skill
+MAX_LINKED = 10_000  # unlisted URIs to remember per upstream
 
 _MAIN_FILE = "/SKILL.md"  # the file in its folder that identifies a skill
 _APP = "ui://"  # clients open URIs with this scheme as apps, and no others (SEP-1865)
@@ -122,32 +122,32 @@ class ResourceRoutes:
         counts = Counter[str]()
         for upstream in upstreams:
             alias, offer = upstream.alias, upstream.offer
-            apps = [uri for tool in offer.of(TOOLS) for uri in app_links(tool)]
-            files = [uri for skill in offer.of(SKILLS) for uri in skill_uris(skill)]
-            self._unlisted[alias] = list(islice(dict.fromkeys((*apps, *files)), MOST_LINKED))
+            apps = [uri for tool in offer.items(TOOLS) for uri in app_links(tool)]
+            files = [uri for skill in offer.items(SKILLS) for uri in skill_uris(skill)]
+            self._unlisted[alias] = list(islice(dict.fromkeys((*apps, *files)), MAX_LINKED))
             links += [(upstream, uri) for uri in apps]
-            listed = [(kind, item[kind.key]) for kind in (RESOURCES, TEMPLATES) for item in offer.of(kind)]
+            listed = [(kind, item[kind.key]) for kind in (RESOURCES, TEMPLATES) for item in offer.items(kind)]
             for kind, uri in (*listed, *((RESOURCES, uri) for uri in self._unlisted[alias])):
                 self.claims.setdefault(uri, set()).add(alias)
                 if scheme := scheme_of(uri):
                     self._schemes.setdefault(scheme, set()).add(alias)
                 if kind is RESOURCES or not (scheme or is_alone):
                     continue
-                if len(uri) > MOST_TEMPLATE_CHARS or counts[alias] >= MOST_TEMPLATES:
+                if len(uri) > MAX_TEMPLATE_CHARS or counts[alias] >= MAX_TEMPLATES:
                     self._whole_schemes.setdefault(scheme, set()).add(alias)
                     continue
                 counts[alias] += 1
                 self._templates.setdefault(scheme, []).append((alias, _EXPRESSION.split(uri)))
         for upstream in upstreams:
             alias, offer = upstream.alias, upstream.offer
-            compared = len(offer.of(RESOURCES)) + len(self._unlisted[alias])
-            is_compared = compared * (counts.total() - counts[alias]) <= MOST_COMPARED
-            for skill in offer.of(SKILLS):
+            compared = len(offer.items(RESOURCES)) + len(self._unlisted[alias])
+            is_compared = compared * (counts.total() - counts[alias]) <= MAX_COMPARED
+            for skill in offer.items(SKILLS):
                 files = skill_uris(skill)
                 if not all(self._is_plain(alias, uri, is_compared=is_compared) for uri in files):
                     self._named_apart |= {(alias, uri) for uri in files}
             for kind, published in ((RESOURCES, self.resources), (TEMPLATES, self.templates)):
-                for item in offer.of(kind):
+                for item in offer.items(kind):
                     uri = item[kind.key]
                     is_plain = self._is_plain(alias, uri, is_compared=is_compared, is_template=kind is TEMPLATES)
                     name = self._know(upstream, uri, is_plain=is_plain)
@@ -224,7 +224,7 @@ class ResourceRoutes:
     def published_skill(self, upstream: Upstream, skill: Json) -> Json:
         """Return a skill with the published URIs of its files; everything else stays."""
         uris = skill_uris(skill)
-        if all(self.published(upstream, uri, number < MOST_SOUGHT) == uri for number, uri in enumerate(uris)):
+        if all(self.published(upstream, uri, number < MAX_SOUGHT) == uri for number, uri in enumerate(uris)):
             return skill
 
         def named(item: Any) -> Any:
@@ -262,7 +262,7 @@ def skill_uris(skill: Mapping[str, Any]) -> list[str]:
     folders: dict[str, None] = {}
     for uri in uris:
         folder = uri.rpartition("/")[0]
-        for _ in range(MOST_FOLDERS):
+        for _ in range(MAX_FOLDERS):
             if folder in folders or not (folder == root or folder.startswith(f"{root}/")):
                 break
             folders[folder] = None
@@ -286,7 +286,7 @@ def with_links(method: str, result: Json, published: Callable[[str, bool], str])
         if not isinstance(uri, str):
             return item
         if uri not in known:
-            known[uri] = published(uri, len(known) < MOST_SOUGHT)
+            known[uri] = published(uri, len(known) < MAX_SOUGHT)
         return item if known[uri] == uri else {**item, "uri": known[uri]}
 
     after: list[Any] = []

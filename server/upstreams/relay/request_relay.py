@@ -82,11 +82,11 @@ from tools.permissions.client_rights import Rights
 if TYPE_CHECKING:
     from server.upstreams.relay.login_questions import LoginQuestions
 
-MOST_SUSPENDED = 256
-MOST_OF_ONE = MOST_SUSPENDED // 4  # suspended calls in total and per client; further questions are refused
+MAX_SUSPENDED = 256
+MAX_OF_ONE = MAX_SUSPENDED // 4  # suspended calls in total and per client; further questions are refused
 
-MOST_LOGINS = 2  # per call: the first one, and one for more scopes
-MOST_ROUNDS = 10
+MAX_LOGINS = 2  # per call: the first one, and one for more scopes
+MAX_ROUNDS = 10
 """Rounds of questions per call on behalf of a handshake-era client (the SDK client's number)."""
 
 _THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify the requested item
@@ -166,11 +166,11 @@ class SuspendedCalls:
         """Return whether there is room for a client's call, possibly by replacing one of the client with the most."""
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
-        return own < MOST_OF_ONE and (len(self._calls) < MOST_SUSPENDED or own + 1 < max(counts.values()))
+        return own < MAX_OF_ONE and (len(self._calls) < MAX_SUSPENDED or own + 1 < max(counts.values()))
 
     def add(self, suspended: SuspendedCall) -> str:
         """Store a call, and return the key for its owner. There must be room."""
-        if len(self._calls) >= MOST_SUSPENDED:
+        if len(self._calls) >= MAX_SUSPENDED:
             ((greediest, _),) = Counter(call.owner for call in self._calls.values()).most_common(1)
             self._expire(next(name for name in reversed(self._calls) if self._calls[name].owner == greediest))
         name = secrets.token_hex(12)
@@ -258,7 +258,7 @@ class Relay:
         sessions = self.pool.sessions.get(upstream)
         if sessions is None:
             raise upstream.unavailable()
-        return await sessions.of(exchange)
+        return await sessions.session_for(exchange)
 
     async def forward(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
         """Relay a request that uses the upstream's own names. Its result has published URIs.
@@ -325,7 +325,7 @@ class Relay:
                 return asked
             exchange = exchange.after_login()
         has_met_unknown = False
-        for _ in range(MOST_LOGINS):
+        for _ in range(MAX_LOGINS):
             try:
                 return await self._send_once(upstream, request, exchange)
             except SessionUnknownError:
@@ -396,7 +396,7 @@ class Relay:
 
         if how.has_principals and not needed.login.principal:
             raise needed  # a shared login is created only by the operator
-        if count >= MOST_LOGINS and "login" not in exchange.carried:
+        if count >= MAX_LOGINS and "login" not in exchange.carried:
             raise needed  # the upstream asks for another login after each one
         asked = await self._login_questions.ask(needed, exchange, tasks, seal)
         if asked is None:
@@ -479,7 +479,7 @@ class Relay:
         params = request.params
         if exchange.is_resumed or exchange.input_responses:
             params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             try:
                 result = await self._begin(session, request, params, exchange)
             except UpstreamError as error:
@@ -531,7 +531,7 @@ class Relay:
         is_answer, task.is_suspended = task.is_suspended, False
         task.exchange = as_task_client(exchange)
         try:
-            for _ in range(MOST_ROUNDS):
+            for _ in range(MAX_ROUNDS):
                 if is_answer:
                     await task.answer(exchange.input_responses)
                 questions = await task.until_asked()

@@ -24,8 +24,8 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)
 
-MOST_WATCHED = 1_000  # resources that one client connection may watch
-MOST_UPDATED = 10_000  # changed resources waiting for notification
+MAX_WATCHED = 1_000  # resources that one client connection may watch
+MAX_UPDATED = 10_000  # changed resources waiting for notification
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0  # pause before a failed renewal is retried; doubles from the first to the last
@@ -116,7 +116,7 @@ class Watching:
 
     def updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
         """Record that a resource has changed, for all or for one client. Repeated changes are reported once."""
-        if self._tasks is None or len(self.untold) >= MOST_UPDATED:
+        if self._tasks is None or len(self.untold) >= MAX_UPDATED:
             return
         self.untold[upstream.alias, uri, whose] = None
         if not self._is_telling:
@@ -149,7 +149,7 @@ class Watching:
         known = self._of(exchange, route)
         if client is None or any(watch.is_active for watch in known):
             return
-        if not known and len(self._of(exchange)) >= MOST_WATCHED:
+        if not known and len(self._of(exchange)) >= MAX_WATCHED:
             raise TooManyWatchedError
         if id(exchange.connection) not in self._connections:
             # Once per connection, which keeps callbacks until its end.
@@ -189,7 +189,7 @@ class Watching:
                 route.upstream.resource_updated(route.uri, key_of(exchange))
 
         try:
-            work = [partial(begin, route) for route in dict.fromkeys(routes[:MOST_WATCHED])]
+            work = [partial(begin, route) for route in dict.fromkeys(routes[:MAX_WATCHED])]
             if work and self._tasks is not None:
                 is_late = not await bounded_gather(self._tasks, work, scope)
             yield

@@ -35,7 +35,7 @@ from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.relay.published_resources import with_links
 from server.upstreams.session.extensions import TASKS, declares, with_extension
-from server.upstreams.session.upstream_questions import MOST_OPEN, round_of
+from server.upstreams.session.upstream_questions import MAX_OPEN, round_of
 from server.upstreams.session.upstream_results import NoAnswerError, protocol_error, protocol_error_for, readable_result
 from server.upstreams.session.upstream_session import ACKNOWLEDGED, UpstreamSession
 from server.upstreams.wire.json_rpc_channel import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
@@ -49,9 +49,9 @@ LONGEST_KEPT_SECONDS = 3_600.0
 """How long a session stays open after the last news about a task, if the task is kept that long."""
 
 LONGEST_MS = 10**12  # a longer task lifetime (decades) is ignored
-MOST_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
-MOST_ASKING = 1_000  # tasks whose questions are remembered; above this, the client with the most loses its oldest
-MOST_LISTENED = 100  # tasks per stream
+MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
+MAX_ASKING = 1_000  # tasks whose questions are remembered; above this, the client with the most loses its oldest
+MAX_LISTENED = 100  # tasks per stream
 ACKNOWLEDGE_SECONDS = 2.0  # limit for an upstream to read a subscription and confirm its tasks
 
 _TASK = "task"  # the encryption purpose of this server's ids
@@ -103,7 +103,7 @@ def as_task_client(exchange: Exchange) -> Exchange:
 
 def _id_of(task: Json) -> str:
     identity = task.get("taskId")
-    if not isinstance(identity, str) or not 0 < len(identity) <= MOST_ID_CHARS:
+    if not isinstance(identity, str) or not 0 < len(identity) <= MAX_ID_CHARS:
         raise UnusableAnswerError("the task that it created has no id, or one that is too long")
     return identity
 
@@ -137,7 +137,7 @@ class TaskQuestions:
         """Return a task's unanswered questions that its client may be asked; refuse the others."""
         given = as_mapping(task.get("inputRequests"))
         self.answered &= given.keys()
-        left = [key for key in given if key not in self.answered][:MOST_OPEN]
+        left = [key for key in given if key not in self.answered][:MAX_OPEN]
         asked, folders = {key: given[key] for key in left}, session.options.folders
         shown, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
         self.keys = {key: carried["keys"].get(key, key) for key in shown}
@@ -344,7 +344,7 @@ class Tasks:
                 raise protocol_error(NO_SUCH_TASK)
         else:
             try:
-                session = await sessions.of(exchange)
+                session = await sessions.session_for(exchange)
             except ToolError as error:
                 raise protocol_error_for(error, upstream.alias) from None
         return TaskRoute(upstream, session, carried["task"], name, is_of_other=carried["replica"] != self._replica)
@@ -369,7 +369,7 @@ class Tasks:
                 self._questions.pop(key, None)
             case "input_required":
                 questions = self._questions.setdefault(key, TaskQuestions())
-                if len(self._questions) > MOST_ASKING:
+                if len(self._questions) > MAX_ASKING:
                     ((greediest, _),) = Counter(owner for owner, _ in self._questions).most_common(1)
                     del self._questions[next(key for key in self._questions if key[0] == greediest)]
                 own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
@@ -392,7 +392,7 @@ class Tasks:
         Yields the context to acknowledge the stream in, with the tasks that upstreams will report.
         """
         by_session: dict[UpstreamSession, list[TaskRoute]] = {}
-        for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MOST_LISTENED):
+        for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MAX_LISTENED):
             with suppress(MCPError):
                 route = await self._route(name, exchange)
                 by_session.setdefault(route.session, []).append(route)

@@ -22,9 +22,9 @@ from tools.contract.display import visible_line
 
 MAX_PAGES = 100  # maximum number of pages per list, so that an endless cursor cannot block this server
 MAX_ITEMS = 10_000  # maximum number of items per list
-MOST_BYTES = 16 << 20  # maximum size of a list's items as JSON, because every client gets all of it
+MAX_BYTES = 16 << 20  # maximum size of a list's items as JSON, because every client gets all of it
 
-MOST_TOLD, MOST_TOLD_CHARS = 20, 200  # limits for reporting omissions from a list: entries, and characters per entry
+MAX_TOLD, MAX_TOLD_CHARS = 20, 200  # limits for reporting omissions from a list: entries, and characters per entry
 
 TURN_SECONDS = 0.002
 """The time slice for processing items; other tasks run in between."""
@@ -100,7 +100,7 @@ class Offer:
     cut: set[str] = field(default_factory=set[str])  # lists that exceeded the limits
     stored: set[str] = field(default_factory=set[str])  # lists from the last run, until the server sends them
 
-    def of(self, kind: OfferedKind) -> list[Json]:
+    def items(self, kind: OfferedKind) -> list[Json]:
         return self.lists.get(kind.field, [])
 
     def note_losses(self, session: Lister, kind: OfferedKind, left_out: list[str], *, is_cut: bool) -> None:
@@ -114,7 +114,7 @@ class Offer:
         elif kind.field not in self.cut:
             self.cut.add(kind.field)
             message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
-            session.log.warning(message, session.alias, kind.method, MOST_BYTES, len(self.digests[kind.field]))
+            session.log.warning(message, session.alias, kind.method, MAX_BYTES, len(self.digests[kind.field]))
 
 
 async def read_lists(
@@ -194,7 +194,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 why = str(error) if isinstance(error, UnfitError) else "it cannot be read"
                 left_out.append(f"'{name}' ({why})")
                 continue
-            if size + len(encoded) > MOST_BYTES:
+            if size + len(encoded) > MAX_BYTES:
                 is_cut = True
                 continue
             size += len(encoded)
@@ -214,5 +214,5 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
 
 def told(left_out: Sequence[str]) -> list[str]:
     """Describe omissions from a list for people."""
-    more = [f"and {len(left_out) - MOST_TOLD} more"] if len(left_out) > MOST_TOLD else []
-    return [*(visible_line(each[:MOST_TOLD_CHARS]) for each in left_out[:MOST_TOLD]), *more]
+    more = [f"and {len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
+    return [*(visible_line(each[:MAX_TOLD_CHARS]) for each in left_out[:MAX_TOLD]), *more]

@@ -39,10 +39,10 @@ from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_
 logger = logging.getLogger(__name__)
 
 
-MOST_PER_SECOND = 100
+MAX_PER_SECOND = 100
 """Maximum number of relayed log messages and other notifications outside of requests, per session."""
 
-MOST_TASKS = 256  # concurrent tasks per session
+MAX_TASKS = 256  # concurrent tasks per session
 
 
 class MessageLimit:
@@ -61,7 +61,7 @@ class MessageLimit:
         if now >= self._began + 1:
             self._began, self._count = now, 0
         self._count += 1
-        if self._count <= MOST_PER_SECOND:
+        if self._count <= MAX_PER_SECOND:
             return True
         if not self.left_out:
             loop.call_at(self._began + 1, self._tell_late)
@@ -72,7 +72,7 @@ class MessageLimit:
         """Return a log message with the number of messages dropped since the last report."""
         left_out, self.left_out = self.left_out, 0
         said = (
-            f"The server {self._alias} sent more than {MOST_PER_SECOND} messages in a second; {left_out} were left out."
+            f"The server {self._alias} sent more than {MAX_PER_SECOND} messages in a second; {left_out} were left out."
         )
         return {"level": "warning", "logger": "coretools-mcp", "data": said}
 
@@ -93,7 +93,7 @@ class BoundedTasks:
         self._count = 0
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-        if self._count >= MOST_TASKS:
+        if self._count >= MAX_TASKS:
             logger.debug(
                 "upstream %s sends more questions than can be answered", self._alias, extra={"upstream": self._alias}
             )
@@ -114,8 +114,8 @@ _HOST = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
 QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
 """The requests that an upstream may send to a client."""
 
-MOST_BYTES = 256 << 10  # a larger question is refused
-MOST_OPEN = 64  # open questions; more are refused (per session) or must wait (per task)
+MAX_BYTES = 256 << 10  # a larger question is refused
+MAX_OPEN = 64  # open questions; more are refused (per session) or must wait (per task)
 
 DOUBT_SECONDS = 2.0
 """After this long without a response, an upstream may be waiting for the answer to its own question."""
@@ -254,7 +254,7 @@ class SessionQuestions:
         options = self._options
         if identity in self._live:
             return
-        if len(self._live) >= MOST_OPEN or is_too_large(params):
+        if len(self._live) >= MAX_OPEN or is_too_large(params):
             self._log.info(
                 "a question from upstream %s was refused: it is too large, or there are too many", options.alias
             )
@@ -276,7 +276,7 @@ class SessionQuestions:
             refusal = refusal_of(method, options.folders) if announced else NO_ANSWER
             self._background.start(self._reply, identity, refusal)
             return
-        if len(self._open) >= MOST_OPEN:
+        if len(self._open) >= MAX_OPEN:
             self._background.start(self._reply, identity, refusal_of(method))
             return
         key = f"{method.partition('/')[0]}-{secrets.token_hex(6)}"
@@ -435,7 +435,7 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
     """Return whether a question is too large for a person to read, and would block the server."""
-    return len(to_json(params, inf_nan_mode="null")) > MOST_BYTES
+    return len(to_json(params, inf_nan_mode="null")) > MAX_BYTES
 
 
 def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:

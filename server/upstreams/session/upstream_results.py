@@ -14,7 +14,7 @@ from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
-MOST_SAID = 1_000  # characters of an error text to search
+MAX_SAID = 1_000  # characters of an error text to search
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
 )
@@ -93,7 +93,7 @@ def says_unknown(name: str, result: Json) -> bool:
     content: Any = result.get("content")
     if result.get("isError") is not True or not isinstance(content, list):
         return False
-    text = " ".join(str(block.get("text", ""))[:MOST_SAID] for block in cast("list[Json]", content[:3]))
+    text = " ".join(str(block.get("text", ""))[:MAX_SAID] for block in cast("list[Json]", content[:3]))
     return (name in text or "tool" in text.lower()) and _UNKNOWN.search(text) is not None
 
 

@@ -62,7 +62,7 @@ ACCEPT_SECONDS = 10.0
 """Limit for a server to accept a message without a response. Later messages wait for it."""
 
 ERROR_BYTES = 1 << 20  # maximum read from the body of an error response
-MOST_CHALLENGES = 8
+MAX_CHALLENGES = 8
 CHALLENGE_CHARS = 8_192
 """Limits for a stored challenge: number of schemes, and characters per scheme."""
 
@@ -76,13 +76,13 @@ _POSTED = {"accept": "application/json, text/event-stream", "content-type": "app
 _UNKNOWN = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)  # statuses that servers send for an unknown session
 _JUNK = "its message is not valid JSON-RPC, incomplete or too long"
 _FORGOTTEN = "it no longer knows the session"
-MOST_HOPS = 3  # maximum number of consecutive redirects
-MOST_RETRY_MS = 3_600_000  # maximum pause that a server can request
+MAX_HOPS = 3  # maximum number of consecutive redirects
+MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
 """The first and last pause before an ended stream is reopened; pauses double while streams bring nothing."""
-MOST_REFUSED = 2  # consecutive attempts to fetch a response whose stream was interrupted
+MAX_REFUSED = 2  # consecutive attempts to fetch a response whose stream was interrupted
 
 
 class RefusedError(UnusableAnswerError):
@@ -240,7 +240,7 @@ def _kind_of(response: httpx2.Response) -> str:
 
 def _challenge_of(response: httpx2.Response) -> Challenge:
     schemes = response.headers.get_list("www-authenticate")
-    return Challenge(response.status_code, tuple(each[:CHALLENGE_CHARS] for each in schemes[:MOST_CHALLENGES]))
+    return Challenge(response.status_code, tuple(each[:CHALLENGE_CHARS] for each in schemes[:MAX_CHALLENGES]))
 
 
 class _CarefulStream(httpx2.AsyncByteStream):
@@ -277,7 +277,7 @@ async def _careful_client(
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
     try:
         async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client:
-            client.max_redirects = MOST_HOPS
+            client.max_redirects = MAX_HOPS
             yield client
     except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
         if transport.challenge is not None:
@@ -515,7 +515,7 @@ class StreamableWriter(_Writer):
     async def _follow(self, reading: _StreamReading) -> None:
         """Reopen a stream whenever it ends, for a response or for messages outside of requests."""
         pause, refusals, is_known = FIRST_PAUSE_SECONDS, 0, reading.identity is not None
-        most = math.inf if reading.identity is None else MOST_REFUSED
+        most = math.inf if reading.identity is None else MAX_REFUSED
         while refusals < most:
             began, count = anyio.current_time(), reading.count
             status = await self._get(reading)
@@ -561,7 +561,7 @@ class StreamableWriter(_Writer):
                 if event.id is not None:
                     reading.last_event = event.id
                 if event.retry is not None:
-                    reading.pause = min(event.retry, MOST_RETRY_MS) / 1000
+                    reading.pause = min(event.retry, MAX_RETRY_MS) / 1000
                 if event.data:
                     self._take(event.data, reading, is_stream=True)
                 if reading.is_answered:

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MOST_EVENTS = 1_000
-MOST_EVENT_BYTES = 4 << 20
+MAX_EVENTS = 1_000
+MAX_EVENT_BYTES = 4 << 20
 """Queued events per request. Above this, the newest progress replaces the previous one, and other notifications are
 dropped.
 """
@@ -54,7 +54,7 @@ CANCEL_SECONDS = 1.0
 
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
 
-MOST_ABANDONED = 1_000
+MAX_ABANDONED = 1_000
 """Abandoned requests remembered by id. Above this, as many clients are remembered until their time is over."""
 
 
@@ -348,7 +348,7 @@ class PendingRequest:
         elif self._events:
             if is_progress or isinstance(event, Notice):
                 event.size = len(to_json(event.params, inf_nan_mode="null"))
-                if len(self._events) >= MOST_EVENTS or self._waiting_bytes + event.size > MOST_EVENT_BYTES:
+                if len(self._events) >= MAX_EVENTS or self._waiting_bytes + event.size > MAX_EVENT_BYTES:
                     if not is_progress:
                         self._dropped += 1
                         return
@@ -560,10 +560,10 @@ class JsonRpcChannel:
             return
         self._forget_abandoned()
         until = self._loop.time() + ABANDONED_SECONDS
-        if len(self._abandoned) < MOST_ABANDONED:
+        if len(self._abandoned) < MAX_ABANDONED:
             self._abandoned[pending.identity] = pending.client_key, until
         else:
-            self._uncounted[pending.client_key if len(self._uncounted) < MOST_ABANDONED else ""] = until
+            self._uncounted[pending.client_key if len(self._uncounted) < MAX_ABANDONED else ""] = until
 
     def has_abandoned_beside(self, client_key: str) -> bool:
         """Return whether another client has an abandoned request."""
@@ -616,7 +616,7 @@ def own_number(identity: Any) -> int:
 
 
 MESSAGE_BYTES = 64 << 20  # a longer message is rejected, and fails the call that it answers
-MOST_TOGETHER = 1_000  # maximum number of messages in a batch
+MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
@@ -634,7 +634,7 @@ def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
     if text.lstrip()[:1] == "[":
         with suppress(ValueError):
             parts = from_json(text, allow_inf_nan=False)
-    for part in cast("list[Any]", parts)[:MOST_TOGETHER]:
+    for part in cast("list[Any]", parts)[:MAX_TOGETHER]:
         written = to_json(part, inf_nan_mode="null") if isinstance(part, dict) else b""
         try:
             messages.append(read_message(written))

@@ -30,7 +30,7 @@ CHAIN_KEY = "coretools-mcp/chain"
 THIS_SERVER = secrets.token_hex(8)
 OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # the `_meta` of this server's own requests
 
-MOST_HOPS = 8  # servers of this kind that a request may pass; more look like a loop
+MAX_HOPS = 8  # servers of this kind that a request may pass; more look like a loop
 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
@@ -97,7 +97,7 @@ def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
     chain: Any = meta.get(CHAIN_KEY)
     if not isinstance(chain, list):
         return ()
-    return tuple(each for each in cast("list[Any]", chain)[: MOST_HOPS * 8] if isinstance(each, str))
+    return tuple(each for each in cast("list[Any]", chain)[: MAX_HOPS * 8] if isinstance(each, str))
 
 
 def chained(meta: Mapping[str, Any], alias: str) -> Json:
@@ -107,7 +107,7 @@ def chained(meta: Mapping[str, Any], alias: str) -> Json:
         ToolError: The request has passed this server before, or too many servers.
     """
     chain = chain_of(meta)
-    if THIS_SERVER in chain or len(chain) >= MOST_HOPS:
+    if THIS_SERVER in chain or len(chain) >= MAX_HOPS:
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
             f"The call was not passed on to the server {alias}: it has come through {len(chain)} servers like this "
@@ -119,7 +119,7 @@ def chained(meta: Mapping[str, Any], alias: str) -> Json:
 def has_passed_here(item: Mapping[str, Any]) -> bool:
     """Return whether a listed item has come through this server itself, or through too many servers."""
     passed = chain_of(as_mapping(item.get("_meta")))
-    return THIS_SERVER in passed or len(passed) >= MOST_HOPS
+    return THIS_SERVER in passed or len(passed) >= MAX_HOPS
 
 
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
@@ -129,7 +129,7 @@ def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> l
     for item in items:
         own = as_mapping(item.get("_meta"))
         passed = chain_of(own)
-        if asker and (len(passed) >= MOST_HOPS or asker.intersection(passed)):
+        if asker and (len(passed) >= MAX_HOPS or asker.intersection(passed)):
             continue
         if not asker and CHAIN_KEY not in own:
             found.append(dict(item))

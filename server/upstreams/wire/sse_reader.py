@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import anyio.lowlevel
 
-MOST_ID_CHARS = 4_096  # of an id, which is sent back in a header
+MAX_ID_CHARS = 4_096  # of an id, which is sent back in a header
 PIECE_BYTES = 4_096  # bytes parsed before other tasks run
 LINE_COST = 64  # extra bytes per line, for the time that parsing a line takes
 
@@ -50,7 +50,7 @@ async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGener
                 size += len(whole) + LINE_COST
                 name, _, value = whole.partition(b":")
                 value = value.removeprefix(b" ")
-                text = value[:MOST_ID_CHARS].decode("utf-8", "replace")
+                text = value[:MAX_ID_CHARS].decode("utf-8", "replace")
                 if name == b"data":
                     data.append(value)
                 elif name == b"event":

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from server.upstreams.login.callback import Redirect
 from server.upstreams.login.connect_pages import ConnectPages
-from server.upstreams.relay.login_questions import MOST_ATTEMPTS
+from server.upstreams.relay.login_questions import MAX_ATTEMPTS
 from tests.harness import MODERN
 from tests.interaction.login.pages import TOKENS, Shown, browser, called, go_on, log_in, served, to_the_end, told
 from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene, text_of
@@ -294,7 +294,7 @@ async def test_who_declines_many_logins_takes_no_place_from_others(scene: Scene,
             return types.ElicitResult(action="decline")
 
         bob = await ours.client("bob", MODERN, elicitation_callback=decline)
-        for _ in range(MOST_ATTEMPTS + 1):
+        for _ in range(MAX_ATTEMPTS + 1):
             assert "did not log in" in text_of(await scene.call(bob))
         person = Shown()
         ada = await ours.client("ada", MODERN, elicitation_callback=person.look)

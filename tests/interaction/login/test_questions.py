@@ -9,7 +9,7 @@ import anyio
 import mcp_types as types
 import pytest
 
-from server.upstreams.relay.login_questions import MOST_ATTEMPTS
+from server.upstreams.relay.login_questions import MAX_ATTEMPTS
 from tests.harness import MODERN, stdio_upstream
 from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Person, Scene, text_of, visit
 from tests.waiting import until
@@ -228,10 +228,10 @@ async def test_calls_that_share_a_login_take_up_one_of_those_that_may_be_open(sc
         async def call() -> None:
             results.append(await scene.call(client, LOGIN))
 
-        for _ in range(MOST_ATTEMPTS + 1):
+        for _ in range(MAX_ATTEMPTS + 1):
             tasks.start_soon(call)
-        await until(lambda: len(shown) + len(results) == MOST_ATTEMPTS + 1)
+        await until(lambda: len(shown) + len(results) == MAX_ATTEMPTS + 1)
         assert len(set(shown)) == 1
         await visit(shown[0])
         answered.set()
-    assert [result.is_error for result in results] == [False] * (MOST_ATTEMPTS + 1)
+    assert [result.is_error for result in results] == [False] * (MAX_ATTEMPTS + 1)

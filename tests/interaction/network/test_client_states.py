@@ -138,5 +138,5 @@ async def test_a_request_for_files_counts_as_a_call(
         session = await server.opened()
         request: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         assert "of your calls are already running" not in (await server.post(request, session)).text
-        monkeypatch.setattr("server.requests.call_contexts.MOST_CALLS", 0)
+        monkeypatch.setattr("server.requests.call_contexts.MAX_CALLS", 0)
         assert "of your calls are already running" in (await server.post(request, session)).text

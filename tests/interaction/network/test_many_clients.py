@@ -17,7 +17,7 @@ import pytest
 from mcp.client import Client as McpClient
 from mcp.client.subscriptions import Subscription
 
-from server.requests.call_contexts import MOST_CALLS, STDIO_KEY, Client
+from server.requests.call_contexts import MAX_CALLS, STDIO_KEY, Client
 from tests.harness import Route, connected, http_client, our_http_server, write_config
 from tests.interaction.serving import CHEAP_ROUTES, NETWORK_ROUTES, by_route
 from tests.waiting import CEILING
@@ -77,22 +77,22 @@ META: dict[str, Any] = {
 @pytest.mark.parametrize("key", ["http:1", "token:bot", "sse:1"])
 def test_a_client_of_the_network_has_so_many_calls_at_work_and_no_more(key: str) -> None:
     client = Client(ClientState(key, ApprovalMode.DEFAULT))
-    client.calls = MOST_CALLS - 1
+    client.calls = MAX_CALLS - 1
     with client:
         with pytest.raises(ToolError) as refusal, client:
             pass
         assert refusal.value.code is ToolErrorType.TOO_MANY_CALLS
     with client:
         pass
-    assert client.calls == MOST_CALLS - 1
+    assert client.calls == MAX_CALLS - 1
 
 
 @pytest.mark.requirement("network.many")
 def test_over_stdio_calls_wait_instead() -> None:
     client = Client(ClientState(STDIO_KEY, ApprovalMode.DEFAULT))
-    client.calls = MOST_CALLS
+    client.calls = MAX_CALLS
     with client:
-        assert client.calls == MOST_CALLS + 1
+        assert client.calls == MAX_CALLS + 1
 
 
 def noting(event: anyio.Event) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams.wire.own_meta import CHAIN_KEY, MOST_HOPS, THIS_SERVER, listed_for
+from server.upstreams.wire.own_meta import CHAIN_KEY, MAX_HOPS, THIS_SERVER, listed_for
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
@@ -120,7 +120,7 @@ def test_what_has_come_through_a_server_is_not_listed_to_it_again_and_clients_se
         assert [item["name"] for item in listed] == names
         assert listed[0]["_meta"] == {CHAIN_KEY: [THIS_SERVER]}
     assert listed_for({}, [plain, passed]) == [plain, {"name": "passed", "_meta": {"kept": 1}}]
-    far = {"name": "far", "_meta": {CHAIN_KEY: [str(number) for number in range(MOST_HOPS)]}}
+    far = {"name": "far", "_meta": {CHAIN_KEY: [str(number) for number in range(MAX_HOPS)]}}
     assert listed_for({CHAIN_KEY: ["one"]}, [far]) == []
 
 

@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation, RequestParamsMeta
 
 from server.upstreams.relay import large_results
-from server.upstreams.relay.large_results import MOST_SHOWN, RESULTS_URI
+from server.upstreams.relay.large_results import MAX_SHOWN, RESULTS_URI
 from server.upstreams.wire.own_meta import FACTS_KEY
 from tests.harness import HANDSHAKE, MODERN, PEERS, connected, http_client, our_http_server, speaking, write_config
 from tests.peers.large_upstream import NEEDLE, rows
@@ -26,7 +26,7 @@ from tests.peers.large_upstream import NEEDLE, rows
 pytestmark = pytest.mark.anyio
 
 ENTRY = {"command": sys.executable, "args": ["-S", str(PEERS / "large_upstream.py")], "trust": True}
-MOST_BYTES = 4_000  # what the answer to a large result may cost
+MAX_BYTES = 4_000  # what the answer to a large result may cost
 both_eras = pytest.mark.parametrize("revision", [HANDSHAKE, MODERN])
 
 
@@ -63,7 +63,7 @@ async def test_a_long_result_is_a_beginning_and_a_file_that_is_paged_and_searche
 ) -> None:
     async with connected("stdio", revision, root, settings(tmp_path)) as client:
         result = await called(client, "lines", 400_000)
-        assert cost(result) < MOST_BYTES
+        assert cost(result) < MAX_BYTES
         assert "line 1\nline 2\n" in told(result)
         path = file_of(result)
         page = await client.call_tool("read_file", {"file_path": path, "offset": 300_000, "limit": 1})
@@ -80,7 +80,7 @@ async def test_megabytes_cost_four_kilobytes(count: int, root: Path, tmp_path: P
         result = await called(client, "rows", count)
         assert result.meta is not None
         assert result.meta["coretools-mcp/facts"]["outputBytes"] > 68 * count
-        assert cost(result) < MOST_BYTES
+        assert cost(result) < MAX_BYTES
         path = file_of(result)
         found = await client.call_tool("grep_search", {"pattern": NEEDLE, "path": path})
         assert NEEDLE in str(found.content)
@@ -120,7 +120,7 @@ async def test_what_is_not_too_long_has_a_schema_or_is_wanted_whole_stays_whole(
 @pytest.mark.requirement("results.large.whole")
 async def test_the_limit_is_a_setting_and_null_passes_everything_on(root: Path, tmp_path: Path) -> None:
     async with connected("memory", HANDSHAKE, root, settings(tmp_path, limits={"resultChars": 100})) as client:
-        assert cost(await called(client, "lines", 1_000)) < MOST_BYTES
+        assert cost(await called(client, "lines", 1_000)) < MAX_BYTES
     async with connected("memory", HANDSHAKE, root, settings(tmp_path, limits={"resultChars": None})) as client:
         assert told(await called(client, "lines", 300_000)).endswith(NEEDLE)
 
@@ -150,7 +150,7 @@ async def test_a_client_without_file_tools_gets_a_link_that_it_can_read(
     for more in ({"tools": {"builtIn": False}}, {"permissions": {"deny": ["read_file"]}}):
         async with connected("stdio", revision, root, settings(tmp_path, **more)) as client:
             result = await called(client, "lines", 30_000)
-            assert cost(result) < MOST_BYTES
+            assert cost(result) < MAX_BYTES
             (link,) = [block for block in result.content if isinstance(block, types.ResourceLink)]
             assert link.uri.startswith(RESULTS_URI)
             (contents,) = (await client.read_resource(link.uri)).contents
@@ -241,5 +241,5 @@ async def test_a_file_that_cannot_be_written_is_told_with_as_much_as_is_passed_o
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert "could not be written" in told(result)
-        assert len(told(result)) > MOST_SHOWN * 20
+        assert len(told(result)) > MAX_SHOWN * 20
         assert "line 9000\n" in told(result)

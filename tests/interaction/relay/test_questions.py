@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from server.upstreams.session.upstream_questions import MOST_OPEN
+from server.upstreams.session.upstream_questions import MAX_OPEN
 from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import (
     ALL,
@@ -339,7 +339,7 @@ async def test_questions_of_cancelled_calls_are_withdrawn_even_if_the_upstream_l
     tale, silent = tmp_path / "tale", Silent()
     entry = over_stdio("ask:elicitation/create", env={"TALE": str(tale)}, protocol="legacy")
     async with proxied(tmp_path, {"up": entry}, "handshake", answer=silent) as client:
-        for count in range(1, MOST_OPEN + 2):
+        for count in range(1, MAX_OPEN + 2):
             async with anyio.create_task_group() as calls:
                 calls.start_soon(client.call, "up__echo")
                 await client.until_asked(count)

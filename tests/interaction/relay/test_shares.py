@@ -65,7 +65,7 @@ async def test_a_client_makes_room_for_itself_before_it_takes_room_of_others(tmp
 
 @pytest.mark.requirement("proxy.suspended.share")
 async def test_a_client_parks_only_its_part_of_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.upstreams.relay.request_relay.MOST_OF_ONE", 2)
+    monkeypatch.setattr("server.upstreams.relay.request_relay.MAX_OF_ONE", 2)
     async with (
         network(tmp_path, {"up": stdio_entry("handshake")}) as served,
         served.client("modern", "ada") as ada,
@@ -81,7 +81,7 @@ async def test_a_client_parks_only_its_part_of_the_calls(tmp_path: Path, monkeyp
 async def test_where_no_more_calls_can_be_suspended_the_newest_of_who_has_most_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.upstreams.relay.request_relay.MOST_SUSPENDED", 3)
+    monkeypatch.setattr("server.upstreams.relay.request_relay.MAX_SUSPENDED", 3)
     async with (
         network(tmp_path, {"up": stdio_entry("handshake")}) as served,
         served.client("modern", "ada") as ada,

@@ -436,7 +436,7 @@ async def test_a_question_that_a_task_asks_no_more_is_forgotten(entries: dict[st
 async def test_the_questions_of_one_client_do_not_push_those_of_another_out(
     entries: dict[str, Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream_tasks, "MOST_ASKING", 2)
+    monkeypatch.setattr(upstream_tasks, "MAX_ASKING", 2)
     async with (
         network(tmp_path, {"up": entries["http"]}) as served,
         served.client("modern", "ada", capabilities=KNOWING) as ada,

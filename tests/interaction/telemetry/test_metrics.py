@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from server.telemetry.measured_request import MOST_CODES, MOST_NAMES, OTHER, Operation
+from server.telemetry.measured_request import MAX_CODES, MAX_NAMES, OTHER, Operation
 from server.telemetry.prometheus import METRICS, Metrics
 from tests.harness import HANDSHAKES, ROOT, own_state, stdio_upstream, write_config
 from tests.interaction.raw_clients import FORM, RawClient, http_server, introduced, reach
@@ -215,9 +215,9 @@ async def test_floods_of_names_and_codes_end_in_few_series_whose_labels_are_esca
     nobody: Any = Nobody()
     samples = parsed(await metrics.text(nobody, nobody))
     by_tool = {labels: count for (name, labels), count in samples.items() if name == "coretools_mcp_tool_calls_total"}
-    assert len(by_tool) == MOST_NAMES + 1
-    assert by_tool[frozenset({("tool", OTHER), ("outcome", "error")})] == 5_000 - MOST_NAMES
-    assert sum(name == "coretools_mcp_refusals_total" for name, _ in samples) == MOST_CODES + 1
+    assert len(by_tool) == MAX_NAMES + 1
+    assert by_tool[frozenset({("tool", OTHER), ("outcome", "error")})] == 5_000 - MAX_NAMES
+    assert sum(name == "coretools_mcp_refusals_total" for name, _ in samples) == MAX_CODES + 1
     assert any(("upstream", odd.replace("\n", "n")) in labels for _, labels in samples)
 
 

@@ -29,7 +29,7 @@ from opentelemetry.trace import SpanKind
 
 from server.app import App
 from server.settings import load_settings
-from server.telemetry.measured_request import BUCKETS, MOST_NAMES, OTHER, Names, Operation
+from server.telemetry.measured_request import BUCKETS, MAX_NAMES, OTHER, Names, Operation
 from server.telemetry.observation import Observation
 from server.telemetry.open_telemetry import Telemetry
 from tests.fork_server import forked
@@ -305,14 +305,14 @@ async def test_traces_that_cannot_be_sent_at_the_end_keep_no_measurement_from_be
 @pytest.mark.requirement("telemetry.attributes")
 def test_a_flood_of_names_and_codes_is_measured_as_a_few(root: Path) -> None:
     told = Traced()
-    names = Names(MOST_NAMES)
-    assert {names(f"tool-{number}") for number in range(10_000)} == {f"tool-{n}" for n in range(MOST_NAMES)} | {OTHER}
+    names = Names(MAX_NAMES)
+    assert {names(f"tool-{number}") for number in range(10_000)} == {f"tool-{n}" for n in range(MAX_NAMES)} | {OTHER}
     for number in range(3_000):
         operation = Operation("tools/call", tool=f"tool-{number}", error=str(-32_000 - number))
         operation.end()
         span, token = told.telemetry.begin_server_span(operation, _Context())  # type: ignore[arg-type]
         told.telemetry.end_server_span(operation, span, token)
-    assert len(told.points("mcp.server.operation.duration")) <= 2 * (MOST_NAMES + 1)
+    assert len(told.points("mcp.server.operation.duration")) <= 2 * (MAX_NAMES + 1)
 
 
 class _Context:

@@ -39,7 +39,7 @@ from tools.shell.broker import broker_messages
 from tools.shell.broker.descendants import MARK
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process_spec import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
-from tools.shell.supervisor_pool import MOST_IDLE, SupervisorHandle, launch_of
+from tools.shell.supervisor_pool import MAX_IDLE, SupervisorHandle, launch_of
 
 pytestmark = pytest.mark.anyio
 
@@ -446,7 +446,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(broker: BrokeredStarter,
             result.close()
     await until_none_carries(mark)
     assert await run(broker, bash("echo on")) == (ExitStatus(0, None), "on\n")
-    assert len(os.listdir("/proc/self/fd")) <= before + MOST_IDLE
+    assert len(os.listdir("/proc/self/fd")) <= before + MAX_IDLE
 
 
 @pytest.mark.long
@@ -460,7 +460,7 @@ async def test_two_hundred_at_once_leave_neither_descriptors_nor_processes() -> 
     assert results == [(ExitStatus(number % 7, None), f"{number}\n") for number in range(200)]
     (parent,) = brokers_of(os.getpid())
     with anyio.fail_after(CEILING):
-        while len(children_of(parent)) > MOST_IDLE:  # noqa: ASYNC110 - nobody tells
+        while len(children_of(parent)) > MAX_IDLE:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.005)
     assert [child for supervisor in children_of(parent) for child in children_of(supervisor)] == []
     await broker.aclose()

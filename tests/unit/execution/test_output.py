@@ -35,7 +35,7 @@ async def store(tmp_path: Path) -> AsyncGenerator[PrivateFolders]:
 
 
 def filled(store: PrivateFolders | None, *pieces: bytes) -> Output:
-    output = Output(store.of("test") if store is not None else None)
+    output = Output(store.folder("test") if store is not None else None)
     for piece in pieces:
         output.feed(piece)
     return output

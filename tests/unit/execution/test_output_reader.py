@@ -13,7 +13,7 @@ from tests.unit.execution.shell import CEILING
 from tests.waiting import until
 from tools.machine.threads import Threads
 from tools.shell.private_folders import PrivateFolder
-from tools.shell.program_output import MOST_WAITING, PIPE_BYTES, READ_BYTES, TAIL_BYTES, Output, OutputReader
+from tools.shell.program_output import MAX_WAITING, PIPE_BYTES, READ_BYTES, TAIL_BYTES, Output, OutputReader
 
 pytestmark = pytest.mark.anyio
 
@@ -48,12 +48,12 @@ async def test_while_the_disk_takes_nothing_no_more_is_read_and_then_everything(
     reader = OutputReader(reading, output)
     try:
         command.start()
-        await until(lambda: output.file is not None and output.file.waiting > MOST_WAITING)
+        await until(lambda: output.file is not None and output.file.waiting > MAX_WAITING)
         seen = -1
         while seen != output.total:
             seen = output.total
             await anyio.sleep(0.05)
-        assert output.total <= MOST_WAITING + TAIL_BYTES + 2 * READ_BYTES
+        assert output.total <= MAX_WAITING + TAIL_BYTES + 2 * READ_BYTES
         assert command.is_alive()
     finally:
         disk_works.set()

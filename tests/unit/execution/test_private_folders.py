@@ -24,7 +24,7 @@ from tools.shell.private_folders import (
     make_place,
     remove_tree,
 )
-from tools.shell.program_output import MOST_WAITING
+from tools.shell.program_output import MAX_WAITING
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ async def store(tmp_path: Path) -> AsyncGenerator[PrivateFolders]:
 
 
 def opened(store: PrivateFolders, key: str = "a") -> OutputFile:
-    folder = store.of(key)
+    folder = store.folder(key)
     assert folder is not None
     return folder.open()
 
@@ -73,7 +73,7 @@ async def test_each_client_has_a_folder_whose_name_does_not_tell_its_key(store: 
 @pytest.mark.requirement("shell.output.file")
 async def test_nothing_is_kept_for_a_client_that_cannot_be_told_from_others(store: PrivateFolders) -> None:
     assert store.path_of("") is None
-    assert store.of("") is None
+    assert store.folder("") is None
 
 
 @pytest.mark.requirement("shell.output.file")
@@ -134,7 +134,7 @@ async def test_what_waits_for_the_disk_is_told_and_written_in_order(tmp_path: Pa
     file.on_written = lambda: rooms.append(file.waiting)
     for piece in pieces:
         file.write(piece)
-    assert file.waiting > MOST_WAITING
+    assert file.waiting > MAX_WAITING
     await file.close()
     assert file.waiting == 0
     assert rooms[-1] == 0
@@ -184,7 +184,7 @@ import asyncio, os, signal, sys
 from tools.shell.private_folders import PrivateFolders
 
 async def main():
-    file = PrivateFolders(sys.argv[1]).of("a").open()
+    file = PrivateFolders(sys.argv[1]).folder("a").open()
     file.write(b"left behind")
     await file.close()
     os.kill(os.getpid(), signal.SIGKILL)

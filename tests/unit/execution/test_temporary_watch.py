@@ -60,7 +60,7 @@ class Limiting(Plain):
 async def shell(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Shell]:
     monkeypatch.setattr(temporary_watch, "LOOK_SECONDS", 0.02)
     monkeypatch.setattr(temporary_watch, "FILES_STEP", 1)
-    monkeypatch.setattr(private_folders, "MOST_TEMPORARY", 50)
+    monkeypatch.setattr(private_folders, "MAX_TEMPORARY", 50)
     async with shell_in(root, tmp_path, confinement=Limiting(root)) as made:
         yield made
 

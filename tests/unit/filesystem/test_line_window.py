@@ -26,7 +26,7 @@ ROOMY = Limits(read_chars=10_000_000, line_chars=10_000_000)
 
 
 def take(data: bytes, offset: int, limit: int, limits: Limits = ROOMY) -> LineWindow:
-    return window(Source.of(data), WantedLines(offset, limit, limits, AbortSignal()))
+    return window(Source.from_bytes(data), WantedLines(offset, limit, limits, AbortSignal()))
 
 
 @pytest.mark.requirement("read.window")
@@ -163,7 +163,7 @@ def test_a_cancelled_read_stops() -> None:
     signal = AbortSignal()
     signal.abort()
     with pytest.raises(ToolError) as caught:
-        window(Source.of(b"a\n"), WantedLines(0, 1, ROOMY, signal))
+        window(Source.from_bytes(b"a\n"), WantedLines(0, 1, ROOMY, signal))
     assert caught.value.code is ToolErrorType.CANCELLED
 
 

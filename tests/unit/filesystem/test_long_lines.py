@@ -92,14 +92,14 @@ def test_damaged_characters_count_as_they_are_shown() -> None:
     data = b"ok \xe4\xb8 \xff\xe4 end" * (BLOCK // 10)
     shown = data.decode("utf-8", "replace")
     for start in (0, 3, 1_000, len(shown) - 7):
-        part = line_part(Source.of(data), 0, CharRange(start, None), 50, AbortSignal())
+        part = line_part(Source.from_bytes(data), 0, CharRange(start, None), 50, AbortSignal())
         assert (part.text, part.is_decodable) == (shown[start : start + 50], False)
 
 
 @pytest.mark.requirement("read.chars")
 def test_a_place_too_far_from_the_beginning_of_its_line_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_window, "SOUGHT_BYTES", 2 * BLOCK)
-    source = Source.of(b"x" * (4 * BLOCK))
+    source = Source.from_bytes(b"x" * (4 * BLOCK))
     assert line_part(source, 0, CharRange(BLOCK, None), 10, AbortSignal()).text == "x" * 10
     with pytest.raises(ToolError) as caught:
         line_part(source, 0, CharRange(3 * BLOCK, None), 10, AbortSignal())

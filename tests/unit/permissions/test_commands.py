@@ -16,7 +16,7 @@ from tests.unit.permissions.commands import judge, outcome, shown
 from tools.contract.command_views import CommandSite, Engine, Network, ViewKind
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Needs
-from tools.permissions.hidden_files import MOST
+from tools.permissions.hidden_files import MAX_HIDDEN
 from tools.permissions.verdict import Permission, Verdict
 
 PLAN, DEFAULT, AUTO_EDIT, YOLO = (
@@ -46,7 +46,7 @@ def project(home: Path) -> Path:
 @pytest.fixture
 def ignoring(copy: Path) -> Path:
     """A workspace with two folders that are hidden from agents, of which one has much in it."""
-    for name in ("few/a", "few/b", "many/deep/a", *(f"many/{number}" for number in range(MOST + 1))):
+    for name in ("few/a", "few/b", "many/deep/a", *(f"many/{number}" for number in range(MAX_HIDDEN + 1))):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).touch()
     (copy / ".qwenignore").write_text("few/\nmany/\n")
@@ -845,7 +845,7 @@ def test_git_is_asked_about_the_repository_that_it_works_in_and_folders_that_it_
 @pytest.mark.requirement("commands.views")
 def test_in_yolo_nothing_is_asked_because_of_agent_ignore_files(copy: Path) -> None:
     (copy / ".qwenignore").write_text("*.log\n")
-    for number in range(MOST + 1):
+    for number in range(MAX_HIDDEN + 1):
         (copy / f"{number}.log").touch()
     assert outcome(copy, "make", ApprovalMode.YOLO) == "wn"
     assert outcome(copy, "make", ApprovalMode.YOLO, deny=["Read(*.log)"]) == "X"

@@ -99,7 +99,7 @@ def test_what_hides_a_file_is_told_with_it(root: Path, home: Path) -> None:
 @pytest.mark.requirement("hidden.found")
 @pytest.mark.parametrize("rule", ["secret", "secret/", "secret/**", "/secret/*", "**/secret/**"])
 def test_a_folder_that_is_hidden_as_a_whole_is_one_find(root: Path, home: Path, rule: str) -> None:
-    plant(root, *(f"secret/{number}/{number}" for number in range(hidden_files.MOST + 1)), "other/1/1")
+    plant(root, *(f"secret/{number}/{number}" for number in range(hidden_files.MAX_HIDDEN + 1)), "other/1/1")
     found = look(root, rules_of(home, deny=(f"Read({rule})",)))
     assert (found.problem, paths(found.denied, root)) == ("", ["secret"])
     assert found.denied[0].is_folder
@@ -258,7 +258,7 @@ def test_a_second_hard_link_is_a_problem_of_who_hides_the_file(root: Path, home:
 
 @pytest.mark.requirement("hidden.problems")
 def test_more_than_can_be_masked_is_a_problem(root: Path, home: Path) -> None:
-    plant(root, *(f"{number}/.env" for number in range(hidden_files.MOST)))
+    plant(root, *(f"{number}/.env" for number in range(hidden_files.MAX_HIDDEN)))
     assert look(root, rules_of(home, deny=("Read(.env)",))).problem == ""
     plant(root, "more/.env", "more/x.key")
     found = look(root, rules_of(home, deny=("Read(.env)",)))

@@ -32,7 +32,7 @@ TWO = {"id": "2", "content": "Write", "status": "in_progress"}
 
 def kept(lists: TodoLists, context: ToolContext) -> Sequence[Todo]:
     """The list of a call's client in its folder."""
-    return lists.of(context.client.key, context.workspace)
+    return lists.read(context.client.key, context.workspace)
 
 
 async def write(context: ToolContext, todos: Any, lists: TodoLists | None = None) -> ToolResult:

@@ -12,7 +12,7 @@ from tools.builtin.skill import MAX_LIST_CHARS, SkillTool, told_skills
 from tools.call.tool_context import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
-from tools.skills.skill_folders import MOST_FILES, SkillFolders, Skills, front_matter
+from tools.skills.skill_folders import MAX_FILES, SkillFolders, Skills, front_matter
 
 pytestmark = pytest.mark.anyio
 
@@ -197,7 +197,7 @@ async def test_a_loaded_skill_comes_with_its_folder_and_its_files(root: Path, co
         (main.parent / f"{number}").touch()
     text = str((await tool.execute(params, context)).llm_content)
     assert len(text) < 10_000
-    assert text.count("\n- ") == MOST_FILES + 1
+    assert text.count("\n- ") == MAX_FILES + 1
     assert text.endswith("- and more")
 
 

@@ -40,7 +40,7 @@ from tools.files.text_encodings import decode, encode
 from tools.text.file_names import brief, shown_whole_path
 
 EditMode = Literal["replace", "insert", "delete"]
-MOST_NAMED = 20  # cells listed in an error
+MAX_NAMED = 20  # cells listed in an error
 _DONE: Mapping[EditMode, str] = {"replace": "Replaced", "insert": "Inserted", "delete": "Deleted"}
 
 
@@ -177,10 +177,10 @@ def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -
     digits = cell_id.removeprefix("cell-")
     if not same and digits != cell_id and digits.isdecimal() and len(digits) < 9 and int(digits) < len(names):
         return int(digits)
-    known = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+    known = ", ".join(names[:MAX_NAMED]) + (", ..." if len(names) > MAX_NAMED else "")
     said = f"'{shown}' has no cell '{brief(cell_id)}'; its cells are: {known or 'none'}."
     if same:
-        known = " or ".join(names[at] for at in same[:MOST_NAMED])
+        known = " or ".join(names[at] for at in same[:MAX_NAMED])
         said = f"'{shown}' has {len(same)} cells with the id '{brief(cell_id)}'. Choose one of: {known}."
     raise ToolError(
         ToolErrorType.NOTEBOOK_CELL_NOT_FOUND,

@@ -120,7 +120,9 @@ def read(
             data = _whole(opened, beginning, wanted)
             text = render(data)
             if text is not None:
-                cells = reading_of(window(Source.of(text.encode("utf-8", "replace")), wanted), UTF_8, wanted.limits)
+                cells = reading_of(
+                    window(Source.from_bytes(text.encode("utf-8", "replace")), wanted), UTF_8, wanted.limits
+                )
                 return replace(cells, kind=kind, sha256=hashlib.sha256(data).hexdigest(), content=data)
         if size <= HASHED_BYTES:
             data = _whole(opened, beginning, wanted)
@@ -186,5 +188,5 @@ def _read_text(data: bytes, wanted: WantedLines) -> Reading:
     notes: list[str] = []
     if shown.note:
         notes.append(f"The file is not UTF-8 and has no byte order mark. It is shown as {encoding.name}, {shown.note}.")
-    reading = reading_of(window(Source.of(shown.body), wanted), encoding, limits, notes)
+    reading = reading_of(window(Source.from_bytes(shown.body), wanted), encoding, limits, notes)
     return replace(reading, eol=eol, sha256=sha256, is_guess=bool(shown.note))

@@ -51,7 +51,7 @@ class Source:
         self.separator = b"\r" if b"\n" not in head and b"\r" in head else b"\n"
 
     @classmethod
-    def of(cls, data: bytes) -> Source:
+    def from_bytes(cls, data: bytes) -> Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:

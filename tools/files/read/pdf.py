@@ -243,7 +243,7 @@ def read_pdf(
             note = f"There is no text on {found.page_range}; the document may be scanned."
         parts = (*media_parts(opened, location, PDF, media, wanted.signal), TextPart(note))
         return Reading(parts, FileKind.PDF, is_text=False)
-    shown = window(Source.of(found.text.encode("utf-8", "replace")), wanted)
+    shown = window(Source.from_bytes(found.text.encode("utf-8", "replace")), wanted)
     if found.is_complete:
         return replace(reading_of(shown, UTF_8, wanted.limits), kind=FileKind.PDF, pages=found.count)
     what = f"Only {found.page_range} could be read: {found.cut}" if found.cut else f"This is {found.page_range}"

@@ -56,7 +56,7 @@ def excerpt(
     size, encoding = opened.info.st_size, marked_encoding(opened.head(MAX_UTF8_BYTES))
     if size <= MAX_DECODED_BYTES or (encoding and encoding.is_wide):
         shown = shown_text(opened.whole(signal))
-        source = Source.of(shown.text.encode() if match.is_decoded else shown.body)
+        source = Source.from_bytes(shown.text.encode() if match.is_decoded else shown.body)
     else:
         source = Source(opened.stream, size, len(encoding.bom) if encoding else 0)
     source.separator = b"\n"  # as in ripgrep

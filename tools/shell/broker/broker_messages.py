@@ -22,7 +22,7 @@ RUN, END, LIST, MOUNT = 1, 2, 3, 4
 # To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a `waitpid` status. GONE:
 # nothing is left, and the next program may come. LISTED: ids of processes. MOUNTED: an error number, or 0.
 STARTED, FAILED, EXITED, GONE, LISTED, MOUNTED = 1, 2, 3, 4, 5, 6
-MOST_DESCRIPTORS = 253  # the most that Linux passes in one message (SCM_MAX_FD)
+MAX_DESCRIPTORS = 253  # the most that Linux passes in one message (SCM_MAX_FD)
 STANDARD_ERROR = 2
 OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptors of outputs, which cannot be attachments
 LARGEST_LIMIT = (1 << 63) - 2  # the largest value for setrlimit; one more means no limit

@@ -21,7 +21,7 @@ if sys.platform == "win32":
 OLDEST_ABI = 3  # Linux 6.2, the first version in which truncating a file needs a right
 SCOPES_ABI = 6  # Linux 6.12, the first version that confines signals and abstract sockets
 _TCP_ABI = 4
-_MOST_CAPABILITIES = 64
+_MAX_CAPABILITIES = 64
 # The numbers are the same on every architecture (asm-generic/unistd.h).
 _OPENAT2, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 437, 444, 445, 446
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
@@ -97,7 +97,7 @@ def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
     _ask("syscall", _RESTRICT_SELF, rules, 0)
     os.close(rules)
     # Root regains all capabilities in the bounding set when it executes a program.
-    for capability in range(_MOST_CAPABILITIES):
+    for capability in range(_MAX_CAPABILITIES):
         with suppress(OSError):  # nothing to lose, or no such capability
             _ask("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
     _ask("prctl", _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)

@@ -42,7 +42,7 @@ _ALL_SIGNALS = tuple(
     map(int, signal.valid_signals())
 )  # computed once, because it takes a twelfth of the time to start a shell
 LOOK_PAUSE_SECONDS = 0.05  # between checks for processes left, because no event reports their end
-MOST_UNSURE_LOOKS = 20  # searches without result while children of unknown programs end: one second
+MAX_UNSURE_LOOKS = 20  # searches without result while children of unknown programs end: one second
 
 
 def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
@@ -334,7 +334,7 @@ class Supervisor:
         """Handle a request from the server. Return False if the server is gone."""
         try:
             head, descriptors, _, _ = socket.recv_fds(
-                channel.socket, broker_messages.FRAME.size, broker_messages.MOST_DESCRIPTORS
+                channel.socket, broker_messages.FRAME.size, broker_messages.MAX_DESCRIPTORS
             )
             if not head:
                 return False
@@ -391,7 +391,7 @@ class Supervisor:
         for channel in gone:
             # It may also have belonged to another program, which could go on like this forever.
             is_known = is_sure and channel.followed is not None and channel.followed.is_sure
-            if not is_known and channel.unsure_looks < MOST_UNSURE_LOOKS:
+            if not is_known and channel.unsure_looks < MAX_UNSURE_LOOKS:
                 channel.unsure_looks += 1
                 channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
             else:

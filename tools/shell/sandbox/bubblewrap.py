@@ -364,7 +364,7 @@ class BubblewrapConfinement:
             elif failure is None and status.program is not None:
                 namespaces = None
                 if view.network is Network.SESSION_LOOPBACK and self._loopbacks is not None:
-                    namespaces = await self._loopbacks.of(client_key, status.program)
+                    namespaces = await self._loopbacks.namespaces(client_key, status.program)
                 make = partial(self._sandboxed, status.program, spec, workspace_roots, view, client_key=client_key)
                 # Must not be interrupted, because it holds descriptors.
                 with CancelScope(shield=True):
