@@ -87,6 +87,7 @@ class Server:
         self.pid = 0
         self.url = ""
         self.may_end = False
+        self.is_starved = False  # it had little memory for a while, and may end for want of it
         self.starts = 0
         self.known: list[dict[str, int]] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -108,7 +109,8 @@ class Server:
         command = [sys.executable, "-P", "-W", "error", str(SERVER), "serve", "--config", str(world.config)]
         command += ["--workspace", str(world.root), "--approval-mode", "yolo"]
         self.known = self.known[:1]
-        self.may_end, self.pid, self.starts = False, 0, self.starts + 1
+        self.may_end = self.is_starved = False
+        self.pid, self.starts = 0, self.starts + 1
         with self.log.open("ab") as log:
             if setting.transport == "stdio":
                 theirs, writing = os.pipe()

@@ -188,8 +188,8 @@ class PrivateFolder:
 class PrivateFolders:
     """The folders of all clients, in this server's own folder below the temporary folder or another parent.
 
-    Nothing is created on disk before it is needed. The next server removes the folder of a killed one; a lock shows
-    whether a server is alive.
+    Nothing is created on disk before it is needed. The next server removes the folder of a killed one, when it needs a
+    folder or ends; a lock shows whether a server is alive.
 
     Args:
         parent: The parent of the server's folder; `None` for the temporary folder.
@@ -299,11 +299,9 @@ class PrivateFolders:
         for client in self._clients.values():
             client.files.clear()
         self._clients.clear()
-        writers = self._writers or (Threads(WRITERS) if self._lock is not None else None)
-        self._writers = None
-        if writers is not None:
-            await writers.run(self._remove_all)
-            writers.close()
+        writers, self._writers = self._writers or Threads(WRITERS), None
+        await writers.run(self._remove_all)
+        writers.close()
 
     def _remove(self, path: str | None) -> None:
         if path is not None and self._lock is not None and os.path.lexists(path):  # otherwise nothing was created
@@ -324,10 +322,12 @@ class PrivateFolders:
     def _remove_all(self) -> None:
         with self._making:
             lock, self._lock = self._lock, None
-            if lock is not None:
-                remove_tree(self.path)
-                if lock >= 0:
-                    os.close(lock)
+            if lock is None:
+                _remove_left(os.path.dirname(self.path))
+                return
+            remove_tree(self.path)
+            if lock >= 0:
+                os.close(lock)
 
 
 def make_open_folder(path: str) -> None:
@@ -355,7 +355,17 @@ def _lock(folder: str) -> int:
     except OSError:
         os.close(descriptor)
         raise
-    with suppress(OSError), os.scandir(os.path.dirname(folder)) as entries:
+    _remove_left(os.path.dirname(folder))
+    return descriptor
+
+
+def _remove_left(parent: str) -> None:
+    """Remove the folders of killed servers."""
+    if sys.platform == "win32":
+        return
+    import fcntl  # noqa: PLC0415 - POSIX only
+
+    with suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
                 continue
@@ -368,7 +378,6 @@ def _lock(folder: str) -> int:
                     remove_tree(entry.path)
                 finally:
                     os.close(other)
-    return descriptor
 
 
 def move_entries(source: str, target: str) -> None:

@@ -194,6 +194,14 @@ asyncio.run(main())
 
 
 @pytest.mark.requirement("shell.output.faults")
+async def test_a_server_that_needed_no_folder_removes_those_of_killed_ones_when_it_ends(tmp_path: Path) -> None:
+    await anyio.run_process([sys.executable, "-c", KILLED_SERVER, str(tmp_path)], cwd=ROOT, check=False)
+    (_left,) = tmp_path.iterdir()
+    await PrivateFolders(str(tmp_path)).aclose()
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.requirement("shell.output.faults")
 async def test_the_files_of_a_server_that_was_killed_are_removed_by_the_next_one(
     store: PrivateFolders, tmp_path: Path
 ) -> None:
