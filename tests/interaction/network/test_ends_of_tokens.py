@@ -186,7 +186,7 @@ async def test_one_client_with_all_its_streams_of_changes_keeps_no_other_one_out
         for _ in range(STREAMS_OF_ONE):
             assert "error" not in await opened(alice)
         refused = (await opened(alice))["error"]
-        assert f"{STREAMS_OF_ONE} open streams of changes" in refused["message"]
+        assert f"{STREAMS_OF_ONE} open subscription streams" in refused["message"]
         assert refused["data"]["type"] == "too_many_calls"
         assert "error" not in await opened(bob)
         await stack.aclose()

@@ -121,7 +121,7 @@ async def test_a_slash_at_the_end_of_a_path_leads_to_the_same_server_without_a_r
 @pytest.mark.requirement("network.refusals")
 async def test_the_start_tells_whether_a_token_is_needed(root: Path) -> None:
     async with guarded(root, shown=r"serving MCP at .* paths /mcp and /sse, to (.*)\n") as whom:
-        assert whom == "clients that show a token"
+        assert whom == "clients that send a token"
     arguments = server_arguments(root, None, "--transport", "sse", "--port", "0")
     async with listening([sys.executable, *forked(arguments)], r"serving MCP at .* paths /sse, to (.*)\n") as whom:
         assert whom == "every client, without a token"

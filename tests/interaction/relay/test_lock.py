@@ -118,8 +118,8 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
         [
             (b'{"formula": 1, "servers": {}', "not JSON"),
             (b'<<<<<<< HEAD\n{"formula": 1}\n=======\n{}\n>>>>>>> other\n', "merge conflict markers"),
-            (b'{"formula": 2, "servers": {}}', "a formula (2) other"),
-            (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "a formula (inf) other"),
+            (b'{"formula": 2, "servers": {}}', "its formula (2) differs"),
+            (b'{"formula": 1%s, "servers": {}}' % (b"0" * 5_000), "its formula (inf) differs"),
             (b'{"formula": 1, "servers": {}, "servers": {}}', "the same name twice"),
             (b'{"formula": 1, "servers": {"\\u001b[2J": 1}}', "at servers.\N{SYMBOL FOR ESCAPE}[2J does not belong"),
             (
@@ -129,7 +129,7 @@ async def test_nobody_is_asked_to_approve_what_a_question_would_cut(remote: Entr
             (b"[" * 100_000, "nested too deeply"),
             (b"\xff\xfe", "not JSON"),
             (b"", "not JSON"),
-            (b'{"formula": 1' + b"0" * 5_000 + b"}", "a formula ("),
+            (b'{"formula": 1' + b"0" * 5_000 + b"}", "its formula ("),
             ("nowhere/at/all", "is a dangling link"),
             (LOCK_NAME, "cannot be read"),
         ],

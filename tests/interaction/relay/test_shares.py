@@ -94,7 +94,7 @@ async def test_where_no_more_calls_can_be_suspended_the_newest_of_who_has_most_m
         for params, result in kept:
             told.append(await ada.request("tools/call", {**params, **await ada.answers_to(result)}))
         assert [bool(result.get("isError")) for result in told] == [False, False, True]
-        assert "came too late" in told[2]["content"][0]["text"]
+        assert "arrived too late" in told[2]["content"][0]["text"]
 
 
 CALL: Json = {"name": "up__ask", "arguments": {"questions": [FORM]}}
