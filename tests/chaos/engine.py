@@ -143,6 +143,7 @@ async def _look(world: World) -> None:
             wrong.append(f"{way.name} is not served any more")
     if wrong:
         return
+    await _rest(world)  # as many jobs may run as a client may have
     await _answers(world, world.callers[0])
     await _rest(world)
     for server in world.servers:
