@@ -258,6 +258,10 @@ def test_a_second_hard_link_is_a_problem_of_who_hides_the_file(root: Path, home:
     assert (found.problem, found.problem_of_deny) == ("'x/.env' has a second hard link", False)
     found = look(root, rules_of(home, deny=("Edit(lock)",)))
     assert (found.problem, found.problem_of_deny) == ("'lock' has a second hard link", True)
+    plant(home, "out/key")
+    os.link(home / "out/key", home / "out/other")
+    found = look(root, rules_of(home, deny=("Read(~/out/key)",)))
+    assert found.problem == f"'{home}/out/key' has a second hard link"
 
 
 @pytest.mark.requirement("hidden.problems")
