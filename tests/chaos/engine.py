@@ -23,8 +23,8 @@ PAUSE = 0.15
 """Seconds between two calls of one caller, at most: servers are to be at work, not machines."""
 LEFTOVER = re.compile(r"\.tmp$|\.new$|^\.coretools-|\.lock$|\.sock$")
 WORDS = re.compile(r"Traceback|was never (awaited|retrieved)|Exception ignored|ResourceWarning")
-WITHOUT_MEMORY = re.compile(r"Traceback[^\n]*\n(?: [^\n]*\n)+MemoryError$", re.MULTILINE)
-"""What the event loop says of a read for which there was no memory; the read is tried again."""
+WANTING = re.compile(r"Traceback[^\n]*\n(?: [^\n]*\n)+(MemoryError|OSError: \[Errno 24\].*)$", re.MULTILINE)
+"""What the event loop says of a read without memory, or an accept without descriptors; it tries again."""
 """What must not be in a log."""
 WORLD_SECONDS = 1_800
 MAY_FAIL = ("write shared", "edit shared")
@@ -143,6 +143,7 @@ async def _look(world: World) -> None:
             wrong.append(f"{way.name} is not served any more")
     if wrong:
         return
+    await _rest(world)  # as many jobs may run as a client may have
     await _answers(world, world.callers[0])
     await _rest(world)
     for server in world.servers:
@@ -152,7 +153,7 @@ async def _look(world: World) -> None:
         wrong += way.crossed
         way.crossed.clear()
     for server in world.servers:
-        if found := WORDS.search(WITHOUT_MEMORY.sub("", server.text())):
+        if found := WORDS.search(WANTING.sub("", server.text())):
             wrong.append(f"{server.name} says {found[0]}")
 
 

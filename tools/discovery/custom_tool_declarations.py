@@ -302,7 +302,7 @@ class DeclaredTool:
     size: int  # characters that it adds to `tools/list`
 
 
-MAX_TOOLS = 1_000  # no model can use more, and so many are listed in a fraction of a second
+MAX_TOOLS = 1_000  # no model can use more, and this many are listed in a fraction of a second
 MAX_NAME = 64  # characters of a published name, a limit of model APIs
 MAX_DECLARATION_CHARS = 64_000  # characters of one tool's description and schema
 MAX_LISTED_CHARS = 2_000_000  # for all tools together, because every `tools/list` contains them

@@ -24,7 +24,7 @@ from tools.web.url_opener import WebRequest
 if TYPE_CHECKING:
     from tools.web.url_opener import UrlOpener, WebResponse
 
-# Twenty results have about 10 to 100 kB. Parsing this much blocks the event loop for at most 80 ms, and less than 1 ms
+# Twenty results take about 10 to 100 kB. Parsing this much blocks the event loop for at most 80 ms, and less than 1 ms
 # for a genuine response.
 MAX_REPLY_BYTES = 512 << 10
 MAX_TITLE_CHARS = 200

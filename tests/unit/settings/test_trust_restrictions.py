@@ -127,7 +127,7 @@ def test_what_asks_refuses_or_leaves_out_goes_on_where_a_file_is_no_longer_trust
         said = [
             warning
             for warning in report.warnings
-            if warning.startswith(f"{project.file}: the restrictions in the last trusted content")
+            if warning.startswith(f"{project.file}: the restrictions in the last trusted")
         ]
         assert len(said) == 1
         assert "until the file is trusted again or this server restarts" in said[0]
