@@ -23,9 +23,9 @@ PAUSE = 0.15
 """Seconds between two calls of one caller, at most: servers are to be at work, not machines."""
 LEFTOVER = re.compile(r"\.tmp$|\.new$|^\.coretools-|\.lock$|\.sock$")
 WORDS = re.compile(r"Traceback|was never (awaited|retrieved)|Exception ignored|ResourceWarning")
+"""What must not be in a log."""
 WANTING = re.compile(r"Traceback[^\n]*\n(?: [^\n]*\n)+(MemoryError|OSError: \[Errno 24\].*)$", re.MULTILINE)
 """What the event loop says of a read without memory, or an accept without descriptors; it tries again."""
-"""What must not be in a log."""
 WORLD_SECONDS = 1_800
 MAY_FAIL = ("write shared", "edit shared")
 """What is refused where somebody else has changed the file meanwhile."""

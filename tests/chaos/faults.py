@@ -258,7 +258,7 @@ async def _limited(what: int, room: Callable[[int], int], world: World, pick: in
     server = server_of(world, pick)
     server.is_starved = server.is_starved or what == resource.RLIMIT_AS
     before: tuple[int, int] | None = None
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # it may have been killed
         before = resource.prlimit(server.pid, what)
         resource.prlimit(server.pid, what, (room(server.pid), before[1]))
     yield

@@ -242,9 +242,10 @@ def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
 def render_question(question: Question) -> str:
     """Render the whole action as text, for the message of an elicitation form or a terminal."""
     parts = question_parts(question.details)
-    # A command describes itself.
+    # A command is its own description, and the description of an edit says more than its title.
     head = [] if isinstance(question.details, ExecConfirmation) else [visible_line(question.description), ""]
-    lines = [*head, visible_line(question.details.title), *parts.before]
+    title = [] if isinstance(question.details, EditConfirmation) else [visible_line(question.details.title)]
+    lines = [*head, *title, *parts.before]
     if parts.language:
         shown, is_cut_here = cut_at_line(visible(parts.block).rstrip("\n"), MAX_QUESTION_BYTES, is_cut=parts.is_cut)
         block = fenced(shown, parts.language)
