@@ -172,7 +172,7 @@ class Announcements:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
-        """Record that a list has changed for every client; `tasks` runs the notification, `None` before serving."""
+        """Record that a list has changed, for every client. `tasks` runs the notification; `None` skips it."""
         if tasks is None:
             return
         self._changed.add(kind)

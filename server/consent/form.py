@@ -22,7 +22,7 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
 MAX_ANSWER_CHARS = (
-    2_000  # per text: four of them still make a short result. The form states the limit; longer texts are cut
+    2_000  # per answer: even four of them keep the result short. The form states the limit; longer texts are cut
 )
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
@@ -70,7 +70,7 @@ def read_answer(question: Question, action: str, content: Mapping[str, Any] | No
     fields = content or {}
     given, reason, text = fields.get("decision"), fields.get("reason"), fields.get("content")
     decision = next((choice.decision for choice in question.choices if choice.decision.value == given), None)
-    # A replacement text must have been offered, and respect its limit.
+    # A replacement text is acceptable only if the question offered that option, and only within the limit.
     is_acceptable = (
         text is None
         or text == ""

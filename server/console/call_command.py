@@ -106,7 +106,7 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
         try:
             pair.encode()
         except UnicodeEncodeError:
-            said = f"The argument {key} contains bytes that are not UTF-8. JSON can only carry text."
+            said = f"The argument {key} contains bytes that are not UTF-8. JSON strings cannot contain such bytes."
             raise UsageError(said) from None
         texts[key] = value
     return GivenArguments(whole, texts)

@@ -234,7 +234,7 @@ def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: b
     sys.stdout.flush()
     where = ", ".join(map(visible_line, about["workspaces"])) or "no folder"
     whose = f"The dashboard of process {about['pid']}, which works in {where}."
-    how = "The link signs in one browser, once, within a minute. The dashboard is available until the server ends."
+    how = "The link signs in one browser, once, within a minute. The dashboard lasts until the server shuts down."
     show(f"{whose} {how}", stream=sys.stderr)
     if opens_browser:
         from server.console.browser import open_in_browser  # noqa: PLC0415 - only here

@@ -90,7 +90,7 @@ def _made_visible(value: object) -> object:
 
 
 class Dashboard:
-    """The dashboard of one server. Created when it is first opened, and available until the server ends."""
+    """The dashboard of one server. Created when it is first opened, and available until the server shuts down."""
 
     def __init__(self, running_server: RunningServer) -> None:
         self._running_server = running_server

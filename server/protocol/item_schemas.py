@@ -200,7 +200,7 @@ def _why_not_compiled(schema: Any) -> str:
 
 
 def _ends(schema: _Schema) -> bool:
-    """Return whether a schema's references end, for one value, within a limited number of steps."""
+    """Return whether following the references that apply to a single value terminates within the limits."""
     applied: dict[str, list[str]] = {}  # for each reference, the references that apply to the same value
     steps = 0
     for reference in schema.references:

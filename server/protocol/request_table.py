@@ -1,4 +1,4 @@
-"""Requests and notifications of clients, and the table of their handlers, independent of the transport."""
+"""Requests and notifications from clients, and the table of their handlers, independent of the transport."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ CallNext = Callable[[RequestContext], Awaitable[Any]]
 
 
 class Middleware(Protocol):
-    """Sees a request before its handler, which it calls by `call_next`."""
+    """Sees a request before its handler, which it calls through `call_next`."""
 
     def __call__(self, ctx: RequestContext, call_next: CallNext) -> Awaitable[Any]: ...
 
@@ -277,7 +277,7 @@ def unsupported(version: str) -> MCPError:
 
 
 def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
-    """Return the connection for a 2026-07-28 request, which names its sender; raises `MCPError` if it does not."""
+    """Return the connection that a request of revision 2026-07-28 describes in its `_meta`."""
     fields, keys = (
         as_mapping(as_mapping(params).get("_meta")),
         (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY),

@@ -39,7 +39,7 @@ from tools.shell.job_table import JobTable
 logger = logging.getLogger(__name__)
 
 MAX_CLIENTS = (
-    10_000  # client states to keep, more than sessions and tokens at once; the longest-silent is dropped first
+    10_000  # client states; more than the limits for sessions and tokens together. The longest-idle is dropped first
 )
 MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until that is read
 MAX_PROGRAMS = 16  # sessionless programs per token whose reads are tracked separately

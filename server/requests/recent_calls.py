@@ -37,7 +37,7 @@ class RecordedCall:
     summary: str | None = None  # of its arguments, once somebody has looked
 
     def arguments(self) -> str:
-        """Its arguments as JSON, cut, without secrets; slow the first time."""
+        """Its arguments as JSON, truncated and without secrets; slow the first time."""
         if self.summary is None:
             shown = without_secrets(self.given, max_chars=MAX_LOOKED_AT)
             self.summary = json.dumps(shown, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]

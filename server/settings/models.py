@@ -19,7 +19,7 @@ from tools.contract.limits import ApprovalMode, MediaHandling
 
 
 class OAuthSettings(Section):
-    """How this server logs in to a server that is reached at its address (OAuth 2.1)."""
+    """How this server logs in to an upstream server over HTTP (OAuth 2.1)."""
 
     enabled: bool = True
     """Whether to log in when the server asks for it. Without oauth the answer is yes, unless headers has

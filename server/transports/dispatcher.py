@@ -73,8 +73,8 @@ AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 INLINE = frozenset({"initialize"})
 """Messages after such a request wait for its response, because some clients do not."""
 TOO_MANY = (
-    "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for answers, "
-    "and send this again."
+    "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for "
+    "responses to your other requests, then send this again."
 )
 CLOSED = "Connection closed"
 INPUT_ENDED = (

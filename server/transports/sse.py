@@ -32,8 +32,8 @@ from server.transports.posted_messages import (
 
 MAX_UNREAD = 64  # unread messages per session before its client must wait
 SESSION_EXPIRED = (
-    "The token of this connection has expired, so the connection ends and this request was cancelled without an "
-    "answer. Connect again with a new one."
+    "The token of this connection has expired, so the connection is being closed, and this request was cancelled "
+    "without a response. Connect again with a new one."
 )
 
 

@@ -227,8 +227,8 @@ class CodeIntelligence:
             start = await THREADS.run(partial(self._look, key, start.server, start.workspace))
             if start.why_asked and not is_granted and agreed != start.state:
                 raise ExecutionDeniedError(
-                    "The language server was not started: it needs consent, and the user has not agreed to the current "
-                    "program. Repeat the call: the user is then asked."
+                    "The language server was not started: it needs consent, and the user has not approved the "
+                    "program in its current state. Repeat the call: the user is then asked."
                 )
             self._end(key)
             if len(self._timers) >= MAX_RUNNING:

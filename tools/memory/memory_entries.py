@@ -134,7 +134,7 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     return f"{text[:place]}{before}{entry}{eol}{after}{text[place:]}"
 
 
-MAX_MEMORY_BYTES = 1_000_000  # every conversation reads the whole file, so a larger one is not a memory
+MAX_MEMORY_BYTES = 1_000_000  # every conversation reads the whole file, so nothing is added to a larger one
 PATIENCE_SECONDS = 20.0  # how long a save is retried if others write first; one of them succeeds in each round
 PAUSE_SECONDS = 0.001
 PRIVATE_FOLDER = 0o700  # mode of a new folder for the global memory, which is private to the user

@@ -153,7 +153,7 @@ class CommandPaths:
         return os.path.normpath("/" + path.lstrip("/"))
 
     def _in_scratch(self, path: str) -> str:
-        """Return the real location of a path below `/tmp`, as commands and file tools see it."""
+        """Map a path below `/tmp`, as commands and file tools see it, to its real location."""
         scratch = self._site.scratch
         if scratch is None or not contains(SCRATCH_NAME, path) or is_inside(path, self._roots):
             return path

@@ -261,7 +261,7 @@ class _Look:
         return shown_path(path) if root is None else shown_below(root, path)
 
     def result(self) -> HiddenFiles:
-        # Denied files come first, so that other results never cause this problem for them.
+        # Count denied files first, so that files hidden by other rules never push them over the limit.
         for what, bits in (("hidden", _READING), ("protected", _EDITING)):
             paths: set[str] = set()
             for bit in (each for each in _COVERED if each & bits):

@@ -92,7 +92,7 @@ class Process(Protocol):
 
     pid: int  # process id of the program and of its group
     # A non-blocking descriptor with the output of the program and its children, both streams in the order of writing.
-    # It ends when every process that holds it has ended.
+    # It reaches end of file once every process that holds it open has exited or closed it.
     output: int
     errors: int  # the same for standard error, if separate; else -1
 
@@ -216,8 +216,8 @@ class Confinement(Protocol):
     ) -> ConfinedCommand:
         """Put a command into its view. Raises a `ToolError` if that is impossible, because a view is never widened.
 
-        The roots are real paths of the workspace folders. If the client has a private folder, it is created for its
-        `/tmp`, which blocks.
+        The roots are real paths of the workspace folders. `private_folder`, if given, creates the folder for the
+        client's `/tmp`, which blocks.
         """
         ...
 

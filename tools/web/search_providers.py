@@ -103,7 +103,7 @@ PROVIDERS: Mapping[str, _Interface] = {
     "tavily": _Interface(
         title="Tavily",
         url="https://api.tavily.com/search",
-        # The thorough mode, as Qwen Code uses.
+        # The thorough mode, as in Qwen Code.
         asks=lambda query, limit, _: {
             "query": query, "search_depth": "advanced", "max_results": limit, "include_answer": True,
         },

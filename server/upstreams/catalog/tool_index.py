@@ -336,7 +336,7 @@ class ToolIndex:
         return frozenset(other for other in near if len(other) <= len(word) + 4)
 
     def _fit(self, concepts: Sequence[_Concept], doing: Set[str], number: int) -> float:
-        """Return the fraction of a query that a tool covers, reduced if the tool does something else."""
+        """Return the fraction of a query that a tool covers, reduced if the tool's action differs from the query's."""
         fits, fit, total, head = self._fits[number], 0.0, 0.0, concepts[0]
         counted = {concept.word for concept in concepts if concept.word in fits}
         for concept in concepts:

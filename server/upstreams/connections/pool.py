@@ -420,9 +420,10 @@ class UpstreamPool:
     async def wait_for_owner(self, tool_name: str, owner: Upstream) -> Upstream:
         """Return the owner of a name, after the first connection attempt of all possible owners.
 
-        Among servers without prefixes, the first one in the configuration gets a name, however long it takes to start.
-        A bare name that apps call is valid while nobody else has it. A client may know a tool from an earlier run, and
-        many servers take longer to start than a list should wait. So the call waits, within its own timeout.
+        If several servers without prefixes offer the same tool name, the first one in the configuration owns it,
+        however long it takes to start. A bare name that apps call is valid while nobody else has it. A client may know
+        a tool from an earlier run, and many servers take longer to start than a list should wait. So the call waits,
+        within its own timeout.
         """
         waited: set[Upstream] = set()
         while True:

@@ -639,7 +639,8 @@ def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> Login
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
             f"The server {login.alias} refuses this call: it needs more scopes ({scopes or 'not named'}), although the "
-            f"login requested them. The user's account may lack that right; `{login.command}` makes a new login.",
+            f"login requested them. The user's account may not be entitled to them; `{login.command}` logs in "
+            "again.",
         )
     return LoginNeededError(login, f"wants more scopes ({scopes or 'not named'}) for this call than the login has")
 

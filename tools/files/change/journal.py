@@ -314,7 +314,7 @@ def _make_private(path: str) -> None:
 
 
 def _mark_undone(database: sqlite3.Connection, path: object) -> None:
-    """Mark the changes of a file that have been undone, based on all recorded undos.
+    """Mark the changes to a file that have been undone, based on all recorded undos.
 
     An undo that was itself undone does not count. An undo is possible only if the file is as its change left it. So any
     changes in between, by any client, are no longer in the file: they failed, or were undone in another way.

@@ -58,7 +58,7 @@ class ChangeUndo(FileChange):
 
     @property
     def state(self) -> str:
-        """The file's state and the number of the change, which an answer is bound to."""
+        """The file's state and the number of the change; an answer is valid only for these."""
         return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:

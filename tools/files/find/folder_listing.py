@@ -150,7 +150,7 @@ def list_folder(
 
 
 def _first(names: list[str], count: int) -> list[str]:
-    """Return at least so many of the first names in order, ignoring case. Few of many are found without sorting all."""
+    """Return at least the first `count` names in order, ignoring case. Few of many are found without sorting all."""
     few = count if count < len(names) // 8 else len(names)
     return heapq.nsmallest(few, names, key=lambda name: (name.casefold(), name))
 

@@ -78,7 +78,7 @@ def join_namespace(descriptor: int) -> None:
 
 
 def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
-    """Confine this process and its children to `LandlockRules` permanently, without capabilities."""
+    """Permanently restrict this process and its children with Landlock and seccomp, and drop all capabilities."""
     abi = landlock_abi()
     if abi < OLDEST_ABI or sys.platform != "linux":
         raise OSError(errno.ENOSYS, "the kernel's Landlock is missing or too old")

@@ -16,7 +16,7 @@ from tools.permissions.auto_run_files import AGENT_FOLDERS
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
     programs: frozenset[str]  # programs, by command name, that fail to log in without it
-    is_settings: bool  # whether programs also need the file for settings, so that it is shown if it contains no secrets
+    is_settings: bool  # whether programs also need the file for settings; then it is shown if it contains no secrets
 
 
 _STORES = """

@@ -30,7 +30,7 @@ def write(path: str) -> None:
 
 
 def fail_to(*needed: Callable[[], object]) -> None:
-    """Raise an `OSError` unless one of these functions does."""
+    """Return if one of these functions raises an `OSError`; raise one if none does."""
     try:
         for each in needed:
             each()
