@@ -693,11 +693,11 @@ def _is_old(record: StoredLogin) -> bool:
 
 
 def _code_of(parameters: Mapping[str, str], server: AuthorizationServer) -> str:
-    """Return the code of a redirect, after checking the issuer (RFC 9207, 2.4)."""
+    """Return the code of a redirect, after comparing the issuer character by character (RFC 9207, 2.4)."""
     issuer = parameters.get("iss")
     if issuer is None and server.metadata.authorization_response_iss_parameter_supported:
         raise LoginError(f"the redirect does not name {server.host} as its issuer, although that server promises to")
-    if issuer is not None and not is_same_issuer(issuer, server.issuer):
+    if issuer is not None and issuer != server.issuer:
         raise LoginError(f"the redirect comes from an authorization server other than {server.host}; it was not used")
     if "error" in parameters:
         code = error_code(parameters)
