@@ -1,6 +1,6 @@
 """JSON-RPC messages of clients and upstreams: kinds, parsing and encoding.
 
-The SDK's models validate every part of a message, which takes longer than processing most messages.
+The SDK's models validate every part of a message, which takes longer than processing the message usually does.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept
 MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
-_PARTS = 4  # the number of keys in a request with parameters; every other message has fewer
+_PARTS = 4  # the number of keys in a request with parameters; all other messages have fewer
 
 ID_IS_TAKEN = (
     "Another request with this id is still open; a number and the same number as a string are one id. Send this again "
@@ -108,7 +108,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
         raise ValueError(
             "an id must be a string or a whole number"
-        )  # the SDK's models would take it for a notification
+        )  # the SDK's models would treat it as a notification
     if any(isinstance(value, list) for value in known.values()):
         raise ValueError(NOT_A_MESSAGE)  # no message has this position
     if (usual := _usual(known)) is not None:
@@ -235,11 +235,14 @@ class Unreadable:
     """JSON that is not a JSON-RPC message but has an id, or an array of such values."""
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
-    is_answer: bool  # meant as a response to this server's request, so it must not be answered
+    is_answer: bool  # intended as a response to this server's request, so it must not be answered
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
-    """Describe JSON that is not a JSON-RPC message; `None` if it has no id. `ValueError` if it is not JSON."""
+    """Describe JSON that is not a JSON-RPC message.
+
+    Returns `None` if it has no id; raises `ValueError` if it is not JSON.
+    """
     try:
         parsed: Any = json.loads(line)
     except RecursionError:
@@ -257,7 +260,7 @@ def read_unreadable(line: bytes) -> Unreadable | None:
 
 
 class ReadyList(list[Any]):
-    """A list that is sent repeatedly, and encoded once."""
+    """A list that is sent repeatedly but encoded only once."""
 
     @cached_property
     def json(self) -> bytes:
@@ -290,7 +293,7 @@ def _json_of(message: Mapping[str, Any]) -> bytes:
 
 
 def _encodable(value: Any) -> Any:
-    """Replace lone surrogates in a JSON value. Most are bytes of a file name that are not UTF-8."""
+    """Replace lone surrogates in a JSON value. Most of these come from file names that are not UTF-8."""
     if isinstance(value, str):
         is_escaped = all(0xDC80 <= ord(char) <= 0xDCFF for char in value if 0xD800 <= ord(char) <= 0xDFFF)
         return value.encode("utf-8", "surrogateescape" if is_escaped else "replace").decode("utf-8", "replace")
