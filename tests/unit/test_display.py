@@ -71,7 +71,13 @@ def test_a_diff_that_is_not_shown_whole_says_so_whoever_cut_it() -> None:
 @pytest.mark.requirement("display.question")
 def test_what_the_diff_of_an_edit_does_not_show_is_told_before_it() -> None:
     details = EditConfirmation(
-        title="t", file_path="/w/a", file_diff="-x", added=0, removed=1, state="s", notes=("The file\u202e goes.", "Two")
+        title="t",
+        file_path="/w/a",
+        file_diff="-x",
+        added=0,
+        removed=1,
+        state="s",
+        notes=("The file\u202e goes.", "Two"),
     )
     shown = render_question(Question("Edit a", details, "f"))
     assert "(+0 -1 lines)\nThe file<U+202E> goes.\nTwo\n```diff" in shown
