@@ -16,13 +16,8 @@ from typing import Any, cast
 
 TARGET = Path(__file__).resolve().parent.parent / "server/protocol/item_schemas.json"
 ITEMS = ("Tool", "Prompt", "Resource", "ResourceTemplate")
-BLOCKS = (
-    "TextContent",
-    "ImageContent",
-    "AudioContent",
-    "ResourceLink",
-    "EmbeddedResource",
-)  # content blocks of results in newer revisions
+# Content blocks of results in newer revisions
+BLOCKS = ("TextContent", "ImageContent", "AudioContent", "ResourceLink", "EmbeddedResource")
 BY_NAME = frozenset({"properties", "$defs", "definitions"})  # the keys in these are names, not keywords
 
 
@@ -62,10 +57,11 @@ def cut(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
+    schemas = sorted(Path(sys.argv[1]).glob("*.json"))
+    if not schemas:
+        sys.exit(f"there is no schema in {sys.argv[1]}")
     kept = json.loads(TARGET.read_text("utf-8"))
-    kept["revisions"] = {
-        path.stem: cut(json.loads(path.read_text("utf-8"))) for path in sorted(Path(sys.argv[1]).glob("*.json"))
-    }
+    kept["revisions"] = {path.stem: cut(json.loads(path.read_text("utf-8"))) for path in schemas}
     TARGET.write_text(json.dumps(kept, separators=(",", ":")) + "\n", "utf-8")
 
 

@@ -42,7 +42,7 @@ _OWN_SERVERS = (
 class _Option:
     names: tuple[str, ...]
     about: str
-    values: tuple[str, ...]  # the possible values, if known
+    values: tuple[str, ...]  # the possible values, if they are known
     takes: str  # the placeholder in the help; empty for a flag
 
 
@@ -102,7 +102,7 @@ def _options(parser: argparse.ArgumentParser) -> list[_Option]:
 
 
 def _positionals(parser: argparse.ArgumentParser) -> list[str]:
-    """Return the words that are possible instead of an option."""
+    """Return the possible values of the positional arguments."""
     found: list[str] = []
     for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
         if not action.option_strings:

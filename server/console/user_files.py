@@ -1,4 +1,4 @@
-"""Reads and replaces the user's files for commands: only if that is safe, and always as a whole."""
+"""Reads and replaces the user's files on behalf of console commands, only if that is safe, and always whole files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and notifications of clients, and the table of their handlers, independent of the transport."""
+"""Requests and notifications from clients, and the table of their handlers, independent of the transport."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ NO_WAY = _NoWay()
 
 @dataclass(eq=False, slots=True)
 class McpConnection:
-    """What is known about a client during its connection (in 2026-07-28, during the request)."""
+    """The state of a client during its connection (in 2026-07-28, during the request)."""
 
     outbound: Outbound  # outside of requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
@@ -91,7 +91,7 @@ class McpConnection:
     _at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        """Register a callback for the end of the connection; the last one registered runs first."""
+        """Register a callback for the end of the connection; callbacks run in reverse order of registration."""
         self._at_end.append(callback)
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class McpConnection:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request or notification of a client, and the way back."""
+    """One request or notification from a client, and the way back."""
 
     method: str
     params: Json | None
@@ -150,13 +150,13 @@ CallNext = Callable[[RequestContext], Awaitable[Any]]
 
 
 class Middleware(Protocol):
-    """Sees a request before its handler, which it calls by `call_next`."""
+    """Sees a request before its handler, which it calls through `call_next`."""
 
     def __call__(self, ctx: RequestContext, call_next: CallNext) -> Awaitable[Any]: ...
 
 
 class RequestTable:
-    """The request handlers by method, and their revisions. Middlewares see each request first, in their order.
+    """The request handlers by method, and their revisions. Middlewares see each request first, in order.
 
     Args:
         capabilities: Returns the declared capabilities; by default, those with handlers in the table.
@@ -277,7 +277,7 @@ def unsupported(version: str) -> MCPError:
 
 
 def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
-    """Return the connection for a 2026-07-28 request, which names its sender; raises `MCPError` if it does not."""
+    """Return the connection that a request of revision 2026-07-28 describes in its `_meta`."""
     fields, keys = (
         as_mapping(as_mapping(params).get("_meta")),
         (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY),

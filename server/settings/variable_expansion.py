@@ -17,8 +17,8 @@ SourceOf = Callable[[KeyPath], str]  # the layer that a value came from
 class VariableExpander:
     """Expands environment variables in strings.
 
-    `$NAME` and `${NAME}` are the variable; `${NAME:-text}` is the text if the variable is unset or empty; `$$` is a
-    dollar sign. The value of a variable is not expanded again.
+    `$NAME` and `${NAME}` expand to the variable's value; `${NAME:-text}` expands to the text if the variable is unset
+    or empty; `$$` is a literal dollar sign. The value of a variable is not expanded again.
     """
 
     environ: Mapping[str, str]
@@ -26,7 +26,7 @@ class VariableExpander:
     """The unset variables, and where they are used."""
 
     def text(self, text: str, path: KeyPath) -> str:
-        """Expand the variables in a string. An unset one stays as written, and is recorded in `missing`."""
+        """Expand the variables in a string. An unset variable stays as written, and is recorded in `missing`."""
 
         def value(match: re.Match[str]) -> str:
             if match["dollar"]:

@@ -97,5 +97,5 @@ async def test_a_snippet_of_the_page_works_as_it_stands(
         assert "confirmation.whenUnavailable" in said
         assert not written.exists()
     else:
-        assert "File: hello.txt" in said
+        assert "hello.txt (+1 -0 lines)" in said
         assert written.read_text() == "Hello\n"

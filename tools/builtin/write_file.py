@@ -45,7 +45,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
     description = (
         "Write a file: create it, or overwrite (replace, save) it with the complete content. Missing folders are "
         "created; an existing file keeps its encoding, BOM and line endings. Placeholders such as '// rest of code "
-        "...' are refused. To change only part of a file use edit."
+        "...' are refused. To change only part of a file, use edit."
     )
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=True)
     params_model = WriteFileParams

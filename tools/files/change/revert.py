@@ -34,8 +34,8 @@ from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode, guess, 
 from tools.files.workspace import Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
-MAX_LOOKS = 20  # changes to examine, newest first, for one that can still be undone
-NONE_KEPT = "undo.enabled is false, or there is no home folder"  # why there is no journal
+MAX_LOOKS = 20  # maximum number of changes to examine, newest first, in search of one that can be undone
+NONE_KEPT = "undo.enabled is false, or there is no home folder"  # the reason why there is no journal
 NOT_COVERED = "Changes by commands and other programs are not recorded."
 
 
@@ -58,7 +58,7 @@ class ChangeUndo(FileChange):
 
     @property
     def state(self) -> str:
-        """The file's state and the number of the change, which an answer is bound to."""
+        """The file's state and the number of the change; an answer is valid only for these."""
         return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
@@ -68,7 +68,8 @@ class ChangeUndo(FileChange):
     def question(self, proposed: str) -> EditConfirmation:
         asked = FileChange.question(self, proposed)
         what = f"change {self.change.id} of {self.target.location.relative} ({self.change.tool})"
-        return replace(asked, title=f"{self.title} {what}{', and remove the file' * self.removes}", editable=None)
+        title = f"{self.title} {what}{', and remove the file' * self.removes}"
+        return replace(asked, title=title, notes=(title, *asked.notes), editable=None)
 
 
 def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> JournaledChange:
@@ -192,7 +193,7 @@ def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
 
 
 def _text_of(data: bytes | None) -> Decoded | None:
-    """Decode a content, or return `None` if it is not text. A missing file counts as empty."""
+    """Decode the content of a file, or return `None` if it is not text. A missing file counts as empty."""
     if data is None:
         return Decoded("", UTF_8)
     if marked_encoding(data) is None and looks_binary(data):
@@ -213,7 +214,7 @@ def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: i
 def _moved_on(
     target: TargetFile, change: JournaledChange, journal: Journal, client: str | None, data: bytes | None
 ) -> str:
-    """Explain why a file is left alone, and show its differences since the change."""
+    """Explain why a file is left alone, and show how it differs from the content that the change wrote."""
     said = f"'{target.location.shown}' has changed since change {change.id}, so nothing was undone."
     of_file = journal.changes(None, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
     later = [each for each in of_file if each.id > change.id]
