@@ -36,6 +36,8 @@ MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped;
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Long runs of whitespace or empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
+# Runs so long that they would use up the room of a block. Each is tried once, from its beginning
+_VAST_GAP = re.compile(f"(?<![{_BLANK[1:-1]}\n])[{_BLANK[1:-1]}\n]{{1000,}}+")
 MAX_PURPOSE_CHARS = 1_000  # of the model's description of an action
 MAX_HOST_CHARS = 253  # characters of a host, and of the part before it (the limit for names in RFC 1035)
 MAX_HOSTS_TOLD = 5
@@ -71,13 +73,14 @@ def visible(text: str) -> str:
 def without_gaps(text: str) -> str:
     """Replace long runs of whitespace with their length, so that nothing can hide behind them."""
 
-    def count(match: re.Match[str]) -> str:
-        gap = match.group()
-        if lines := gap.count("\n"):
-            return f" <{lines} empty lines> "
-        return f" <{len(gap)} {'spaces' if gap.strip(chr(9)) else 'tabs'}> "
+    return _LONG_GAP.sub(_length_of_gap, text)
 
-    return _LONG_GAP.sub(count, text)
+
+def _length_of_gap(match: re.Match[str]) -> str:
+    gap = match.group()
+    if lines := gap.count("\n"):
+        return f" <{lines} empty lines> "
+    return f" <{len(gap)} {'spaces' if gap.strip(chr(9)) else 'tabs'}> "
 
 
 def visible_line(text: str) -> str:
@@ -229,15 +232,20 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
 
 
 def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
-    """Join pieces of text up to the limit of a block. Returns the text, and whether anything was cut off."""
+    """Join pieces of text up to the limit of a block. Returns the text, and whether anything was cut off.
+
+    Vast gaps are replaced with their length first, so that nothing is cut off because of them.
+    """
     kept: list[str] = []
     room = MAX_BLOCK_CHARS
     for piece in pieces:
-        kept.append(piece[:room])
-        room -= len(piece)
-        if room < 0:
-            break
-    return "".join(kept), room < 0
+        for start in range(0, len(piece), MAX_BLOCK_CHARS):
+            part = _VAST_GAP.sub(_length_of_gap, piece[start : start + MAX_BLOCK_CHARS])
+            kept.append(part[:room])
+            room -= len(part)
+            if room < 0:
+                return "".join(kept), True
+    return "".join(kept), False
 
 
 def render_question(question: Question) -> str:
