@@ -72,7 +72,6 @@ def visible(text: str) -> str:
 
 def without_gaps(text: str) -> str:
     """Replace long runs of whitespace with their length, so that nothing can hide behind them."""
-
     return _LONG_GAP.sub(_length_of_gap, text)
 
 
