@@ -1,4 +1,4 @@
-"""The composition root: creates and connects all parts, and reacts to changes of clients and settings."""
+"""The composition root. Creates and connects all parts, and reacts to changes in clients and settings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from server.telemetry.observation import Observation
 
-ServedOver = Literal["stdio", "network"]  # on stdio, the client's own dialog can answer
+ServedOver = Literal["stdio", "network"]  # over stdio, the client's own dialog can answer
 
 
 class App:
@@ -260,7 +260,7 @@ class App:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Run the tasks that outlive a single request: the upstreams' owner tasks and background questions."""
+        """Run the tasks that outlive a single request: the tasks that own upstreams, and background questions."""
         await self.replica.store.start()
         if self.pool.approvals is not None:
             await self.pool.approvals.refresh()  # before any list is sent
@@ -352,7 +352,7 @@ class App:
     def _capabilities(self) -> Json:
         """Return the capabilities to declare.
 
-        With upstreams, everything is declared: they may offer it later, when capabilities can no longer change.
+        With upstreams, everything is declared, because they may offer it later, when capabilities can no longer change.
         """
         if self.pool.upstreams:
             changes = {"listChanged": True}
@@ -369,7 +369,7 @@ class App:
             self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
 
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
-        """Ask a client for its folders, whose skills its tool list may lack so far."""
+        """Ask a client for its folders, because its tool list may still lack the skills in them."""
         roots = await ask_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
             await self._announcements.tell("tools", [ctx.connection])

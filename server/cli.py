@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             arguments = parse(given)
         finally:
-            sys.stdout.flush()  # --help and --version end the process
+            sys.stdout.flush()  # --help and --version exit the process
     except OSError as error:
         return _fail_with(error, is_call=False)
     watchdog = None
@@ -106,7 +106,7 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
         case CommandFailure():
             return _fail(str(error), failed)
         case OSError(errno=errno.EPIPE | errno.ENOSPC | errno.EDQUOT as number):
-            # Prevents a second failure when the interpreter flushes output at exit.
+            # This prevents a second failure when the interpreter flushes output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return EXIT_CLOSED_PIPE if number == errno.EPIPE else _fail("there is no space left to write to", failed)
         case _ if (exhaustion := exhaustion_of(error)) is not None:
@@ -149,7 +149,7 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     from server.run_server import serve  # noqa: PLC0415 - the SDK is imported only where needed
     from server.transports.http_options import ListenError  # noqa: PLC0415
 
-    # Objects imported so far live forever. Collecting garbage among them would take a tenth of the startup time.
+    # Objects imported so far live until exit. Collecting garbage among them would take a tenth of the startup time.
     gc.freeze()
     # A large result creates tens of thousands of small objects that are all in use. A garbage collection after every
     # 700 objects would take a twentieth of the call's time.
@@ -310,7 +310,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(given: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; wrong usage prints an error and ends the process. `command` is the command's full name."""
+    """Parse a command line; wrong usage prints an error and exits the process. `command` is the command's full name."""
     from server.settings.rule_names import nearest  # noqa: PLC0415 - a process that serves has no use for it
 
     parser, commands = command_parser()
@@ -376,7 +376,7 @@ MODES = ("plan", "default", "auto-edit", "yolo")
 
 
 def with_command(given: Sequence[str]) -> list[str]:
-    """Move options before a command behind it; a command line without a command becomes `serve`."""
+    """Move options that precede a command behind it; a command line without a command becomes `serve`."""
     general, commands = _Parser(add_help=False, exit_on_error=False), command_parser()[1]
     _add_general(general, is_shared=True, is_shown=True)
     for at, word in enumerate(given):
@@ -645,7 +645,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     command(names, "help", "show help for all commands, or for one").add_argument("words", nargs="*", metavar="COMMAND")
     command(names, "version", "show the version")
-    for words, made in commands.items():  # after the command's own options
+    for words, made in commands.items():  # must come after the command's own options
         general = made.add_argument_group("general options, also accepted before the command")
         _add_general(general, is_shared=words in of_settings, is_shown=words != "serve")
     return parser, commands

@@ -44,15 +44,15 @@ CONTROL_SECONDS = 0.1  # delay after the first client before the control socket 
 
 
 def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> int | None:
-    """Serve until the end.
+    """Serve until the input ends or a signal arrives.
 
     Returns:
-        The number of the signal that ended it, if one did.
+        The number of the signal that stopped the server, if one did.
 
     Raises:
         ListenError: The address cannot be served.
         SettingsError: A token cannot be used.
-        ExhaustedError: The system is short of a resource.
+        ExhaustedError: The system lacks a resource.
     """
     settings = report.settings
     descriptors = allow_open_files()
@@ -142,7 +142,7 @@ async def _serve(
     work: Callable[[App], Awaitable[None]],
     stop: Callable[[], None] | None = None,
 ) -> int | None:
-    """Run an application until its work ends. A signal calls `stop`, or cancels the work if there is no `stop`."""
+    """Run an application until its work is done. A signal calls `stop`, or cancels the work if there is no `stop`."""
     ended_by: int | None = None
     # The threads must exist before the system can run short of them.
     THREADS.start()
@@ -180,7 +180,7 @@ async def _answer_person(app: App, transport: Transport) -> None:
         try:
             await serve_control(app.running_server, transport)
         except Exception:
-            # The server continues, whatever fails here.
+            # The server must continue, no matter what fails here.
             logger.exception("the control socket has ended because of an internal error")
 
 
@@ -204,7 +204,7 @@ async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
 async def _stop_on_signal(stop: Callable[[int], None]) -> None:
     """Call `stop` at each SIGTERM or SIGINT.
 
-    A second signal must not end this process before its children have ended.
+    A second signal must not kill this process before its children have exited.
     """
     if os.name != "posix":
         return

@@ -1,4 +1,4 @@
 """The tool system: what a tool is, the tools themselves, and the code that runs every call.
 
-It knows neither MCP nor the server. The `server` package builds on it, never the other way round.
+It depends on neither MCP nor the `server` package, which builds on it.
 """

@@ -39,7 +39,7 @@ MAX_ARGUMENTS = 20
 MAX_REASON_CHARS = 4_000
 QUEUED_RECORDS = 10_000  # records waiting for the disk; further ones are dropped and counted
 RECENT_RECORDS = 200  # records kept for the dashboard
-FLUSH_SECONDS = 2.0  # time limit for the last records when the process ends
+FLUSH_SECONDS = 2.0  # time limit for the last records when the process exits
 
 
 class AuditLog:
@@ -125,7 +125,7 @@ def _append(path: str, line: bytes) -> None:
         written = os.write(descriptor, line)
         if written < len(line):
             end = os.lseek(descriptor, 0, os.SEEK_CUR)
-            if os.fstat(descriptor).st_size == end:  # no other line follows
+            if os.fstat(descriptor).st_size == end:  # no other line has been appended
                 os.ftruncate(descriptor, end - written)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
@@ -134,7 +134,7 @@ def _append(path: str, line: bytes) -> None:
 
 def record_of(entry: AuditEntry) -> dict[str, Any]:
     permission, answer = entry.permission, entry.answer
-    # Each argument is cut, and secrets recognized by name or form are removed.
+    # Each argument is truncated, and secrets recognized by name or form are removed.
     names = argument_names(entry.arguments)
     arguments: dict[str, Any] = {}
     for key, value in islice(entry.arguments.items(), MAX_ARGUMENTS):
@@ -167,7 +167,7 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
         case None:
             pass
     if entry.lasting is not None:
-        # Secrets must be found before the text is cut.
+        # Secrets must be found before the text is truncated.
         record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.lasting.rules]
         record["scope"] = entry.lasting.scope.value
     return record

@@ -1,6 +1,6 @@
 """Applies settings that change while the server runs: some at once, the others at the next start.
 
-The files are polled once a second, which works on every file system and costs little.
+The files are polled once a second, which works on every file system and is cheap.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
             last = now
             if not due:
                 continue
-            # An approval writes the lock file. Even if that leaves the content as it was, the approval counts.
+            # An approval writes the lock file. Even if the content stays the same, the approval counts.
             is_locked_again = report.lock is not None and report.lock.path in due & read.keys()
             read |= {path: now[path] for path in due}
             looks = {path: count for path, count in looks.items() if path not in due}
@@ -122,7 +122,9 @@ class LiveSettings:
     registry: ToolRegistry
     policy: PermissionPolicy
     pool: UpstreamPool
-    on_change: Callable[[SettingsReport, SettingsReport], Awaitable[None]]  # gets the previous and the new settings
+    on_change: Callable[
+        [SettingsReport, SettingsReport], Awaitable[None]
+    ]  # called with the previous and the new settings
 
     def __post_init__(self) -> None:
         self._at_start = self.report
@@ -130,7 +132,7 @@ class LiveSettings:
         self._tasks: TaskGroup | None = None
 
     def switch(self, alias: str, *, is_on: bool) -> None:
-        """Switch a configured server off or on, until this server ends."""
+        """Switch a configured server off or on, until this server shuts down."""
         self._unwanted = self._unwanted - {alias} if is_on else self._unwanted | {alias}
         if self._tasks is not None:
             self.pool.change(self._used(self.report), self._tasks)
@@ -144,7 +146,10 @@ class LiveSettings:
         return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._unwanted}
 
     async def follow(self, tasks: TaskGroup) -> None:
-        """Apply every change to the settings files until cancelled. A failure affects nothing else."""
+        """Apply every change to the settings files until cancelled.
+
+        A failed change does not affect the server otherwise.
+        """
         self._tasks = tasks
         async for report in new_settings(self.report):
             try:
@@ -168,7 +173,7 @@ class LiveSettings:
             )
             for name in withdrawn
         ]
-        # A single assignment, so that each call is judged by the old or the new rules, never a mixture.
+        # A single assignment, so that each call is judged by the old rules or the new ones, never by a mixture.
         self.policy.rules = replace(rules, deny=tuple(deny))
         if withdrawn:
             logger.warning("workspace agents that are now refused: %s", ", ".join(withdrawn))

@@ -1,7 +1,7 @@
-"""The log: written to standard error by a separate thread, so that a slow reader delays nothing.
+"""The log. A separate thread writes it to standard error, so that a slow reader delays nothing.
 
-An unread pipe fills up after some kilobytes, and the next write blocks. Here only the log's thread blocks; records that
-do not fit into its queue are dropped and counted.
+An unread pipe fills up after some kilobytes, and the next write blocks. Here, only the log's thread blocks; records
+that do not fit into its queue are dropped and counted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from tools.contract.display import visible, visible_line
 from tools.machine.process_limits import start_thread
 
 QUEUED_RECORDS = 1_000  # records waiting for standard error
-FLUSH_SECONDS = 0.5  # time limit for the last records when the process ends
+FLUSH_SECONDS = 0.5  # time limit for the last records when the process exits
 NOISY = ("mcp.client.stdio", "mcp.server.sse")  # these write a traceback for every malformed line from a peer
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
 """Loggers that write addresses and headers, or errors that contain them; both contain keys."""
 TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
-"""SDK loggers that also do so in warnings and tracebacks. The upstream's connection reports failures itself."""
+"""SDK loggers that write addresses and headers in warnings and tracebacks too. The upstream's connection reports
+failures itself."""
 
 
 class _QueueHandler(logging.Handler):
@@ -59,7 +60,7 @@ class _QueueHandler(logging.Handler):
 
 
 class _OneLine(logging.Formatter):
-    """Formats each record on one line, whatever it contains; a traceback keeps its lines."""
+    """Formats each record on one line, even if its text has line breaks; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
         return visible_line(super().formatMessage(record))

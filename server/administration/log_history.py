@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict, deque
 
 HISTORY_LINES = 500  # lines kept per upstream, and for the server itself
-HISTORY_CHARS = 2_000  # longer lines are cut
+HISTORY_CHARS = 2_000  # longer lines are truncated
 
 
 class LogHistory:
@@ -28,7 +28,7 @@ class LogHistory:
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
-        """Return the lines after that number, of one upstream or of all (`None`), and the number of the last line."""
+        """Return the number of the last line, and the lines after `number`, about one upstream or all (`None`)."""
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             found = sorted(entry for lines in sources for entry in lines if entry[0] > number)

@@ -1,4 +1,4 @@
-"""The view and control of a running server for the dashboard and the commands."""
+"""The dashboard's and the commands' interface to a running server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SWITCHED_OFF = {"state": "switched off", "problem": "it was switched off on the 
 
 @dataclass(slots=True, kw_only=True)
 class RunningServer:
-    """One running server as people see and control it."""
+    """One running server, as people see and control it."""
 
     live: LiveSettings
     clients: ClientTable
@@ -99,7 +99,7 @@ class RunningServer:
         ]
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """Return the decision about calls of a tool, as far as it is independent of arguments, and the reason."""
+        """Return the decision about calls of a tool, as far as it does not depend on arguments, and the reason."""
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
@@ -115,7 +115,7 @@ class RunningServer:
         return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
 
     def look_on(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` at each change from now on, for a person who watches."""
+        """Call `on_change` at each change from now on, for a person who is watching."""
         self.questions.on_change = self.recent_calls.on_change = on_change
 
     def switch_tool(self, name: str, *, is_on: bool) -> None:

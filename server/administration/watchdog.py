@@ -1,8 +1,8 @@
 """A process that kills the server if it does not exit on its own.
 
-A server cannot exit if its event loop is stuck, it runs out of memory, or a library blocks the interpreter. So a small
-process is forked before anything else, and kills the server in the following cases. The broker then ends the server's
-children.
+A server cannot exit if its event loop is stuck, it runs out of memory, or a library blocks the interpreter. Therefore a
+small process is forked before anything else, and kills the server in the following cases. The broker then kills the
+server's children.
 
 - The server's input has ended. The server may take its time for open requests, as long as its event loop runs.
 - The server received SIGTERM or SIGINT (which Python's C level reports, whatever the interpreter does), or has begun to
@@ -35,7 +35,8 @@ _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 class Watchdog:
     """The server's side of the channel; without a channel there is no watchdog.
 
-    The channel is a bare descriptor, so it closes exactly when the process ends, even if the interpreter hangs at exit.
+    The channel is a bare descriptor, so it closes exactly when the process exits, even if the interpreter hangs at
+    exit.
     """
 
     def __init__(self, channel: int | None = None) -> None:
@@ -82,7 +83,7 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
         return Watchdog()
     try:
         pid = os.fork()
-    except OSError:  # the process limit is reached: continue without a watchdog
+    except OSError:  # the process limit has been reached: continue without a watchdog
         ours.close()
         theirs.close()
         return Watchdog()
@@ -117,7 +118,7 @@ def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
 
 
 def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
-    """Wait until the server has ended (false), or should have ended (true)."""
+    """Wait until the server has exited (false), or should have exited (true)."""
     if sys.platform == "win32":
         raise NotImplementedError("the watchdog needs fork, which Windows does not have")
     waiting = select.poll()
@@ -141,7 +142,7 @@ def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
             leaves = leaves or not _ENDING.isdisjoint(word)
         now = monotonic()
         if (is_over or leaves) and (asked_at is None or now >= asked_at + ASK_SECONDS):
-            # Time while this process was suspended does not count: the server was probably suspended too.
+            # Time during which this process was suspended does not count: the server was probably suspended too.
             passed, asked_at = min(now - (asked_at or now), 2 * ASK_SECONDS), now
             silent += passed if is_over else 0.0
             left += passed if leaves else 0.0

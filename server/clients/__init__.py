@@ -1,4 +1,4 @@
 """The clients: identity, workspace folders, the request in progress, and notifications.
 
-The request handlers import it. It depends on the protocol and on consent, but on no upstream.
+The request handlers import this package. It depends on the protocol and on consent, but not on upstreams.
 """

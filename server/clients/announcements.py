@@ -39,12 +39,12 @@ MAX_STREAMS = 10_000  # for all clients together
 TELL_SECONDS = 10.0  # limit for notifying one session
 CHANNEL = "lists"  # the store's channel for notifications between replicas
 RETRY_SECONDS = 1.0  # pause before a retry to notify the other replicas
-SETTLE_SECONDS = 0.02  # how long changes are collected: a new upstream changes three lists
+SETTLE_SECONDS = 0.02  # how long changes are collected, because a new upstream changes three lists
 
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """A change of a list or a resource that clients are notified of."""
+    """A change to a list or a resource that clients are notified of."""
 
     kind: ListKind | Literal["resource"]
     uri: str = ""  # the resource's
@@ -98,7 +98,7 @@ class ListenBus:
 class ListenStreams:
     """Handles `subscriptions/listen`, with a limit per client so that no client shuts out others.
 
-    A stream ends when the token of its request expires; the client then listens again.
+    A stream is closed when the token of its request expires; the client then listens again.
 
     Args:
         bus: Delivers the changes.
@@ -168,7 +168,7 @@ class Announcements:
         self._replica = replica
         self._connections = connections
         self._changed: set[ListKind] = set()
-        self._untold: set[ListKind] = set()  # changes that other replicas do not know of yet
+        self._untold: set[ListKind] = set()  # changes that other replicas have not been notified of
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
@@ -224,7 +224,7 @@ class Announcements:
                 await connection.outbound.notify(change.method, None)
 
         self._bus.publish(change)
-        # Concurrently: one slow reader must not delay the others.
+        # Notify concurrently: one slow reader must not delay the others.
         async with anyio.create_task_group() as tasks:
             for connection in connections:
                 tasks.start_soon(tell_one, connection)

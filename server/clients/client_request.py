@@ -1,4 +1,4 @@
-"""A client's request as the relay needs it: raw parameters, and the way back to the sender."""
+"""A client's request in the form that the relay needs: raw parameters, and the way back to the sender."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class NotAskedError(Exception):
 class Exchange:
     """A client as the upstream code sees it: in a request, outside of one, or in a later round of a call.
 
-    In contrast, a `RequestContext` is one request in this server, and ends with the response.
+    In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
     outbound: Outbound  # the way back, while the request is open
@@ -56,7 +56,7 @@ class Exchange:
     client_key: str  # like `ClientState.key`; empty for an unidentified client
     connection: McpConnection | None  # the client's, if its revision has connections
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
-    is_resumed: bool = False  # whether this continues an earlier request, whose consent is still valid
+    is_resumed: bool = False  # whether this continues an earlier request whose consent is still valid
     rights: Rights = ALL_RIGHTS  # the rights of its token
     readable_name: str = ""  # the display name of the token's owner, if the issuer provides one
 
@@ -66,7 +66,7 @@ class Exchange:
         return self.version in MODERN
 
     def after_login(self) -> Exchange:
-        """Return this request after the login that it waited for: as new, except for the number of logins."""
+        """Return this request after the login that it waited for: like a new one, except for the number of logins."""
         return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
 
     @property
@@ -116,7 +116,7 @@ class Exchange:
         return self.connection is not None and self.outbound is self.connection.outbound
 
     def outside_request(self) -> Exchange | None:
-        """Return the client outside of this request, if its revision allows that."""
+        """Return the client outside of this request, if its revision allows this."""
         if self.connection is None:
             return None
         return replace(self, outbound=self.connection.outbound, params={}, carried={}, is_resumed=False)
@@ -152,7 +152,7 @@ class Exchange:
             logger.debug("a notification arrived after its request had ended")
 
     async def ask(self, method: str, params: Json, seconds: float) -> Json:
-        """Ask the client, if its revision allows it, and wait for the answer.
+        """Ask the client, if its revision allows this, and wait for the response.
 
         Raises:
             NotAskedError: There is no answer.

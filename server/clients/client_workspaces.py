@@ -28,8 +28,8 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 logger = logging.getLogger(__name__)
 
-ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's answer to `roots/list`
-NEXT_ROOTS_WAIT_SECONDS = 1.0  # the same if the client did not answer last time
+ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # the same if the client did not respond last time
 PLACE_WAIT_SECONDS = 10.0  # the same for a program that stays in its working folder
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
@@ -47,20 +47,20 @@ class ClientRoots:
 
 @dataclass(slots=True)
 class RootsState:
-    """What is known about a client's roots; nothing while `roots` is `None`."""
+    """What is known about a client's roots; nothing is known while `roots` is `None`."""
 
     roots: ClientRoots | None = None
     changes: int = 0  # how often the client announced changed roots
     turn: anyio.Lock = field(default_factory=anyio.Lock)  # held while a request is open; replaced at every change
-    is_silent: bool = False  # whether the client did not answer last time
+    is_silent: bool = False  # whether the client did not respond last time
     news: RequestContext | None = None  # the latest context to ask through, while a change is handled
 
 
 class WorkspacePolicy:
     """Chooses the folders that a client's calls may use: the operator's, else the client's, else the working folder.
 
-    The operator's folders are those for the client's token, or else those for all clients. `hidden` returns what a
-    client's rules hide below some folders. No tool reads or writes in the `private` folders.
+    The operator's folders are those for the client's token, or else those for all clients. `hidden` returns a test for
+    paths that a client's rules hide below some folders. No tool reads or writes in the `private` folders.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class WorkspacePolicy:
         if operators and not self._intersect:
             return operators, ""
         if rights.scopes is not None and not operators:
-            # The bearer of an issuer's token is remote, so their folders are on another machine.
+            # The bearer of an issuer's token is remote, so the client's folders are on another machine.
             client_roots = ClientRoots()
         if client_roots is None:
             return (), (
@@ -126,7 +126,7 @@ class WorkspacePolicy:
         if operators and not folders:
             return operators, ""  # nothing to narrow
         if operators:
-            # The smaller folder of each nested pair.
+            # Take the inner folder of each nested pair.
             inside = [root for root in folders if any(contains(own, root) for own in operators)]
             return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
                 "The client's roots are outside the folders that the operator allows (workspace.clientRoots is "
@@ -170,7 +170,7 @@ async def follow_roots(
     """Handle changed roots with `take`, one change at a time, and once more if they changed in the meantime."""
     state.roots = None
     state.changes += 1
-    state.turn = anyio.Lock()  # an open request is about the old roots
+    state.turn = anyio.Lock()  # an open request concerns the old roots
     is_seen_to, state.news = state.news is not None, ctx
     if is_seen_to:
         return
@@ -189,14 +189,14 @@ async def follow_roots(
 
 
 async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-    """Ask a client for its roots once, if it declared any; `None` if there is no answer."""
+    """Ask a client for its roots once, if it declared any; `None` if there is no response."""
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
     try:
         usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual if seconds is None else seconds):
-            # Outside a request, the client may read the question late or never; no call waits for that.
+            # Outside a request, the client may read the request late or never, so no call waits for it.
             async with nullcontext() if exchange.is_outside_request else state.turn:
                 roots = state.roots or await _told_roots(state, exchange)
             state.is_silent = False

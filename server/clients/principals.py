@@ -1,7 +1,7 @@
 """Principals: the owners of clients' state, identified by their HTTP tokens, and the rights of a token.
 
 The principal of a token in the settings is the token's name. The principal of an access token is its issuer and
-subject, whichever client program is used, so a person has the same state in all programs. Rights belong to the token,
+subject, regardless of the client program, so a person has the same state in all programs. Rights belong to the token,
 so the same person may have fewer rights in one program than in another.
 """
 
@@ -27,7 +27,7 @@ class Principal:
         rights: The rights of this request's token.
         readable_name: The display name from the issuer, which may not be unique.
         client_id: The client program's id at the issuer; a session belongs to one program.
-        ends: When the token expires, in seconds since the epoch.
+        ends: The time at which the token expires, in seconds since the epoch.
     """
 
     def __init__(

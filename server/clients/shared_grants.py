@@ -1,9 +1,9 @@
 """What users have allowed for the rest of a session, shared by all replicas that their client uses.
 
-This is only for clients with a token: a session without one belongs to its replica. Rows are encrypted and
-authenticated, so that write access to the store cannot grant anything. A row expires with the client's idle time after
-the last answer. It is valid only with the same upstreams: rules name tools by the alias of their server, which new
-settings may give to another server.
+Only for clients with a token: a session without a token belongs to its replica. Rows are encrypted and authenticated,
+so that write access to the store cannot grant anything. A row expires with the client's idle time after the last
+answer. A row is valid only with the same upstreams: rules name tools by the alias of their server, and new settings may
+give that alias to another server.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MAX_RULES = 1_000  # per client; the oldest are asked about again
 @dataclass(frozen=True, slots=True)
 class _Grants:
     rules: list[str]
-    expires: float  # checked because an old row may have been restored
+    expires: float  # must be checked, because an old row may have been restored
 
 
 class SharedGrants:
     """The grants that replicas share for a client.
 
     Args:
-        replica: Has the keys and the store.
+        replica: Provides the keys and the store.
         idle_seconds: How long a silent client is remembered.
         servers: A digest of the current upstreams.
     """
@@ -49,7 +49,7 @@ class SharedGrants:
     async def take_up(self, client: ClientState) -> bool:
         """Load what was allowed on other replicas.
 
-        Returns whether there was anything; nothing is loaded if the store is unavailable.
+        Returns whether there were any grants; none are loaded if the store is unavailable.
         """
         if client.grants is None or not principal_in(client.key):
             return False

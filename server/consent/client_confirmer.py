@@ -74,11 +74,11 @@ class ConsentPolicy:
         return "deny" if ctx.http_request is not None or _framework(ctx) else "client"
 
     def shows_forms(self, ctx: RequestContext) -> bool:
-        """Return whether the person behind a request can be asked for more than a yes or no."""
+        """Return whether the person behind a request can give more than a yes or no."""
         return self.style == "form" and elicits(ctx.connection.capabilities, "form")
 
     def can_ask(self, ctx: RequestContext) -> bool:
-        """Return whether a person can be asked, apart from the client's own dialog."""
+        """Return whether a person can be asked, other than through the client's own dialog."""
         return self.decider(ctx) == "page" or elicits(ctx.connection.capabilities, "form")
 
     def form(self, question: Question, protocol_version: str) -> Json:
@@ -95,10 +95,10 @@ class ConsentPolicy:
 
 
 class AlreadyConsented:
-    """Answers for a later round of a call, whose consent was given in the first one."""
+    """Answers in later rounds of a call, because consent was given in the first round."""
 
     async def ask(self, question: Question) -> Answer:
-        """Return a yes: the state of the round is bound to the same action."""
+        """Return a yes, because the state of the round belongs to the same action."""
         del question
         return Answer(Decision.ONCE, ConsentChannel.EARLIER)
 

@@ -22,11 +22,11 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
 MAX_ANSWER_CHARS = (
-    2_000  # per answer: even four of them keep the result short. The form states the limit; longer texts are cut
+    2_000  # per answer: even four of them keep the result short. The form states the limit; longer texts are truncated
 )
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
-"""Marks the content that replaces a malformed answer, because a plain yes has no content that could be missing."""
+"""Marks the content that replaces a malformed answer, because missing content could also be a plain yes."""
 MAX_REASON_CHARS = 2_000  # of the person's reason, which the model sees
 MAX_CONTENT_CHARS = 64_000  # of a replacement text; offered for texts up to 16 kB, which people may extend
 
@@ -57,7 +57,7 @@ def form_schema(question: Question, style: FormStyle, protocol_version: str) -> 
 
 
 def read_answer(question: Question, action: str, content: Mapping[str, Any] | None, style: FormStyle) -> Answer:
-    """Interpret a person's answer. Accepting is consent only if every field of the form is valid."""
+    """Interpret a person's answer. Acceptance counts as consent only if every field of the form is valid."""
     if content is not None and NO_ANSWER in content:
         return Answer(Decision.DENY, ConsentChannel.MALFORMED)
     if action != "accept":

@@ -39,7 +39,7 @@ ASKED = AskedQuestions()
 
 @dataclass(eq=False, slots=True)
 class PendingQuestion:
-    """One question, which is answered once, or disappears with its call."""
+    """One question, which is answered once or disappears with its call."""
 
     question: Question
     client: str  # the client's own name for itself

@@ -8,11 +8,11 @@ EXIT_ADDRESS = 3  # the address cannot be served
 EXIT_INTERRUPTED = 130  # Ctrl-C: 128 plus the number of the signal, as in shells
 EXIT_CLOSED_PIPE = 141  # the reader of the output is gone: 128 plus SIGPIPE
 
-# Exit codes below 64 are those of the command that `call` runs (names and numbers from sysexits.h).
+# Exit codes below 64 are exit codes of the command that `call` runs (names and numbers from sysexits.h).
 CALL_USAGE = 64  # wrong usage, or a tool that does not exist
 CALL_FAILED = 65  # the tool reported a failure
 CALL_UNAVAILABLE = 69  # the tool's server is unavailable
-CALL_BROKEN = 70  # the server for the call ended early
+CALL_BROKEN = 70  # the server for the call exited early
 CALL_REFUSED = 77  # a person, a rule or a mode refused the call
 CALL_SETTINGS = 78  # the settings are invalid
 

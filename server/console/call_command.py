@@ -39,7 +39,7 @@ from tools.shell.private_folders import PREFIX as OUTPUTS
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
 MAX_OPTIONS = 50  # schema parts searched for the type of one property
-REST_SECONDS = 0.5  # how long to wait for the last log lines after the server ends
+REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
 _CODES = {
     ToolErrorType.EXECUTION_DENIED: CALL_REFUSED,
@@ -54,7 +54,7 @@ _KINDS = {
     "object": "an object, as JSON",
     "null": "null",
 }
-"""The JSON Schema types in words, in the order in which to try them."""
+"""The JSON Schema types in words, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def make_call(
     """Make one call through a new server over stdio, and print the result.
 
     Returns:
-        0, the exit status of the command that ran, or a code from 64 up that says why there is none.
+        0, the exit status of the command that ran, or a code of 64 or above that says why there is none.
     """
     if tool in SHELL_NAMES and given.as_text().get("is_background") not in (None, False, "false"):
         raise UsageError("a background job would end with this call. Leave out is_background to wait for the command.")
@@ -308,7 +308,7 @@ def _show(result: Json, *, as_json: bool) -> None:
         if as_mapping(block.get("annotations")).get("audience") != ["user"]:
             text = visible(str(block["text"])) if block.get("type") == "text" else f"[{block.get('type')}]"
             if isinstance(job, str):
-                # The job is about to end, so the lines about it are useless. The command's own output follows
+                # The job is about to be stopped, so the lines about it are useless. The command's own output follows
                 # "Output:".
                 about_it = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
                 text = re.sub(about_it, r"\1", text)

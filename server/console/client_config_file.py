@@ -77,14 +77,14 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """What an install did to a file, so that it can be reverted, without any of the file's content."""
+    """A record of the changes to a file by an install, without any of its content, so that they can be reverted."""
 
     file: str  # the real path
     name: str
-    before: str | None = None  # SHA-256 of the file before; `None` if there was none
+    before: str | None = None  # SHA-256 of the file before the install; `None` if there was no file
     after: str | None = None
     backup: str = ""  # the file name of the backup, in the private folder
-    is_exact: bool = False  # whether the installed entry is the only difference between before and after
+    is_exact: bool = False  # whether the installed entry is the only difference
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
@@ -148,7 +148,7 @@ def install_change(
     known = _find(record, environ) if present is not None else None
     is_exact, is_again = False, False
     if known is not None:
-        # An install that was killed between recording and writing may be repeated.
+        # An install that was killed after recording and before writing may be repeated.
         is_again = known.after == record.after and known.moved.keys() >= set(moved)
         is_exact = known.is_exact and (is_again or known.after == record.before)
     if known is not None and (is_exact or is_again or not moved):
@@ -206,8 +206,8 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
 def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str]) -> None:
     """Back up the file, record the install, add the moved servers to the user's settings, and write the file.
 
-    In this order, a moved server is always in at least one of the two files, and a killed command can be run again. If
-    a write fails, every change is reverted.
+    This order ensures that a moved server is always in at least one of the two files, and that a killed command can be
+    run again. If a write fails, every change is reverted.
 
     Args:
         change: The change to write.
@@ -266,7 +266,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         heir = other
         if other.file == record.file and other.name != record.name:
             if record.is_exact and other.before == record.after:
-                # That entry was added after this one, so it inherits what this install replaced.
+                # That entry was added after this one, so it inherits the state that this install replaced.
                 beneath = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
                 heir = replace(heir, before=record.before, **beneath)
             if other.after == _digest(change.before):
@@ -328,7 +328,7 @@ def _write(change: ConfigChange) -> None:
     except OSError:
         raise CommandFailure(f"{visible_line(change.path)} cannot be removed. Remove it by hand.") from None
     for folder in change.record.folders:
-        with suppress(OSError):  # something else is in it now
+        with suppress(OSError):  # the folder is no longer empty
             os.rmdir(folder)
 
 
@@ -409,7 +409,7 @@ def _forget(record: InstallRecord, environ: Mapping[str, str], instead: InstallR
     others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
     try:
         _remember(instead or record, environ, forget=instead is None)
-    finally:  # also if the disk is full
+    finally:  # even if the disk is full
         if record.backup and record.backup not in {each.backup for each in [*others, *([instead] if instead else [])]}:
             with suppress(OSError):
                 os.unlink(backup_file(record, environ))

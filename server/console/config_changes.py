@@ -1,6 +1,6 @@
 """`config add`, `remove`, `enable`, `disable` and `init`: each makes one change in a settings file, and shows it first.
 
-The change is spliced in, so every other byte stays. A file that cannot be parsed reliably stays as it is.
+The change is spliced in, so all other bytes stay unchanged. A file that cannot be parsed reliably is left alone.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name
 
-CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually ends first
+CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually expires first
 _REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a reference to a variable, also as the password in an address
 MIN_SECRET_CHARS = 8  # a shorter value could appear in a text by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
-REFERENCE = f"./{SCHEMA.name}"  # points to the copy next to the settings file
+REFERENCE = f"./{SCHEMA.name}"  # refers to the copy next to the settings file
 NEW_FILE = """\
 {
   // The settings of coretools-mcp; keys that are not set have their defaults. All keys: settings.schema.json.

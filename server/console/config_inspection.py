@@ -55,7 +55,7 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
         return 0
     source_before = ""
-    order = {path: position for position, path in enumerate(report.files)}  # other sources follow the files
+    order = {path: position for position, path in enumerate(report.files)}  # other sources come after the files
     for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
         if source != source_before:
             is_file = os.path.isabs(source)

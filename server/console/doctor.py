@@ -44,8 +44,8 @@ from tools.web.search_settings import SETUP
 
 CHECK_SECONDS = 40.0  # limit per check; slow checks have their own, shorter limit
 PROGRAM_SECONDS = 5.0  # how long to wait for a program's version
-UPSTREAM_SECONDS = 35.0  # how long to wait for an upstream; its own connectTimeout usually ends first
-DISCOVERY_SECONDS = 35.0  # how long to wait for the discovery command, whatever tools.discoveryTimeout says
+UPSTREAM_SECONDS = 35.0  # how long to wait for an upstream; its own connectTimeout usually expires first
+DISCOVERY_SECONDS = 35.0  # how long to wait for the discovery command, regardless of tools.discoveryTimeout
 END_SECONDS = 0.5  # how long servers may take to exit after the last check
 NO_VARIABLE = "it refers to an unset environment variable"
 COLUMNS = 80  # width of the output in columns

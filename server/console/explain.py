@@ -38,7 +38,7 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glob": ("path", {"pattern": "*"}),
     "list_directory": ("path", {}),
 }
-"""For calls written like rules: the parameter in the parentheses, and the other parameters."""
+"""For calls written like rules: the parameter that the parentheses contain, and the other parameters."""
 
 MAX_PART_CHARS = 48  # maximum characters shown of a part of a command
 
@@ -78,7 +78,7 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
                 app.start_upstreams()
                 spinner = Spinner()
                 async with spinner.running():
-                    await wait_for([owner], spinner)  # other servers do not matter here, however slow they are
+                    await wait_for([owner], spinner)  # wait for no other servers, because they may be slow
             tool = app.registry.find(name)
             is_theirs = isinstance(tool, DiscoveredMCPTool)
             arguments = given.typed(tool.parameter_schema) if is_theirs else given.as_text()

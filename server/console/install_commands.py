@@ -1,7 +1,7 @@
 """`install` and `uninstall`: add coretools-mcp to the configuration of an MCP client, and remove it.
 
 The clients' own commands are not used: some write the values of variables into the file, some drop comments, and some
-replace what they cannot read. Here one entry is spliced in, and every other byte stays.
+replace what they cannot read. Here, one entry is spliced in, and all other bytes stay unchanged.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class InstallOptions:
 
 
 def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
-    """Add the entry to a client's file, start it as that client would, and print what is left to do."""
+    """Add the entry to a client's file, start it as that client would, and print the remaining steps."""
     target = _target(options, environ)
     client, name, path = target.client, target.name, visible_line(target.path)
     if not re.fullmatch(client.names, name) or name.casefold() in client.reserved:
@@ -109,7 +109,7 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
         agreed = _confirmed_change(target, change, change_of, options)
         if agreed is None:
             return 0
-        if options.scope == "project":  # others read a project's file, so its folder is not private
+        if options.scope == "project":  # other people read a project's file, so its folder is not private
             with suppress(OSError):
                 os.makedirs(os.path.dirname(target.path), exist_ok=True)
         write_install(agreed, moved, environ)
@@ -171,7 +171,8 @@ def _confirmed_change(
 ) -> ConfigChange | None:
     """Show the change and ask. Returns the change to write, or `None` for a dry run.
 
-    Some clients write their files all the time. If the servers in the file are the same, the change is computed again.
+    Some clients write their files all the time, so if the servers in the file are the same, the change is computed
+    again.
     """
     documents = [
         read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side

@@ -61,8 +61,8 @@ class ClientConfig:
     programs: tuple[str, ...] = ()  # the names of the client's command
     extra: Mapping[str, Any] = field(
         default_factory=dict[str, Any]
-    )  # what every entry contains in addition to the command
-    passes: Literal["all", "no secrets", "base"] = "all"  # which variables reach a server without being listed
+    )  # members of every entry in addition to the command
+    passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets without being listed
     reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot
     names_variables: bool = False  # whether an entry lists names of variables in `env_vars`
     env_key: str = "env"  # the key of the variables in an entry
@@ -72,7 +72,7 @@ class ClientConfig:
     names: str = _NAME  # the form of valid server names
     names_said: str = _NAME_SAID
     reserved: frozenset[str] = frozenset()  # names that the client reserves
-    afterwards: str = ""  # what is left for the user to do
+    afterwards: str = ""  # the remaining steps for the user
     approval: str = ""  # what a project's file also needs; NAME stands for the entry's name
     unattended: str = ""  # what the entry also needs for unattended runs
     keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its names for the keys of these settings
@@ -323,7 +323,7 @@ def read_servers(path: str, client: ClientConfig | None, diagnostics: Diagnostic
     if client is None or not places:
         places = [*(place for each in clients for place in (each.newer_path, each.path) if place), *places]
     theirs = {key: ours for each in clients for key, ours in each.keys.items()}
-    # An import takes whatever can be read, even if the client itself would not.
+    # An import accepts whatever can be read, even if the client itself would not accept it.
     data = read_document(content, path, "toml" if path.endswith(".toml") else "jsonc")
     for place in places:
         servers = value_at(data, place)
@@ -342,7 +342,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _milliseconds(seconds: Any) -> Any:
-    """Convert seconds to milliseconds. Any other value stays, to be rejected later."""
+    """Convert seconds to milliseconds. Any other value is kept, to be rejected later."""
     return int(seconds * 1000) if _is_time(seconds) else seconds
 
 

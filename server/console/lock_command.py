@@ -115,7 +115,7 @@ async def compare_servers(
         else:
             servers[upstream.alias] = await THREADS.run(lambda each=upstream: entry_of(app, each))
     unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
-    # These servers are unavailable or were not requested, so their entries stay.
+    # These servers are unavailable or were not requested, so their entries are kept.
     servers |= {
         alias: entry
         for alias, entry in approved.items()

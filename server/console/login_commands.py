@@ -1,4 +1,4 @@
-"""`coretools-mcp login` and `logout`: log in to an upstream, and out again.
+"""`coretools-mcp login` and `logout`: log in to an upstream, and log out again.
 
 If replicas share their logins, the command needs the same keys.
 """
@@ -35,7 +35,7 @@ from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
 
-MAX_LOGINS = 2  # a second one is needed if the authorization server has forgotten this client
+MAX_LOGINS = 2  # a second login is needed if the authorization server has forgotten this client
 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
@@ -229,14 +229,17 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
 
 
 def _replica(report: SettingsReport) -> Replica:
-    """Return the replica of a network server, if replicas share logins: a terminal login then counts for them too."""
+    """Return the replica of a network server, if replicas share logins.
+
+    A login in a terminal then applies to them too.
+    """
     settings = report.settings
     is_shared = bool(settings.http.state_keys) and settings.store.url != "memory:"
     return network_replica(settings) if is_shared else lone_replica()
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run a command on the stored logins, which need a state folder."""
+    """Run a command on the stored logins. Storing logins requires a state folder."""
     replica = _replica(report)
 
     async def run() -> int:

@@ -1,4 +1,4 @@
-"""Runs a server as a child process over stdio: sends it requests, and answers its questions."""
+"""Runs a server as a child process over stdio: sends it requests and answers its questions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OwnServer:
             on_progress: Called with each progress message.
 
         Raises:
-            MCPError: The server answered with an error, or has ended.
+            MCPError: The server responded with an error, or has exited.
         """
         self._count += 1
         if on_progress is not None:
@@ -113,7 +113,7 @@ async def started(
     log: TextIO,
     ask: Ask | None = None,
 ) -> AsyncGenerator[OwnServer]:
-    """Start a server and initialize it; it ends with this context.
+    """Start a server and initialize it; it exits with this context.
 
     Args:
         command: The command line.
@@ -123,7 +123,7 @@ async def started(
         ask: Answers its questions; without it, nobody can be asked.
 
     Raises:
-        MCPError: The server has ended.
+        MCPError: The server has exited.
     """
     process = await anyio.open_process(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=folder, env=environment

@@ -42,7 +42,7 @@ _OWN_SERVERS = (
 class _Option:
     names: tuple[str, ...]
     about: str
-    values: tuple[str, ...]  # the possible values, if known
+    values: tuple[str, ...]  # the possible values, if they are known
     takes: str  # the placeholder in the help; empty for a flag
 
 

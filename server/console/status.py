@@ -57,7 +57,7 @@ class _UpstreamStatus(TypedDict):
 
 
 class ServerStatus(TypedDict):
-    """A running server's answer to `status`."""
+    """A running server's response to `status`."""
 
     pid: int
     version: str
@@ -75,7 +75,7 @@ class ServerStatus(TypedDict):
 
 
 class _Said(TypedDict, total=False):
-    """A line of the answer to any other query."""
+    """A line of the response to any other query."""
 
     lines: list[str]
     link: str
@@ -86,7 +86,7 @@ T = TypeVar("T")
 
 
 def _checked(kind: type[T], said: object) -> T:
-    """Check the types of the answer's required fields; other fields stay."""
+    """Check the types of the response's required fields; other fields are kept."""
     try:
         TypeAdapter(kind).validate_python(said, strict=True)
     except ValidationError:
@@ -95,7 +95,7 @@ def _checked(kind: type[T], said: object) -> T:
 
 
 def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]], list[str]]:
-    """Return the socket and status of each server, and the problems of those that did not answer."""
+    """Return the socket and status of each server, and the problems of those that did not respond."""
     found: list[tuple[str, ServerStatus]] = []
     problems: list[str] = []
     for path, answer in ask_servers({"ask": "status"}, environ):
@@ -109,7 +109,7 @@ def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]]
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which of the running servers the user means."""
+    """The user's selection among the running servers."""
 
     folder: str | None = None  # the server works in this folder
     pid: int | None = None
@@ -248,7 +248,7 @@ def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, ServerStatus
     """Return the socket and status of the selected server: the only one, or the only one in the working folder.
 
     Raises:
-        CommandFailure: No server runs, or one that does not answer may be the selected one.
+        CommandFailure: No server is running, or the selected one may be one that does not respond.
         UsageError: The selection is ambiguous.
     """
     found, problems = _running(environ)

@@ -1,6 +1,7 @@
 """The terminal of a command: output, colours and key presses.
 
-Text is shown literally, never as markup. Foreign text is made visible where it enters the program.
+Text is shown literally, never as markup. Invisible characters in foreign text are replaced where the text enters the
+program.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ class Spinner:
 
 
 async def read_line() -> str:
-    """Read a line from standard input; `EOFError` at its end. Ctrl-C ends the command and leaves no thread behind."""
+    """Read a line from standard input; `EOFError` at its end. Ctrl-C stops the command and leaves no thread behind."""
     if sys.platform == "win32":
         line = await THREADS.run(sys.stdin.readline)
     else:
@@ -242,7 +243,7 @@ async def read_line() -> str:
 async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
     """Read one of these keys, in lower case, without waiting for Enter.
 
-    Enter selects the default, Ctrl-D raises `EOFError`.
+    Enter selects the default; Ctrl-D raises `EOFError`.
 
     Keys typed before the prompt are discarded, because they cannot answer a question that was not visible yet.
     """

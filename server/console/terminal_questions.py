@@ -16,7 +16,10 @@ from tools.contract.display import visible_line
 
 
 def ask(question: str, otherwise: str) -> None:
-    """Ask whether to continue. Without a yes, the command fails with `otherwise`, which says what did not happen."""
+    """Ask whether to continue.
+
+    Without a yes, the command fails with `otherwise`, a message that says what did not happen.
+    """
     anyio.run(agree, question, otherwise)
 
 

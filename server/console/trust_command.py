@@ -34,7 +34,7 @@ from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
 MAX_NOTES = 20  # maximum notes shown per file; the rest are counted
-SCREEN_LINES = 20  # above this many lines, those that run something are repeated, up to this number
+SCREEN_LINES = 20  # above this many lines, the lines that run something are repeated, up to this number
 MAX_REPEATED_CHARS = 400  # characters of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {
@@ -170,7 +170,7 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     sanitize(layer, (), diagnostics)
     if diagnostics.problems:
         raise SettingsError(diagnostics.problems)
-    # Nothing is hidden or cut, because the workspace wrote it.
+    # Nothing is hidden or truncated, because the text comes from the workspace.
     here: list[str] = []
     others: list[str] = []
     for table, what in ENTRIES.items():

@@ -1,7 +1,7 @@
 """The control socket of a running server, over which the same person's commands query it.
 
 It is in a folder that other users cannot enter and sandboxed commands cannot see. A query is one line of JSON; the
-answer is lines of JSON. The socket exists once a client has sent its first request.
+response is lines of JSON. The socket exists once a client has sent its first request.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ MAX_FOLLOWERS = 16  # concurrent log followers, which leaves room for other quer
 MAX_QUESTIONERS = MAX_FOLLOWERS + 16  # concurrent connections; others are rejected
 QUESTION_BYTES = 1 << 16
 QUESTION_SECONDS = 5.0  # limit for receiving a query
-ANSWER_SECONDS = 3.0  # limit for the first line of an answer; after that, a server counts as stuck
+ANSWER_SECONDS = 3.0  # limit for the first line of a response; after that, a server counts as stuck
 OPENING_SECONDS = 60.0  # the same for opening the dashboard, which imports a lot first
 PATH_BYTES = 100  # the longest path of a socket is 103 bytes on macOS, 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # between two checks of the log for a follower
 NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs shows why"
-SUFFIX = ".sock"  # of a socket that is or was served
+SUFFIX = ".sock"  # ending of a socket's name once it is served
 
 _NAME = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
 Answer = Callable[[Json], AsyncGenerator[Json]]
@@ -86,7 +86,7 @@ def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
     """Yield the socket of each server in a folder, with a connection. Sockets without a server are removed."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            # A socket that has disappeared must not hide the others.
+            # One socket that has disappeared must not hide the others.
             with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
                 is_socket = stat.S_ISSOCK(entry.stat(follow_symlinks=False).st_mode)
                 if not is_socket or not _NAME.fullmatch(entry.name):
@@ -137,7 +137,7 @@ class ControlSocket:
                     async for message in lines:
                         await stream.send(json.dumps(message).encode() + b"\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, anyio.IncompleteRead):
-            pass  # the other side is gone
+            pass  # the other side has disconnected
         except (anyio.DelimiterNotFound, TimeoutError):
             logger.info("the control socket received an incomplete query")
         except Exception:
@@ -201,7 +201,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
     if path is None:
         logger.info("no control socket: there is no folder for it that other users cannot enter")
         return
-    unheard = path.removesuffix(SUFFIX)  # the socket gets its final name once it is served
+    unheard = path.removesuffix(SUFFIX)  # the socket gets its final name once the server accepts connections
     try:
         async with (
             await anyio.create_unix_listener(unheard, mode=0o600) as listener,
@@ -223,14 +223,17 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
 
 
 def link_file(path: str) -> str:
-    """Return the file that passes the link of this socket's server to a browser. The server removes it at its end."""
+    """Return the file that passes the link of this socket's server to a browser.
+
+    The server removes the file when it exits.
+    """
     return f"{path.removesuffix(SUFFIX)}.html"
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield the socket of each of this user's servers, with the first line of its answer. Blocks.
+    """Yield the socket of each of this user's servers, with the first line of its response. Blocks.
 
-    A stuck server gives no answer.
+    A stuck server does not respond.
     """
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
@@ -238,7 +241,7 @@ def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def ask_server(path: str, question: Json) -> Iterator[object]:
-    """Yield all lines of the server's answer at this socket, until it ends. Blocks."""
+    """Yield all lines of the response from the server at this socket. Blocks."""
     with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
         connection.settimeout(OPENING_SECONDS)
         connection.connect(path)
@@ -246,12 +249,12 @@ def ask_server(path: str, question: Json) -> Iterator[object]:
 
 
 def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
-    """Yield the lines of an answer, `None` for a line that is not JSON; nothing if the answer starts too late."""
+    """Yield the lines of a response, `None` for a line that is not JSON; nothing if the response starts too late."""
     with suppress(OSError), connection.makefile("rwb") as stream:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()
         for line in stream:
-            connection.settimeout(None)  # a started answer may pause while the machine sleeps
+            connection.settimeout(None)  # a response may pause while the machine sleeps
             try:
                 message = json.loads(line)
             except (ValueError, RecursionError):

@@ -1,4 +1,7 @@
-"""The content of the dashboard's pages, as plain values for the templates. All text is made visible here."""
+"""The content of the dashboard's pages, as plain values for the templates.
+
+Invisible characters in text are replaced here.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ from tools.text.secrets import redact
 if TYPE_CHECKING:
     from server.administration.running_server import RunningServer
 
-MAX_TOOLS = 200  # tools on the page; the search finds the others
+MAX_TOOLS = 200  # maximum number of tools on the page; the search finds the others
 MAX_NAMED = 3  # folders named in the head of a page
-MAX_CHANGES = 200  # listed changes of files
+MAX_CHANGES = 200  # maximum number of file changes listed
 MAX_SEARCH_CHARS = 100  # of the search words
 MAX_ABOUT_CHARS = 120  # of a tool's description
 
@@ -55,7 +58,7 @@ def about(running_server: RunningServer) -> str:
 def offered_choices(question: Question) -> list[Choice]:
     """Return the answers to offer; only a denial if the action is too long to show in full.
 
-    A cut diff says so, as in any other question.
+    A truncated diff says so, as in any other question.
     """
     is_whole = _is_whole(question_parts(question.details))
     return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]

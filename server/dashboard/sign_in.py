@@ -31,7 +31,7 @@ class BrowserSession:
 
 
 class SignIn:
-    """Issues one-time codes, and remembers the browsers that used one, until the process ends."""
+    """Issues one-time codes, and remembers the browsers that used one, until the process exits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,7 +1,7 @@
 """The dashboard as a web application: on loopback only, for signed-in browsers, with plain forms.
 
 A GET changes nothing. A POST must come from a page of this server, in a signed-in browser, with the token of that form.
-All text on a page is escaped, and invisible characters are made visible.
+All text on a page is escaped, and invisible characters are replaced by marks.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ NOT_SIGNED_IN = (
 
 
 def _made_visible(value: object) -> object:
-    return visible(value) if type(value) is str else value  # text that is already escaped is a subclass of `str`
+    return visible(value) if type(value) is str else value  # text that has already been escaped is a subclass of `str`
 
 
 class Dashboard:
@@ -291,7 +291,7 @@ class Dashboard:
         return StreamingResponse(said(), media_type="text/event-stream")
 
     def _state(self, page: str) -> object:
-        """Return a fingerprint of what the page shows, and the number of waiting questions."""
+        """Return a fingerprint of the page's content, and the number of waiting questions."""
         running_server = self._running_server
         waiting = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
         match page:
@@ -329,7 +329,7 @@ class Dashboard:
         self._session(request)
         pending = self._waiting(request)
         form = await self._sent(request, pending.question.fingerprint)
-        return self._waiting(request), form  # it may have been answered while the form was in transit
+        return self._waiting(request), form  # the question may have been answered while the form was in transit
 
     def _waiting(self, request: Request) -> PendingQuestion:
         pending = self._running_server.questions.find(request.path_params["id"])

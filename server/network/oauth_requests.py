@@ -1,4 +1,4 @@
-"""A single, bounded request to an authorization server, without redirects, that must be answered with JSON."""
+"""A single, bounded request to an authorization server, without redirects. The response must be JSON."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from server.protocol.json_rpc import Json, as_mapping
 
 logger = logging.getLogger(__name__)
 
-REQUEST_SECONDS = 10.0  # limit for one response of an authorization server
+REQUEST_SECONDS = 10.0  # limit for one response from an authorization server
 ANSWER_BYTES = 1 << 20  # a longer response is rejected
 
 
 class LongAnswerError(Exception):
-    """The answer is longer than the limit."""
+    """The response is longer than the limit."""
 
 
 class NoJsonAnswerError(Exception):
@@ -48,7 +48,7 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
         raise NoJsonAnswerError(f"answered with HTTP status {response.status_code}")
     try:
         # Unlike the standard library's parser, this one rejects lone surrogates, which cannot be encoded.
-        return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8)))
+        return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8), cache_strings="keys"))
     except ValueError:
         return response.status_code, {}
 
@@ -56,7 +56,7 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
 def is_safe(address: str, *, may_be_local: bool) -> bool:
     """Return whether a secret may be sent to an address: it must use TLS, or be on this machine if that is allowed.
 
-    An address that could be read as another host's is not safe, nor is one with a fragment (RFC 6749, 3.1).
+    An address is not safe if it could be interpreted as another host's, or if it has a fragment (RFC 6749, 3.1).
     """
     try:
         httpx2.URL(address)

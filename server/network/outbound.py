@@ -31,7 +31,7 @@ _CERTIFICATE = {
     62: "is for another host name",
     64: "is for another address",
 }
-"""What is wrong with a certificate, by OpenSSL's number (`X509_V_ERR_...`)."""
+"""Explanations of certificate errors, by OpenSSL's number (`X509_V_ERR_...`)."""
 
 _SYSTEM = {
     errno.ECONNREFUSED: "nothing is listening at its address: the connection was refused",
@@ -74,7 +74,7 @@ def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def proxy_of(address: str) -> str | None:
-    """Return the proxy from the environment for an address, chosen like curl does; `None` for none."""
+    """Return the proxy from the environment for an address, chosen as curl does; `None` for none."""
     proxies, parts = getproxies_environment(), urlsplit(address)
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -125,7 +125,7 @@ def _tls_context() -> ssl.SSLContext:
 
 
 def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
-    """Return why an exchange with a server failed, as a clause.
+    """Return why a request to a server failed, as a clause.
 
     Exception messages are not used, because they may contain addresses and secrets.
     """
@@ -174,7 +174,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def told_of_status(response: httpx2.Response, said: bytes = b"", beginning: str = "it answered with") -> str:
-    """Describe an answer with an error status as a clause; `said` is its body."""
+    """Describe a response with an error status as a clause; `said` is its body."""
     secrets = response.extensions.get(SECRETS)
     told = f"{beginning} HTTP status {response.status_code}"
     if later := response.headers.get("retry-after"):

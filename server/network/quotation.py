@@ -1,4 +1,4 @@
-"""Error messages of other servers, prepared for people and models."""
+"""Error messages from other servers, prepared for people and models."""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ class SentSecrets:
         self._forms: dict[tuple[str, str], frozenset[str]] = {}  # by header name (empty for an address) and value
 
     def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
-        """Remember what is sent to the server. Every header may contain a secret; some addresses contain a token."""
+        """Remember the values sent to the server.
+
+        Every header may contain a secret, and some addresses contain a token.
+        """
         for name, value in chain(headers, (("", address) for address in addresses)):
             if is_secret_name(name) or not _OPEN.match(name):
                 forms = self._forms.pop((name, value), None)

@@ -17,7 +17,7 @@ ON_WINDOWS = os.name == "nt"
 _FILE_URI = re.compile(r"(?is)file://(?P<host>[^/?#]*)(?P<path>/[^?#]*)(?P<more>[?#].*)?")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
 _AMBIGUOUS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")
-"""Characters to encode in a value: clients do not encode them when they expand the template, and they would change its
+"""Characters to encode in a value: clients do not encode them when they expand the template, so they would change its
 meaning.
 """
 
@@ -72,8 +72,8 @@ def typed_path(value: str, *, windows: bool = ON_WINDOWS) -> str:
 def template_value(path: str, *, windows: bool = ON_WINDOWS) -> str:
     """Return the value of the template's `path` for an absolute path.
 
-    It is readable if possible: clients encode characters when they expand the template, some even `%`. Only what would
-    not survive that is encoded here.
+    It is readable if possible: clients encode characters when they expand the template, some even `%`. Only characters
+    that would not survive this are encoded here.
     """
     plain = path.replace("\\", "/") if windows else path[1:]
     if _AMBIGUOUS.search(plain) or not is_seen_in_name(plain):

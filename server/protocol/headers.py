@@ -16,7 +16,7 @@ def encode_header(value: str) -> str:
 
 
 def decode_header(header: str | None) -> str | None:
-    """Return the decoded value; `None` if it is missing, or not encoded like `encode_header` does it."""
+    """Return the decoded value; `None` if it is missing, or not encoded as by `encode_header`."""
     encoded = _ENCODED.fullmatch(header or "")
     if header is None or encoded is None:
         return header

@@ -1,9 +1,9 @@
 """Validates list items against the protocol's schemas, and removes parts that some clients cannot read.
 
 Many clients reject a whole list, including the tools of all other servers, because of one invalid field in one item.
-Items may be sent in any revision. 2025-11-25 has every field of the others with the same requirements, so items are
-validated against it; only `outputSchema` may differ in 2026-07-28. The schemas are data next to this module. They are
-compiled to pydantic validators, a hundred times faster than JSON Schema ones.
+Items may be sent in any revision. Revision 2025-11-25 has every field of the others with the same requirements, so
+items are validated against it; only `outputSchema` may differ in 2026-07-28. The schemas are data next to this module.
+They are compiled to pydantic validators, a hundred times faster than JSON Schema ones.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from server.protocol.json_rpc import Json, as_mapping
 from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
 STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the others
-MAX_VALUES = 20_000  # per item: larger ones would delay everything else
+MAX_VALUES = 20_000  # per item; validating more would delay everything else
 MAX_PARTS = 4_000  # values in an output schema, for the same reason
 MAX_WRONG = 100  # invalid places per item; above this, the whole item is dropped
-MAX_ROUNDS = 5  # validation rounds per item: each removes all errors found, which may have hidden others
+MAX_ROUNDS = 5  # validation rounds per item; each removes all errors found, which may have hidden others
 MAX_NAMED = 5  # places per item named to people
 MAX_PATTERN_CHARS = 5_000  # examined per schema
 MAX_GROUPS = 20  # nested groups in an expression, because compilers recurse
@@ -101,7 +101,7 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
     Raises:
         UnfitError: A required part is invalid.
     """
-    # Each value except the first follows one of these. Counting those inside strings too does no harm.
+    # Each value except the first follows one of these characters. Counting those inside strings too does no harm.
     if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MAX_VALUES:
         raise UnfitError(f"it has more than {MAX_VALUES:,} values")
     dropped: dict[str, None] = {}
@@ -300,7 +300,7 @@ def _bytes_of(text: str) -> bytes:
 def _is_expression(text: str, schema: _Schema) -> bool:
     """Return whether a text is a regular expression in both Python and ECMAScript.
 
-    This takes one pass, because compiling may be slow.
+    Checks the text in one pass, because compiling may be slow.
     """
     schema.pattern_chars += len(text)
     at, groups, can_repeat = 0, list[str](), False

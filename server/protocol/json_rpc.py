@@ -1,6 +1,6 @@
 """JSON-RPC messages of clients and upstreams: kinds, parsing and encoding.
 
-The SDK's models validate every part of a message, which takes longer than processing most messages.
+The SDK's models validate every part of a message, which takes longer than processing the message usually does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repai
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # lone surrogates that stand for no byte of a file name
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
-_PARTS = 4  # the number of keys in a request with parameters; every other message has fewer
+_PARTS = 4  # the number of keys in a request with parameters; all other messages have fewer
 
 ID_IS_TAKEN = (
     "Another request with this id is still open; a number and the same number as a string are one id. Send this again "
@@ -89,11 +89,12 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     """
     line = line.removeprefix(codecs.BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
     try:
-        fields: Any = from_json(line, allow_inf_nan=False)
+        # Otherwise the parser would keep thousands of short values, secrets among them, as long as the process runs.
+        fields: Any = from_json(line, allow_inf_nan=False, cache_strings="keys")
         is_strict = True
     except ValueError:
         line = line if is_of_client or len(line) > MAX_MENDED else _mended(line)
-        fields = from_json(line)  # accepts `NaN`, which many peers write
+        fields = from_json(line, cache_strings="keys")  # accepts `NaN`, which many peers write
         is_strict = not is_of_client
     if not isinstance(fields, dict):
         raise ValueError(NOT_A_MESSAGE)  # noqa: TRY004 - of the text, not of an argument
@@ -108,7 +109,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
         raise ValueError(
             "an id must be a string or a whole number"
-        )  # the SDK's models would take it for a notification
+        )  # the SDK's models would treat it as a notification
     if any(isinstance(value, list) for value in known.values()):
         raise ValueError(NOT_A_MESSAGE)  # no message has this position
     if (usual := _usual(known)) is not None:
@@ -151,7 +152,7 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
     """Parse a client's message, or a batch if allowed (2025-03-26); otherwise raise `ValueError`."""
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
-    parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
+    parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False, cache_strings="keys")
     if len(parts) > MAX_TOGETHER:
         raise BatchError(
             f"This batch has more than {MAX_TOGETHER} messages, and none was processed. Send fewer at once."
@@ -235,11 +236,14 @@ class Unreadable:
     """JSON that is not a JSON-RPC message but has an id, or an array of such values."""
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
-    is_answer: bool  # meant as a response to this server's request, so it must not be answered
+    is_answer: bool  # intended as a response to this server's request, so it must not be answered
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
-    """Describe JSON that is not a JSON-RPC message; `None` if it has no id. `ValueError` if it is not JSON."""
+    """Describe JSON that is not a JSON-RPC message.
+
+    Returns `None` if it has no id; raises `ValueError` if it is not JSON.
+    """
     try:
         parsed: Any = json.loads(line)
     except RecursionError:
@@ -257,7 +261,7 @@ def read_unreadable(line: bytes) -> Unreadable | None:
 
 
 class ReadyList(list[Any]):
-    """A list that is sent repeatedly, and encoded once."""
+    """A list that is sent repeatedly but encoded only once."""
 
     @cached_property
     def json(self) -> bytes:
@@ -290,7 +294,7 @@ def _json_of(message: Mapping[str, Any]) -> bytes:
 
 
 def _encodable(value: Any) -> Any:
-    """Replace lone surrogates in a JSON value. Most are bytes of a file name that are not UTF-8."""
+    """Replace lone surrogates in a JSON value. Most of these come from file names that are not UTF-8."""
     if isinstance(value, str):
         how = "replace" if _NO_BYTE.search(value) else "surrogateescape"
         return value.encode("utf-8", how).decode("utf-8", "replace")

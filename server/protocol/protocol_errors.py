@@ -1,4 +1,4 @@
-"""JSON-RPC and protocol errors, as raised here and sent to clients."""
+"""JSON-RPC and protocol errors, as raised in this server and sent to clients."""
 
 from __future__ import annotations
 

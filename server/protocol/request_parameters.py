@@ -1,7 +1,7 @@
 """Checks whether the parameters of a request match the protocol's schema.
 
-Nearly all have one of a few simple forms, which are recognized here. Others are validated with the models of
-`mcp_types`, whose import takes longer than everything that a first tool list needs.
+Nearly all parameters have one of a few simple forms, which are recognized here. All others are validated with the
+models of `mcp_types`, whose import takes longer than everything that a first tool list needs.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ NO_WAY = _NoWay()
 
 @dataclass(eq=False, slots=True)
 class McpConnection:
-    """What is known about a client during its connection (in 2026-07-28, during the request)."""
+    """The state of a client during its connection (in 2026-07-28, during the request)."""
 
     outbound: Outbound  # outside of requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
@@ -91,7 +91,7 @@ class McpConnection:
     _at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
     def at_end(self, callback: Callable[[], object]) -> None:
-        """Register a callback for the end of the connection; the last one registered runs first."""
+        """Register a callback for the end of the connection; callbacks run in reverse order of registration."""
         self._at_end.append(callback)
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class McpConnection:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request or notification of a client, and the way back."""
+    """One request or notification from a client, and the way back."""
 
     method: str
     params: Json | None
@@ -156,7 +156,7 @@ class Middleware(Protocol):
 
 
 class RequestTable:
-    """The request handlers by method, and their revisions. Middlewares see each request first, in their order.
+    """The request handlers by method, and their revisions. Middlewares see each request first, in order.
 
     Args:
         capabilities: Returns the declared capabilities; by default, those with handlers in the table.

@@ -1,4 +1,4 @@
-"""Adapts results to the client's revision; also this server's own name and version."""
+"""Adapts results to the client's revision, and defines this server's own name and version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def input_required(requests: Json, state: str) -> Json:
 
 
 def result_for_client(method: str, result: Json, version: str) -> Json:
-    """Convert a result of this server or an upstream to the client's revision, without loss."""
+    """Convert a result from this server or an upstream to the client's revision, without loss."""
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     given = as_mapping(result.get("_meta"))
     if result.get("_meta", given) is None:  # some servers write null instead, which no client accepts

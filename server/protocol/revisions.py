@@ -1,6 +1,6 @@
 """The revisions of the protocol, and its reserved keys in `_meta`.
 
-They are copies of those in `mcp_types`, whose import takes a third of a second; a test compares them.
+These are copies of those in `mcp_types`, whose import takes a third of a second; a test compares the two.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 HANDSHAKE_PROTOCOL_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """The revisions that begin with `initialize`, oldest first."""
 MODERN_PROTOCOL_VERSIONS = ("2026-07-28",)
-"""The revisions without a handshake: each request names its sender."""
+"""The revisions without a handshake: each request identifies its sender."""
 KNOWN_PROTOCOL_VERSIONS = HANDSHAKE_PROTOCOL_VERSIONS + MODERN_PROTOCOL_VERSIONS
 LATEST_HANDSHAKE_VERSION = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 

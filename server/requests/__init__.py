@@ -1,4 +1,5 @@
 """The handlers of client requests (tools, prompts, resources, completion), and the context that they run in.
 
-`app`, administration, dashboard, console and telemetry import it; it builds on consent, clients and upstreams.
+`app`, `administration`, `dashboard`, `console` and `telemetry` import this package; it builds on `consent`, `clients`
+and `upstreams`.
 """

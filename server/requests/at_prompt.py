@@ -34,7 +34,9 @@ AT_PROMPT: dict[str, Any] = {
     ],
 }
 
-Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]  # through the call flow, for the current client
+Runner = Callable[
+    [FunctionCall], Awaitable[ToolResult | Question]
+]  # runs a call through the call flow, for the current client
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
@@ -67,7 +69,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
             of_uris.append(path)
         paths.append(path)
     if of_uris:
-        # A person typed this name, so it is taken literally: approximating it could read other files.
+        # A person typed this name, so it is taken literally: an approximate match could read other files.
         workspace = context.workspace
         try:
             await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in of_uris])

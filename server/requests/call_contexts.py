@@ -1,4 +1,4 @@
-"""The client of a request, and the context that its calls run in.
+"""The client of a request, and the context in which its calls run.
 
 Over stdio, the process has one client. Over HTTP, a client is the principal of a token, across any number of sessions.
 Without a token, a client is a session, and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 MAX_CLIENTS = (
     10_000  # client states; more than the limits for sessions and tokens together. The longest-idle is dropped first
 )
-MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until that is read
+MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until the client has read it
 MAX_PROGRAMS = 16  # sessionless programs per token whose reads are tracked separately
 LOOK_SECONDS = 0.5  # how often to forget silent clients, in batches
 STDIO_KEY = "stdio"
@@ -62,7 +62,7 @@ class Client:
     name: str = ""  # its own name and version; empty if not given
     version: str = ""  # the protocol revision of its first request
     readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
-    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` and the one for plan mode, or why it has none
+    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` and plan mode's, or why it has none
     folders: RootsState = field(default_factory=RootsState)  # its roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
     """Its connections for notifications outside of requests, in revisions that have connections."""
@@ -74,7 +74,7 @@ class Client:
 
     def __enter__(self) -> None:
         """Begin a call, which lasts until `__exit__`. Refuses a network client with too many calls."""
-        # A generator would take three times as long, and every call uses this.
+        # Not a generator, because that would take three times as long, and every call uses this.
         if self.calls >= MAX_CALLS and self.state.key != STDIO_KEY:
             raise TooManyCallsError
         self.calls += 1
@@ -156,7 +156,7 @@ class ClientTable:
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
 
     def _look_later(self, seconds: float) -> None:
-        """Forget silent clients even without new requests, to stop what they left running."""
+        """Forget silent clients even without new requests, to stop the processes that they left running."""
         if self._next_look is None:
             self._next_look = asyncio.get_running_loop().call_later(seconds, self._look)
 

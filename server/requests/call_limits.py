@@ -1,4 +1,4 @@
-"""Limits on a client's calls, per minute and at once: a middleware, if the operator sets a limit.
+"""A middleware that limits a client's calls per minute and at once, if the operator sets a limit.
 
 A client is its token, or else its session. Clients with neither share one limit. Replicas count calls per minute
 together in their shared store, and separately while the store is unavailable.

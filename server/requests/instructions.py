@@ -1,4 +1,4 @@
-"""The server's instructions for clients and models: what the tools are for, and what applies to all of them."""
+"""The server's instructions for clients and models: the purpose of the tools, and rules that apply to all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts this server's types to protocol types: tools, results, annotations. Nothing else does.
+"""Converts this server's types to protocol types: tools, results, annotations. No other module does this.
 
 Results are built in wire format; `protocol.result_shapes` adapts them to each revision.
 """
@@ -74,8 +74,9 @@ def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protoco
 def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_version: str) -> dict[str, Any]:
     """Convert a tool's result for `prompts/get`.
 
-    A message has one block, and Qwen Code and Gemini CLI read only the first message, as text. So that message contains
-    all text, with a line for each image or sound; these follow in separate messages.
+    A message has one block, and Qwen Code and Gemini CLI read only the first message, as text. The first message
+    therefore contains all the text, with a line for each image or sound; the images and sounds follow in separate
+    messages.
     """
     texts: list[str] = []
     blocks: list[dict[str, Any]] = []

@@ -84,13 +84,13 @@ class RecentCalls:
 
     def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
         call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
-        # Keep more than is shown, so that a secret is not missed because it is cut.
+        # Keep more than is shown, so that a secret is not missed because it is truncated.
         call.given, call.summary = _beginning(params.get("arguments"), [2 * MAX_LOOKED_AT]), None
         self.on_change()
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """Return a JSON value cut to a number of characters, because it may never be looked at."""
+    """Return a JSON value truncated to a number of characters, because most calls are never looked at."""
     room[0] -= 1
     if isinstance(value, str):
         kept = value[: max(room[0], 0)]

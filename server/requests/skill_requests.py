@@ -35,7 +35,7 @@ class SkillRequests:
     told: set[str] = field(default_factory=set[str])  # problems of skills that are already logged
 
     async def known(self, client: Client, ctx: RequestContext) -> Skills:
-        """Return the skills for a client, as far as known, without asking the client or an upstream."""
+        """Return the known skills for a client, without asking the client or an upstream."""
         tool = self.registry.find(SKILL)
         folders, rights = client.folders, rights_of(ctx)
         if not isinstance(tool, SkillTool) or self.policy.why_not_offered(tool.traits, rights) is not None:

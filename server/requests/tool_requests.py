@@ -50,7 +50,7 @@ from tools.permissions.tool_names import DELEGATING
 MAX_NAMED = 5  # maximum number of tools that an error suggests
 MAX_LISTINGS = 256  # cached lists, because tokens may have many different rights
 Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
-"""What a list depends on: plan mode, whether it can be entered, forms, search, 2026-07-28, skills, rights."""
+"""The facts that a list depends on: plan mode, whether it can be entered, forms, search, 2026-07-28, skills, rights."""
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed only in plan mode
 ENTER_PLAN_MODE = "enter_plan_mode"  # listed outside plan mode, if a person can be asked to end it
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show forms
@@ -98,7 +98,7 @@ class ToolRequests:
             plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(about_skills), rights=rights
         )
         if is_from_proxy:
-            # The client decides about calls by this list, so it must not be from the last run.
+            # The client decides about calls by this list, so the list must not be from the last run.
             offered = [tool for tool in offered if self._stored_owner(tool) is None]
             for upstream in self.relay.pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
@@ -167,7 +167,7 @@ class ToolRequests:
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:
                 return await self._search(ctx, params)
-            # From here on, this is a call of the named tool, in each of its rounds.
+            # From here on, this is a call to the named tool, in each of its rounds.
             params = await self.search.unwrapped(params, rights_of(ctx))
             ctx = replace(ctx, params=params)
             show_as(params)
@@ -200,12 +200,12 @@ class ToolRequests:
         return listed_for({}, [self._listed(tool)])[0]
 
     async def on_call(self, ctx: RequestContext) -> Mapping[str, Any]:
-        """Run a call of one of this server's own tools."""
+        """Run a call to one of this server's own tools."""
         params = ctx.params or {}
         return await self._call(ctx, FunctionCall(params["name"], params.get("arguments") or {}))
 
     async def _call(self, ctx: RequestContext, call: FunctionCall, owner: Upstream | None = None) -> Mapping[str, Any]:
-        """Run a call of any tool, of this server or of an upstream; it may be one of several rounds."""
+        """Run a call to any tool, of this server or of an upstream. The call may be one of several rounds."""
         client = self.clients.find(ctx)
         exchange, mode = exchange_of(ctx, client.state.key), client.state.approval_mode
         try:
@@ -271,7 +271,7 @@ class ToolRequests:
             if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
                 return owner, exchange  # the runner refuses it
             owner = await self.relay.pool.wait_for_owner(call.name, owner)
-        if owner.is_connecting_again:  # whether it returns with a login decides who is asked
+        if owner.is_connecting_again:  # whether it comes back with a login decides who is asked
             await owner.come_back()
         if owner.wants_login or "login" in exchange.carried:
             logged_in = await self._log_in(ctx, call, owner, exchange)

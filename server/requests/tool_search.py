@@ -1,10 +1,10 @@
 """Tool search: three tools replace those of upstreams when listing them would cost too much.
 
-`search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The tool list never changes with
-the results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call of the
-tool that it names, so that tool's rules, questions and limits apply. A client that decides in its own dialog sees
+`search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The tool list does not change with
+the search results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call of
+the tool that it names, so that tool's rules, questions and limits apply. A client that decides in its own dialog sees
 `call_tool`, annotated like the most dangerous tool behind it. Always allowing it there means always allowing all of
-these tools. What such a dialog may not decide for the tool itself, it may not decide this way either
+these tools. If such a dialog may not decide about the tool itself, it may not decide this way either
 (`tools.call.consent.accept` looks at that tool).
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 SEARCH, DESCRIBE, CALL = SEARCH_NAMES
 LARGE_CHARS = 40_000
 """The size of the lists, in characters of JSON, that turns on tool search: about 10,000 tokens. That is 5 % of a
-context of 200,000 tokens, or some 50 tools, above which models are said to choose worse.
+context of 200,000 tokens, or some 50 tools, above which models are said to make worse choices.
 """
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
 """Prefixes, in lower case, of the names of clients that defer tools and have their own search."""
@@ -74,7 +74,7 @@ class ToolSearch:
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
-        """Return whether the client of a request uses this server's tool search. Servers like this one never do."""
+        """Return whether the client of a request uses this server's tool search. Servers like this one never use it."""
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
         return self.mode == "on" or (
@@ -93,7 +93,10 @@ class ToolSearch:
         return self._is_large
 
     def is_kept_back(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
-        """Return whether tool search hides a tool. Tools only for apps are listed, so that hosts know them."""
+        """Return whether tool search hides a tool.
+
+        Tools that are only for apps are listed, so that hosts know about them.
+        """
         if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
             return False
         owner = self.pool.owner_of_tool(tool)
@@ -319,7 +322,7 @@ def _tool(
 
 
 def _cut(text: str, room: int) -> str:
-    """Cut a text to as many whole words as fit."""
+    """Truncate a text to as many whole words as fit."""
     return text if len(text) <= room else f"{text[:room].rpartition(' ')[0] or text[:room]}…"
 
 

@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}  # options that replace rule lists
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and tools have none."
-CLOSE_SECONDS = 5.0  # limit for ending commands at shutdown; the broker kills the rest
+CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
@@ -106,8 +106,8 @@ def skill_folders(report: SettingsReport) -> SkillFolders:
 def guarded_paths(report: SettingsReport) -> GuardedPaths:
     """Return the files that need a person's consent before any write. Blocks, because it resolves links.
 
-    These are the files that configure the server or will once they exist; the trust record; the audit log; the journal
-    of changes; and the user's own folder, except for the memory that tools write there.
+    These are the files that configure the server or will configure it once they exist; the trust record; the audit log;
+    the journal of changes; and the user's own folder, except for the memory that tools write there.
     """
     # Workspace files have no effect until a person trusts them.
     files = [file.path for file in report.candidates if not file.is_in_workspace or file.state is FileState.READ]
@@ -125,7 +125,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
         path = os.path.join(folder, memory.file_name[0])
         # An unresolvable link does not lead to a memory.
         with suppress(OSError, ValueError):
-            # Both names must match, so that no other file becomes writable through a name or a link.
+            # Both names must match, so that no other file becomes writable under another name or through a link.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
                 free.append(path)
     return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
@@ -148,7 +148,7 @@ def permission_policy(report: SettingsReport, registry: ToolRegistry) -> Permiss
 
 
 class Commands:
-    """Runs commands and programs, with everything that they need. Nothing starts before the first one."""
+    """Runs commands and programs, with everything that they need. No process is started before the first command."""
 
     def __init__(self, report: SettingsReport) -> None:
         self._report = report
@@ -256,7 +256,7 @@ class Commands:
         return self._programs
 
     def language_servers(self) -> ServerPrograms:
-        """Return where to search for language servers: the operator's, and those of trusted workspaces."""
+        """Return the places to search for language servers: the operator's, and those of trusted workspaces."""
         from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - with the first list
 
         configured = self._report.settings.lsp.for_tools()
@@ -312,7 +312,7 @@ class Commands:
         self.folders.forget(client_key)
 
     async def aclose(self, tables: Iterable[JobTable]) -> None:
-        """End everything, in order and within a limit."""
+        """Stop everything, in order and within a limit."""
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(CLOSE_SECONDS):
                 async with anyio.create_task_group() as group:
@@ -361,7 +361,7 @@ class CustomTools:
             self.discovery.start(tasks)
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
-        """Use these variables for whatever starts from now on, by replacing the shared dictionary's content."""
+        """Use these variables for all programs that start from now on, by replacing the shared dictionary's content."""
         from tools.shell.process_spec import command_environment  # noqa: PLC0415 - only with a discovery command
 
         fresh = command_environment(given, os.environ)

@@ -64,7 +64,7 @@ _NOT_FOUND = frozenset(
         ToolErrorType.READ_CONTENT_FAILURE,
     }
 )
-"""Errors that mean that there is no such resource here."""
+"""Errors for which the client is told that there is no such resource."""
 
 TODO_LIST = "todo://list"
 MARKDOWN = "text/markdown"
@@ -276,7 +276,10 @@ class MemoryResources:
         return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
 
     async def shown(self, context: ToolContext) -> list[tuple[str, str]]:
-        """Return titles and texts of memories and todos for the dashboard; nothing counts as read by the client."""
+        """Return titles and texts of memories and todos for the dashboard.
+
+        This does not count as a read by the client.
+        """
 
         def read() -> list[tuple[str, str]]:
             found: list[tuple[str, str]] = []

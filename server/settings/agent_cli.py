@@ -110,7 +110,7 @@ def _mode(value: Any) -> Any:
     return mode if mode in list(ApprovalMode) else WRONG
 
 
-_MODES: Converters = dict.fromkeys(  # where their versions keep the approval mode
+_MODES: Converters = dict.fromkeys(  # the keys for the approval mode, by version
     key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
 )
 _SWITCHES: Converters = {
@@ -122,7 +122,7 @@ _SWITCHES: Converters = {
     )
     for section in (("context", "fileFiltering"), ("fileFiltering",))
 }
-"""Boolean keys that only their files have."""
+"""Boolean keys that only the CLIs' files have."""
 
 _SANDBOX = 'commands run in the sandbox here if it works; shell.sandbox "required" makes it mandatory'
 
@@ -138,7 +138,7 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
     ("adminPolicyPaths",): "policy files are not read; put rules into permissions",
     ("admin",): "an administrator's restrictions there do not apply here",
 }
-"""Keys that restrict, with what applies here instead."""
+"""Keys that restrict, with a note on what applies here instead."""
 
 
 def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
@@ -185,7 +185,7 @@ _ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
 
 
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
-    """Expand, in place, the variables in strings of a layer that nothing else expands. Both CLIs expand every string.
+    """Expand, in place, the variables in strings of a layer that no other code expands. Both CLIs expand every string.
 
     Rules are different, because a dollar sign may belong to a command. A rule that allows stays as written. A rule that
     asks or refuses applies both as written and expanded.

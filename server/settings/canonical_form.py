@@ -72,14 +72,14 @@ _NUMBERS: Converters = {
 }
 
 _MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
-"""Keys that editors and both CLIs write and that mean nothing here."""
+"""Keys that editors and both CLIs write and that have no meaning here."""
 FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of both CLIs that is read in any file
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
-"""How other clients spell the type of a server, and its name here."""
+"""Other clients' names for server types, and the names used here."""
 MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # as both CLIs write them
 _COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
-"""Keys whose value may be a command line in one string, which is split like a shell would."""
-MAX_SUGGESTIONS = 20  # warnings about unknown keys stop after this many, because each lookup takes time
+"""Keys whose value may be a command line in one string, which is split as a shell would split it."""
+MAX_SUGGESTIONS = 20  # maximum number of warnings about unknown keys, because each lookup takes time
 
 
 def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
@@ -220,7 +220,7 @@ def adapt_servers(data: Tree) -> None:
 
 
 def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
-    """Return the servers of a layer by alias. Two servers with the same alias are an error."""
+    """Return the servers of a layer by alias. It is an error if two servers have the same alias."""
     source, entries = layer.source, dict[str, Any]()
     for name, entry in table_at(layer.data, "mcpServers").items():
         alias, shown = alias_of(name), dotted(("mcpServers", name))

@@ -1,4 +1,4 @@
-"""Edits the text of a JSON or TOML file: additions follow the style of the file, and every other byte stays.
+"""Edits the text of a JSON or TOML file: additions follow the style of the file, and all other bytes stay unchanged.
 
 Each edit is verified: when parsed again, the new text must contain the old content plus the change.
 """
@@ -275,7 +275,7 @@ class JsonDocument:
         stop = self._line_end(last)
         behind = self.plain[last:stop].strip()
         if not inline and stop < container.end and behind == ("," if has_comma else ""):
-            # Insert after any comment behind the last item.
+            # Insert after any comment that follows the last item.
             lines = f"{newline}{indent}{comma.join(items)}"
             yield text[:last] + "," * (not has_comma) + text[last:stop] + lines + "," * has_comma + text[stop:]
         yield text[:last] + "".join(f"{comma}{item}" for item in items) + text[last:]
@@ -345,7 +345,7 @@ def toml_tree(content: bytes, source: str) -> Tree:
         SettingsError: The file is not valid TOML or not UTF-8.
     """
     try:
-        # A NaN never equals itself, so all of them become one object that can be compared.
+        # A NaN never equals itself, so every NaN becomes the same object, which can be compared.
         text = content.removeprefix(BOM_UTF8).decode()
         return tomllib.loads(text, parse_float=lambda digits: math.nan if "nan" in digits else float(digits))
     except UnicodeDecodeError:
@@ -424,7 +424,7 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     shorter = content[: len(content) - len(body)] + left.encode()
     after = toml_tree(shorter, source)
     if not above and len(path) > 1:
-        # The parent table may have disappeared with it.
+        # The parent table may have disappeared together with it.
         parent = cast("Tree", parent_at(expected, path[:-1]))
         if value_at(after, path[:-1]) is None:
             del parent[path[-2]]

@@ -20,7 +20,7 @@ MAX_PROBLEMS = 20  # problems listed at once
 
 
 def words(key: Key) -> str:
-    """What the value of a key must be, as the end of "must be ..."."""
+    """Return a description of a key's valid values, as the end of "must be ..."."""
     expected = next((item.words for item in key.field.metadata if isinstance(item, Expected)), None)
     return expected or _words(key.field.annotation, key.field.metadata)
 
@@ -67,7 +67,7 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path, value = item["loc"], item["input"]
-        # The key that the path leads to or through; none if the path ends at a name that the operator chose.
+        # The key that the path leads to or through; `None` if the path ends at a name that the operator chose.
         section: type[Section] = Settings
         key: Key | None = None
         position = 0

@@ -1,4 +1,4 @@
-"""Replaces a user's file, such as settings or trust, as a whole; writers cannot interleave."""
+"""Replaces a user's whole file, such as settings or trust; concurrent writes cannot mix."""
 
 from __future__ import annotations
 

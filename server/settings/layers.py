@@ -12,7 +12,7 @@ from server.settings.section_model import KeyPath, key_paths
 
 
 class SettingsScope(IntEnum):
-    """What a layer applies to, in order of precedence: a later one wins."""
+    """The scope of a layer, in order of precedence: a later one wins."""
 
     CLI_DEFAULTS = 0  # the defaults that `--settings` implies, before any file
     SYSTEM_DEFAULTS = 1  # the other CLI's system-wide defaults
@@ -42,7 +42,7 @@ class Layer:
 
 
 class FileState(StrEnum):
-    """What happened to a possible settings file, as the end of a sentence about it."""
+    """The outcome for a possible settings file, as the end of a sentence about it."""
 
     READ = "read"
     ABSENT = "missing"
@@ -53,7 +53,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A possible settings file, and what happened to it."""
+    """A possible settings file, and its state."""
 
     path: str
     scope: SettingsScope
@@ -88,7 +88,7 @@ class MergedLayers:
         self.data = _merge(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)
 
     def source_of(self, path: KeyPath) -> str:
-        """Return the layer that set a value, or else the nearest value around it."""
+        """Return the layer that set a value, or else the layer that set the nearest value around it."""
         names = tuple(step for step in path if isinstance(step, str))
         for length in range(len(names), 0, -1):
             giving = [layer for layer in self._layers if _is_given(layer.data, names[:length])]

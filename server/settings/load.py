@@ -94,10 +94,10 @@ class SettingsReport:
     user_file: str | None = None
     home: str = ""
     given: tuple[GivenValue, ...] = field(default=(), repr=False)
-    candidates: tuple[SettingsFile, ...] = ()  # every possible settings file, and what happened to it
+    candidates: tuple[SettingsFile, ...] = ()  # every possible settings file, and its state
     inputs: SettingsInputs | None = field(default=None, repr=False)
     lock: LockContent | None = None  # `None` if it has no possible location
-    # The restrictions from workspace files, in case those files lose their trust.
+    # The restrictions from workspace files, in case these files lose their trust.
     restrictions: workspace_trust.Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
     @property
@@ -282,7 +282,10 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
 
 
 def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockContent | None:
-    """Read the lock file next to the last named file, or else the user's own. A lock file must not disappear."""
+    """Read the lock file next to the last named file, or else the user's own.
+
+    It is a problem if an existing lock file disappears.
+    """
     named = [path for path in inputs.config_files if path not in inputs.streams]
     beside = named[-1] if named else user_file(inputs.environ)
     if beside is None:
@@ -339,7 +342,7 @@ def _operator_layers(
             diagnostics.problems += error.problems  # the other files are still read
             continue
         if before is not None and not content.strip() and any(path in each.source for each in before.given):
-            # Another program may be about to write it, and its rules must not be lost until then.
+            # Another program may be about to write the file, and its rules must not be lost until then.
             diagnostics.refuse(path, "this file is now empty; write {} into it if that is intended.")
             continue
         if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
@@ -411,7 +414,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     for path, folder in folders.items():
         try:
             os.path.realpath(folder)
-        except OSError:  # its content is unknown
+        except OSError:  # the link's target is unknown
             said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
             diagnostics.refuse(source_of(path), said)
         except ValueError:

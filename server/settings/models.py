@@ -56,7 +56,7 @@ class OAuthSettings(Section):
     the server ignores it, anyone who sees a code can use it.
     """
     callback_port: Annotated[int | None, Field(ge=1, le=65_535)] = None
-    """The port on this machine for the redirect of the browser; null is proxy.loginPort."""
+    """The port on this machine for the browser's redirect; null uses proxy.loginPort."""
     shared: bool = False
     """Whether all clients over HTTP use the login of this machine's user, instead of one login per token."""
 
@@ -205,7 +205,7 @@ class ProxySettings(Section):
     catalogue: bool = True
     """Whether the lists of servers are stored, so that the first list of the next run does not wait for them."""
     prefix: Literal["alias", "none"] = "alias"
-    """With none, the tools of all servers are published under their own names, whatever the servers' prefix says."""
+    """With none, the tools of all servers are published under their own names, regardless of the servers' prefix."""
     require_pins: bool = False
     """Whether to leave out a server whose command fetches a package (npx, uvx, ...) without a fixed version."""
     search: Literal["auto", "on", "off"] = "auto"
@@ -218,7 +218,7 @@ class ProxySettings(Section):
     HTTP_PROXY, ALL_PROXY), except for the hosts in NO_PROXY and this machine.
     """
     login_port: Annotated[int, Field(ge=1, le=65_535)] = 18_809
-    """The port on this machine for the redirect of the browser after a login to a server."""
+    """The port on this machine for the browser's redirect after a login to a server."""
     token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - no secret
     """Where the secrets of logins to servers are kept: in private files of the user's state folder, or in the system
     keyring, which needs the extra keyring.
@@ -269,8 +269,8 @@ class WorkspaceSettings(Section):
     folder; ~ is the home folder. Empty uses the client's roots, or else the working folder.
     """
     client_roots: Literal["fallback", "intersect"] = "fallback"
-    """What the client's roots do if workspace.roots is set: nothing, or narrow the workspace. Without workspace.roots,
-    they are always the workspace.
+    """Whether the client's roots have no effect if workspace.roots is set, or narrow the workspace. Without
+    workspace.roots, they are always the workspace.
     """
     respect_git_ignore: bool = True
     """Whether listing and searching leave out what git ignores."""
@@ -290,7 +290,7 @@ class PrincipalSettings(Section):
 
 
 class TokenSource(PrincipalSettings):
-    """Where one HTTP token is stored, never the token itself; and the settings for its client."""
+    """The place where one HTTP token is stored (never the token itself), and the settings for its client."""
 
     file: Annotated[str | None, Field(repr=False)] = None
     """The file that holds only the token, readable only by its owner (mode 0600)."""
@@ -347,7 +347,7 @@ class IssuerSettings(Section):
 
 
 class StateKey(BaseModel):
-    """Where one key is stored, never the key itself."""
+    """The place where one key is stored (never the key itself)."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
@@ -377,8 +377,8 @@ class HttpSettings(Section):
     root_path: Annotated[
         str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$"), Expected('a path that begins with "/" and does not end with it')
     ] = ""
-    """The path below which a reverse proxy publishes this server, such as "/tools", whether or not the proxy strips it.
-    Clients over SSE send their messages there.
+    """The path below which a reverse proxy publishes this server, such as "/tools", whether or not the proxy strips the
+    path. Clients over SSE send their messages there.
     """
     trusted_proxies: tuple[str, ...] = ()
     """The addresses of reverse proxies whose header X-Forwarded-Prefix replaces rootPath."""
@@ -403,7 +403,7 @@ class HttpSettings(Section):
     ends.
     """
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
-    """How long a session may be silent before it ends."""
+    """How long a session may be silent before it is closed."""
     drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
     """How long the server still accepts requests after SIGTERM, while /readyz already answers 503: long enough for a
     load balancer to notice and route requests elsewhere.
@@ -482,7 +482,7 @@ class Settings(Section):
     workspace: WorkspaceSettings = Field(default_factory=WorkspaceSettings.model_construct)
     """The folders that tools may use."""
     limits: tool_models.LimitSettings = Field(default_factory=tool_models.LimitSettings.model_construct)
-    """How much one call may return."""
+    """Limits on results, requests and calls."""
     shell: tool_models.ShellSettings = Field(default_factory=tool_models.ShellSettings.model_construct)
     """How commands run."""
     web: tool_models.WebSettings = Field(default_factory=tool_models.WebSettings.model_construct)
@@ -490,7 +490,7 @@ class Settings(Section):
     memory: tool_models.MemorySettings = Field(default_factory=tool_models.MemorySettings.model_construct)
     """Where memories are kept."""
     undo: tool_models.UndoSettings = Field(default_factory=tool_models.UndoSettings.model_construct)
-    """How changes of files can be undone."""
+    """How file changes can be undone."""
     lsp: tool_models.LspSettings = Field(default_factory=tool_models.LspSettings.model_construct)
     """The language servers."""
     agents: Mapping[str, tool_models.AgentSettings] = Field(default_factory=dict[str, tool_models.AgentSettings])

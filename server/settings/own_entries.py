@@ -91,7 +91,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """Do the same for a shell command line; the first command that starts this program counts."""
+    """Like `options_for_us`, for a shell command line; the first command that starts this program counts."""
     import shlex  # noqa: PLC0415 - few entries are written so
 
     try:

@@ -1,4 +1,4 @@
-"""Finds the package that a command fetches, and whether its version is pinned: an unpinned package may change."""
+"""Finds the package that a command fetches, and whether its version is pinned. An unpinned package may change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
         word = rest.pop(0)
         option, equals, value = word.partition("=")
         if not word.startswith("-"):
-            named = named or [word]  # otherwise it is a command from the package
+            named = named or [word]  # otherwise the word is a command from the package
             break
         if option in naming and (equals or rest):
             named.append(value if equals else rest.pop(0))

@@ -68,8 +68,8 @@ def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
 def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
     """Yield a sentence for each rule whose tool cannot exist, with the most similar name that can.
 
-    The names of custom tools, and of tools without a prefix, are known only at run time. Names that could be theirs are
-    not reported.
+    The names of custom tools, and of tools without a prefix, are known only at run time. A name that could belong to
+    one of these is not reported.
     """
     rules = list(rules)
     if not rules:

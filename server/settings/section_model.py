@@ -1,4 +1,4 @@
-"""A section of the settings and its keys, and the collection of warnings and of problems that prevent startup."""
+"""A section of the settings and its keys, and the collection of warnings and problems."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, cast, get_args
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
-DAY: Final = 86_400_000  # milliseconds of the longest sensible duration
+DAY: Final = 86_400_000  # the longest sensible duration, in milliseconds
 MILLISECONDS: Final = "milliseconds"
 Duration = Annotated[int, MILLISECONDS]
 
@@ -29,7 +29,7 @@ CommandLine = Annotated[
     Field(repr=False),
     Expected("a command line, as a string or as an array of strings, or null"),
 ]
-"""A program and its arguments. A string has already been split like a shell would."""
+"""A program and its arguments. A string has already been split as a shell would split it."""
 
 
 def wire_name(name: str) -> str:
@@ -122,6 +122,6 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a key or other name from a file for messages: cut, on one line, with every character visible."""
+    """Return a key or other name from a file for messages: truncated, on one line, with every character visible."""
     cut = name if len(name) <= MAX_SHOWN_KEY else name[:MAX_SHOWN_KEY] + "..."
     return cut if cut.isprintable() and cut else json.dumps(cut)

@@ -1,4 +1,4 @@
-"""Shows settings to people: everything that decides what a server runs, without secrets and control characters."""
+"""Displays settings to people: everything that decides what a server runs, without secrets or control characters."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
-    """Return whether the server is reached at an address, like the connection code decides it."""
+    """Return whether the server is reached at an address, by the same test as in the connection code."""
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
@@ -173,7 +173,7 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
         path: The path to display.
         before: The old content; `None` means no file.
         after: The new content.
-        documents: Both contents, parsed, because a single line does not reveal everything that is secret in it.
+        documents: Both contents, parsed, because a single line does not show which of its parts are secret.
     """
     old, new = (path if side is not None else os.devnull for side in (before, after))
     texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
@@ -191,7 +191,7 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
         line = text
         for spelled in sorted(ways, key=len, reverse=True):
             line = line.replace(spelled, ways[spelled])
-        # An object's members have their own names, so its name does not matter; a reference is not a secret.
+        # An object's members have their own names, so the object's name does not matter; a reference is not a secret.
         parts = _ENDS_OF_NAMES.split(line)
         lines[number] = visible_line("".join(part if at % 2 else redact(part) for at, part in enumerate(parts)))
     return "\n".join(lines)
@@ -204,7 +204,10 @@ def _spellings(text: str) -> list[str]:
 
 
 def _part_in(whole: str, document: Any) -> Any:
-    """Return the part of a document that occurs in a text. Lists stay whole: their items explain each other."""
+    """Return the part of a document that occurs in a text.
+
+    Lists are kept whole, because their items explain each other.
+    """
     if isinstance(document, dict):
         parts = ((key, _part_in(whole, item)) for key, item in cast("dict[str, Any]", document).items())
         return {key: part for key, part in parts if part} or None

@@ -21,7 +21,7 @@ MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is not a settings file
 MAX_DEPTH = 50  # nesting depth of objects and arrays
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, if unclosed
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-"""Strings are matched too, only to skip their content. No character is examined twice."""
+"""Strings are matched too, in order to skip their content. No character is examined twice."""
 _TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
 """A comma after the last item of a list. If no item precedes it, the parser rejects it later."""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -73,7 +73,7 @@ def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) ->
     found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
     bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the folder in it has to be ours, and closed to others
     found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
-    # The last part is not resolved: a link that somebody else put there is not this server's folder.
+    # The last part is not resolved: a link that somebody else created there is not this server's folder.
     return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in found))
 
 

@@ -211,8 +211,8 @@ class MemorySettings(Section):
     memory.fileName, it sets this key.
     """
     global_folder: str | None = None
-    """The folder of the memory for all projects; null is that of the user's own settings. A relative path starts from
-    the folder of its settings file; ~ is the home folder.
+    """The folder of the memory for all projects; null is the folder of the user's own settings. A relative path starts
+    from the folder of its settings file; ~ is the home folder.
     """
     section: Annotated[str, Field(min_length=1)] = "Added Memories"
     """The heading above memories."""
@@ -226,8 +226,8 @@ class UndoSettings(Section):
     """`undo`: which old contents of changed files are kept, so that changes can be undone."""
 
     enabled: bool = True
-    """Whether they are kept at all. If so, list_changes and undo_change are offered, and changes by commands are
-    reported.
+    """Whether old contents are kept at all. If so, list_changes and undo_change are offered, and changes by commands
+    are reported.
     """
     max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = 256_000_000
     """The maximum size for all workspaces together; the oldest changes are deleted first."""
@@ -284,7 +284,7 @@ class AgentSettings(Section):
     prompt: Literal["stdin", "argument"] = "stdin"
     """How it gets the task: on standard input, or as its last argument."""
     output: Literal["text", "json"] = "text"
-    """What it prints: its answer, or JSON that contains the answer."""
+    """The form of its output: the answer as text, or JSON that contains the answer."""
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long it may run."""
     description: str = ""

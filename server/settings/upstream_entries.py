@@ -1,4 +1,4 @@
-"""The servers in the settings: their aliases, which ones are used, and whether those can work."""
+"""The servers in the settings: their aliases, which of them are used, and whether these can work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_na
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
 MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that add a prefix
-ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # passes to a started server how many servers like it are above it
+ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started server how many servers like this one are above it
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # may contain variables
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
 MAX_ABOVE = 3  # servers like this one in a chain; a longer chain is a loop
@@ -145,7 +145,7 @@ def unpinned_package_of(entry: UpstreamSettings) -> str | None:
 
 
 def servers_above(environ: Mapping[str, str]) -> int:
-    """Return how many servers like this one are above it in the chain."""
+    """Return how many servers of this kind are above this one in the chain."""
     given = environ.get(ABOVE_VARIABLE, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
 
@@ -157,7 +157,7 @@ def _transport_key(entry: UpstreamSettings) -> str:
 
 
 def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
-    """Yield why an entry cannot work: bad names, the transport, or text that a process or request cannot carry."""
+    """Yield the reasons why an entry cannot work: names, transport, or text that cannot be passed on or sent."""
     here = dotted(path)
     budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
     owners: dict[str, str] = {}
@@ -208,7 +208,7 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
 
 
 def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> Iterator[str]:
-    """Yield why the login that an entry describes cannot work."""
+    """Yield the reasons why the login that an entry describes cannot work."""
     if not is_remote:
         yield f"{here} is only for a server that is reached at an address; pass credentials to a program in env."
     texts: dict[str, str | None] = {key: getattr(oauth, key) for key in _CLIENT_TEXTS}

@@ -26,7 +26,7 @@ class VariableExpander:
     """The unset variables, and where they are used."""
 
     def text(self, text: str, path: KeyPath) -> str:
-        """Expand the variables in a string. An unset one stays as written, and is recorded in `missing`."""
+        """Expand the variables in a string. An unset variable stays as written, and is recorded in `missing`."""
 
         def value(match: re.Match[str]) -> str:
             if match["dollar"]:

@@ -1,8 +1,9 @@
-"""Settings that come with a workspace: which of them a person has trusted, and what they may set.
+"""Settings that come with a workspace: which of them a person has trusted, and which keys they may set.
 
-Anyone who can write to a workspace can write these files. So they start nothing, add nothing and allow nothing until
-somebody runs `coretools-mcp trust` on their content; the record is kept outside the workspace. If a file changes or
-another one appears, the folder must be reviewed again. Even trusted files cannot change what belongs to the operator.
+Anyone who can write to a workspace can write these files. Therefore they start nothing, add nothing and allow nothing
+until somebody runs `coretools-mcp trust` on their content. The record of this is kept outside the workspace. If a file
+changes or another one appears, the folder must be reviewed again. Even trusted files cannot change settings that belong
+to the operator.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
 def read_trusted(
     files: Sequence[WorkspaceFile], trust: Folders, diagnostics: Diagnostics
 ) -> tuple[list[Layer], list[SettingsFile]]:
-    """Return the layers of the trusted files of one folder, and what happened to each file.
+    """Return the layers of the trusted files of one folder, and the state of each file.
 
     They never keep the server from starting: invalid files are skipped, with one warning for the folder.
     """
@@ -198,9 +199,9 @@ COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts
 ONLY_IF_NOT_GIVEN = tuple(
     map(key_paths, ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand"))
 )
-"""Keys that a workspace may set only if the operator does not. Replacing the operator's value would allow what it
-forbids, or run something else under an allowed name. If the operator sets one key of a group, the whole group is the
-operator's.
+"""Keys that a workspace may set only if the operator does not. Replacing the operator's value could allow what that
+value forbids, or run something else under an allowed name. If the operator sets one key of a group, the whole group is
+the operator's.
 """
 
 MEMORY_NAME, PROJECT_MEMORY_NAME = ("memory", "fileName"), ("memory", "projectFileName")
@@ -209,7 +210,7 @@ _MODES = [mode.value for mode in ApprovalMode]  # in ascending order
 
 
 def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:
-    """Remove from a workspace's layer what it may not set, in place, with a warning for each removal."""
+    """Remove, in place, the keys that a workspace's layer may not set, with a warning for each."""
     data, source = layer.data, layer.source
     for path in OPERATOR_KEYS:
         if pop_value(data, path) is not None:
@@ -268,8 +269,8 @@ def _why_taken(name: str, owner: str) -> str:
 def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
     """Return the names of the operator's entries in comparable form, with the names themselves.
 
-    The alias of the server that `mcp.serverCommand` starts is one of them. So is, for `git_hub`, each part before a
-    `_`: a rule that allows `mcp_git_hub_search` could mean the server `git`.
+    They include the alias of the server that `mcp.serverCommand` starts, and each part before a `_`: a rule that allows
+    `mcp_git_hub_search` could mean the server `git`, not `git_hub`.
     """
     names = [name for other in operators for name in table_at(other.data, table)]
     beginnings: dict[str, str] = {}

@@ -31,13 +31,13 @@ class Replica:
 
     @property
     def shares_secrets(self) -> bool:
-        """Whether there is a shared store, and keys to encrypt what goes into it."""
+        """Whether there is a shared store, and keys to encrypt its content."""
         return self.store.is_shared and bool(self.seal_keys)
 
     def keys_for(self, purpose: str) -> list[bytes]:
         """Return the encryption keys for one purpose, the current one first.
 
-        Without shared keys, this is a random key that ends with the process. A state for one purpose cannot be
+        Without shared keys, this is a random key that is lost when the process exits. A state for one purpose cannot be
         decrypted for another.
         """
         return [hmac.digest(key, purpose.encode(), "sha256") for key in self.seal_keys] or [os.urandom(32)]

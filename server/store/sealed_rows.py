@@ -1,6 +1,6 @@
 """Encrypted rows in the shared store, each bound to its key: write access to the store is not enough to forge one.
 
-An old row can still be restored under its key, so readers must expect that.
+An old row can still be restored under its key, so readers must expect this.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-MAX_TRIES = 32  # of a write while others write concurrently
+MAX_TRIES = 32  # attempts at a write while others write concurrently
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class SealedRows(Generic[T]):
     """The rows for one purpose. Every method may raise `StoreUnavailableError`.
 
     Args:
-        replica: Has the keys and the store.
+        replica: Provides the keys and the store.
         purpose: The purpose, which is part of the keys in the store.
         form: Parses a row, or raises `ValueError` if it is damaged; and serializes one.
         seconds: The lifetime of a row after its last write; forever by default.
@@ -114,7 +114,7 @@ class SealedRows(Generic[T]):
         return None
 
     async def seal_again(self, key: str, row: SealedRow[T]) -> None:
-        """Encrypt a row with the first key if another key was used, so that the other can be retired."""
+        """Encrypt a row with the first key if another key was used, so that the other key can be retired."""
         if row.value is not None and not row.is_current:
             await self.write(key, row.value, row.version)
 

@@ -1,8 +1,8 @@
 """Encrypted states that travel to a client and back: for a question, a relayed call, or a task's location.
 
 A state contains claims: the action, the client, an expiry, and a nonce that makes it valid only once. Nothing is stored
-for an open question; only spent nonces are. Replicas with the same keys can decrypt each other's states, and record
-spent nonces in the shared store.
+for an open question; only spent nonces are stored. Replicas with the same keys can decrypt each other's states, and
+record spent nonces in the shared store.
 """
 
 from __future__ import annotations
@@ -37,12 +37,14 @@ class _Claims:
 
 
 class SealedStates:
-    """Encrypts states for one purpose, valid for a limited time. Without shared keys they end with the process.
+    """Encrypts states for one purpose, valid for a limited time.
+
+    Without shared keys, the states become useless when the process exits.
 
     Args:
-        purpose: What the states are for; states for another purpose cannot be decrypted.
-        seconds: How long they are valid.
-        replica: Has the keys, and the store that records spent nonces.
+        purpose: The purpose of the states; states for another purpose cannot be decrypted.
+        seconds: How long the states are valid.
+        replica: Provides the keys, and the store that records spent nonces.
         clock: Returns seconds. If replicas share keys, it must be common to all: the time of day.
     """
 
@@ -69,7 +71,7 @@ class SealedStates:
         return self._codec.seal(json.dumps(asdict(claims)).encode())
 
     async def open(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """Spend a state and return its content; `None` if it is forged, replayed, expired, or for something else.
+        """Spend a state and return its content; `None` if it is forged, replayed, expired, or for another purpose.
 
         The result is also `None` if the store has since lost its record of spent nonces.
 
@@ -84,7 +86,7 @@ class SealedStates:
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """Return the content of a state that may be used repeatedly; `None` as for `open`."""
-        # A task id from before the last restart is not an attack.
+        # A task id from before the last restart does not indicate an attack.
         claims = self._claims(state, fingerprint, client_key, logging.DEBUG)
         return None if claims is None else claims.carried
 

@@ -1,6 +1,6 @@
 """The interface of the store that replicas share: keys with values, counters and messages.
 
-If the store is unavailable, it raises `StoreUnavailableError` and callers refuse the request instead of guessing.
+If the store is unavailable, it raises `StoreUnavailableError`, and callers refuse the request instead of guessing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class StoreUnavailableError(ToolError):
 @dataclass(frozen=True, slots=True)
 class Versioned:
     value: str
-    version: str  # different at each write
+    version: str  # different after each write
 
 
 class Store(Protocol):
     """Keys, counters and messages. `seconds` is the time until expiry; `None` means never.
 
-    Every method may raise `StoreUnavailableError`, after at most about a second. It is then unknown whether the
-    operation took effect.
+    Every method may raise `StoreUnavailableError`, after at most about a second. In that case, it is unknown whether
+    the operation took effect.
     """
 
     @property
@@ -56,7 +56,7 @@ class Store(Protocol):
         ...
 
     async def start(self) -> None:
-        """Fetch the generation. Never raises, because an unavailable store may come back."""
+        """Fetch the generation. Never raises, because an unavailable store may become available again."""
         ...
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
@@ -104,7 +104,7 @@ class Availability:
     """Tracks whether a store is available, and logs changes."""
 
     def __init__(self) -> None:
-        self._told: set[str] = set()  # reasons already logged; alternating reasons are logged once each
+        self._told: set[str] = set()  # reasons already logged; each of several alternating reasons is logged once
 
     def lost(self, why: str) -> StoreUnavailableError:
         if why not in self._told:

@@ -166,7 +166,7 @@ class SqliteStore:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """Open the current file: another one may have replaced it."""
+        """Open the current file, because another file may have replaced the previous one."""
         if self._connection is not None:
             with suppress(OSError):
                 info = os.stat(self._path)
@@ -174,7 +174,7 @@ class SqliteStore:
                     return self._connection
             self._close()
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        descriptor = os.open(self._path, flags, PRIVATE)  # SQLite would make it readable by others
+        descriptor = os.open(self._path, flags, PRIVATE)  # SQLite would make the file readable by others
         try:
             info = os.fstat(descriptor)
         finally:

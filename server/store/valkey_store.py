@@ -34,7 +34,7 @@ _GENERATION = f"{_PREFIX}generation"
 _VERSION_CHARS = len(new_version())  # length of the version that precedes each value
 
 # A server restored from a snapshot, or a replica that took over, has lost data but not the stored name. The same
-# applies to one that evicts keys, as most managed servers do.
+# applies to a server that evicts keys, as most managed servers do.
 _TAKE = """
 local name = redis.call('GET', KEYS[2])
 if not name then
@@ -150,7 +150,7 @@ class ValkeyStore:
                     is_asked = False
                     while True:
                         message = await self._tried(messages.get_message(timeout=ANSWER_SECONDS))
-                        if message is None:  # is it still there?
+                        if message is None:  # check whether the server is still there
                             if is_asked:
                                 raise self._available.lost(_SILENT)
                             is_asked = True
@@ -199,7 +199,7 @@ class ValkeyStore:
             raise self._available.lost("it cannot be reached") from None
 
     async def _hang_up(self) -> None:
-        """Close all connections, because those to the same server may be dead too."""
+        """Close all connections, because others to the same server may be dead too."""
         with anyio.move_on_after(ANSWER_SECONDS), suppress(exceptions.ValkeyError, OSError):
             await self._pool.disconnect(inuse_connections=False)
 

@@ -1,4 +1,4 @@
-"""One measured request, and its labels: a bounded number of names, whatever clients send."""
+"""One measured request, and its labels, whose number is bounded no matter what clients send."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Operation:
     tool: str = ""  # the called tool, if it exists
     prompt: str = ""
     version: str = ""  # the protocol revision
-    error: str = ""  # why it failed: a JSON-RPC error code or a word; empty if it did not
+    error: str = ""  # the cause of failure, a JSON-RPC error code or a word; empty on success
     refusal: str = ""  # the stable code, if this server refused the call
     asks: bool = False  # whether its result is a question
     answers: bool = False  # whether it carries the answer to a question

@@ -1,6 +1,6 @@
 """Measures each request once, from clients and to upstreams, for counters and spans.
 
-Client-chosen text is never recorded: methods are the protocol's, names those of existing tools and prompts.
+Client-chosen text is never recorded: methods come from the protocol, and names from existing tools and prompts.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ class Telemetry:
         )
         self._shutdowns = shutdowns
         self._tools, self._prompts, self._codes = Names(MAX_NAMES), Names(MAX_NAMES), Names(MAX_CODES)
-        # Their warnings quote client text.
+        # The warnings of these loggers quote client text.
         for name in ("opentelemetry.baggage.propagation", "opentelemetry.trace.span", "opentelemetry.attributes"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -181,7 +181,7 @@ class Telemetry:
     def begin_client_span(self, operation: Operation, params: Json, to: UpstreamEnd) -> tuple[Json, Span]:
         """Begin the span of a request to an upstream, and put it into `_meta` in place of the caller's context."""
         cause = contexts.get_value(_OPERATION)
-        # A request that outlives its cause gets its own trace.
+        # A request that outlives the request that caused it gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done
         context = Context() if is_over else contexts.get_current()
         attributes = _attributes(operation) | _address_of(to)

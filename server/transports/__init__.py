@@ -1,4 +1,5 @@
 """The transports: stdio, Streamable HTTP, SSE.
 
-`run_server`, the commands, the dashboard and the upstream wire import it; it does not depend on what is served.
+`run_server`, the commands, the dashboard and the upstream wire import this package; it does not depend on the
+application that it serves.
 """

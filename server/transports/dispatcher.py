@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at the end (the SDK's value)
+ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at shutdown (the SDK's value)
 READER_CHECK_SECONDS = 0.1  # after end of input, interval of checks whether anybody still reads the responses
 MAX_AT_WORK = 128  # requests in progress at once; each takes memory, and later a response
 FEW_AT_WORK = 16
-"""The limit while responses are unread, because each request would add another. At most this many also start together:
-only their responses show whether the client reads.
+"""The limit while responses are unread, because each request would add another. Also the maximum number of requests
+that start together, because only their responses show whether the client reads.
 """
 TOGETHER_SECONDS = 0.05  # how long the next requests wait for those that started together, unless one finishes earlier
 WORK_BYTES = 8 << 20  # bytes of requests in progress, if there are several
@@ -69,7 +69,7 @@ MAX_EARLY = 8  # notifications kept until the first request (the SDK's value)
 MAX_HELD = 256  # messages waiting for the handshake's response before reading pauses
 WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
-"""Requests that never wait for others: their responses are small, and show whether anybody is there."""
+"""Requests that never wait for others: their responses are small, and show whether the client is still there."""
 INLINE = frozenset({"initialize"})
 """Messages after such a request wait for its response, because some clients do not."""
 TOO_MANY = (
@@ -99,7 +99,7 @@ class Incoming:
     scope: anyio.CancelScope | None = None  # cancels its task, once started
     task: asyncio.Task[None] | None = None  # runs its task
     round: int = 0  # the number of the group of requests that it started with
-    is_cancelled: bool = False  # it gets no response: the client cancelled it, or received an error
+    is_cancelled: bool = False  # it gets no response, because the client cancelled it or received an error
     is_done: bool = False  # nothing more is sent for it
 
     @contextmanager
@@ -139,9 +139,9 @@ class Dispatcher:
     """Dispatches messages from and to one client, and tracks the open requests in both directions.
 
     The cost of a client that reads nothing is bounded. The number of requests in progress is limited, few start
-    together, few run while responses are unread, and none starts while much is unread. The others wait unparsed; if
-    there are too many, reading pauses. But during a question to the client, everything is read, because its answer may
-    come after any number of requests; surplus requests are then refused.
+    together, few run while responses are unread, and none starts while much is unread. Other requests wait unparsed; if
+    there are too many, reading pauses. During a question to the client, however, everything is read, because the answer
+    may come after any number of requests; surplus requests are then refused.
     """
 
     def __init__(self, outgoing: Outgoing, on_room: Callable[[], None], *, is_bounded: bool = True) -> None:
@@ -166,7 +166,7 @@ class Dispatcher:
         self._running: set[Incoming] = set()  # messages whose tasks are running
         self._next_id = 0
         self._answered = asyncio.Event()
-        self._is_input_ended = False  # the client sends nothing more
+        self._is_input_ended = False  # the client will send nothing more
         self._is_ended = False
         self._ended = asyncio.Event()
         self._on_request: OnRequest | None = None
@@ -202,7 +202,7 @@ class Dispatcher:
     ) -> None:
         """Receive a message, and the line that contained it.
 
-        `outgoing` receives the response, if that goes a different way than messages outside of requests.
+        `outgoing` receives the response, if it goes a different way than messages outside of requests.
         """
         incoming, outgoing = None, outgoing or self._outgoing
         if isinstance(message, Request):
@@ -235,12 +235,12 @@ class Dispatcher:
             self.receive(message, encoded(fields_of(message)), answers, http_request)
 
     def refuse(self, error: Json, outgoing: Outgoing | None = None) -> None:
-        """Answer a rejected message with an error."""
+        """Respond to a rejected message with an error."""
         # The usual encoder fails on lone surrogates, which an id may contain.
         (outgoing or self._outgoing).put_answer(json.dumps(error).encode())
 
     def fail_question(self, identity: AnyId | None) -> None:
-        """Fail the open question with this id, whose answer is malformed."""
+        """Fail the open question with this id, whose response is malformed."""
         asked = None if identity is None or isinstance(identity, float) else self._asked.get(identity)
         if asked is not None and not asked.done():
             asked.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
@@ -255,7 +255,7 @@ class Dispatcher:
                 self._begin(request, incoming)
 
     async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:
-        """After end of input, fail the open questions, and wait for the remaining responses.
+        """After the end of input, fail the open questions and wait for the remaining responses.
 
         `seconds_for` returns how long calls of a tool may still take, by the tool's name as received.
         """
@@ -323,13 +323,13 @@ class Dispatcher:
         await self.tell(self._outgoing, method, params)
 
     async def ask(self, outgoing: Outgoing, method: str, params: Json | None) -> Json:
-        """Send a request to the client and wait for its answer.
+        """Send a request to the client and wait for the response.
 
-        Raises `MCPError` if that is an error, or the client is gone.
+        Raises `MCPError` if the response is an error, or the client is gone.
         """
         if not self.may_ask:
             raise MCPError(INVALID_REQUEST, f"A client of this revision cannot receive a request '{method}'.")
-        # Registered before it is sent, so that a cancellation leaves nothing behind.
+        # Register the request before it is sent, so that a cancellation leaves nothing behind.
         await outgoing.backpressure.wait()
         if self._ended.is_set() or self._is_input_ended:
             raise MCPError(CONNECTION_CLOSED, CLOSED)
@@ -360,7 +360,7 @@ class Dispatcher:
         await outgoing.backpressure.wait()
 
     def _cancel(self, incoming: Incoming) -> None:
-        """Cancel an unanswered request, whose id is free at once."""
+        """Cancel an unanswered request, whose id can be reused at once."""
         del self.owed[incoming.key]
         incoming.cancel()
         if incoming.request_id is not None:
@@ -431,7 +431,7 @@ class Dispatcher:
             self._next_round = loop.call_later(TOGETHER_SECONDS, self._begin_round)
         if request.method in INLINE:
             self._is_held = True
-        # The task removes itself at its end, because a callback would cost an iteration of the loop.
+        # The task removes itself at its end, because a callback would cost an iteration of the event loop.
         self._running.add(incoming)
         incoming.task = loop.create_task(self._work(request, incoming, scope))
 
@@ -443,7 +443,7 @@ class Dispatcher:
         self._on_room()
 
     async def _work(self, request: Request, incoming: Incoming, scope: anyio.CancelScope) -> None:
-        """Process a request and answer it, unless the client has cancelled it."""
+        """Process a request and respond to it, unless the client has cancelled it."""
         answer: Json | None = None
         try:
             try:

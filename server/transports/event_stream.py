@@ -14,7 +14,7 @@ from server.protocol.json_rpc import RequestId, error_of
 from server.transports.json_lines import OUTGOING_BYTES, Backpressure
 
 UNWATCHED_SECONDS = 0.02  # how long a request runs before its client is watched
-KEPT_BYTES = 256 << 10  # of sent events, kept for clients that lose their connection and resume
+KEPT_BYTES = 256 << 10  # bytes of sent events kept for clients that lose their connection and resume
 REQUEST_CANCELLED = -32800  # the official SDKs' response to a request that a handshake-era client cancelled
 EVENT_STREAM = b"text/event-stream"
 _HEADERS = [
@@ -30,7 +30,7 @@ class EventStream:
     """Ordered messages to a client, kept until they are read; the latest ones are kept a little longer.
 
     Args:
-        name: Prefix of the event ids that allow a client to resume; empty if it cannot.
+        name: Prefix of the event ids with which a client can resume; empty if it cannot.
         is_read: Whether somebody is reading, or about to. Otherwise only the latest messages are kept.
     """
 
@@ -99,7 +99,7 @@ class EventStream:
         self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
 
     def _drop(self) -> None:
-        # Without a reader, unread messages are dropped too. A response stays if the client can come back for it.
+        # Without a reader, unread messages are dropped too. A response is kept if the client can come back for it.
         least = max(self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0)))
         while len(self._kept) > least and (self.kept_bytes > KEPT_BYTES or not self.name):
             dropped = len(self._kept.popleft())
@@ -130,7 +130,7 @@ class EventStream:
             return await waiter
         finally:
             late.cancel()
-            if self._waiter is waiter:  # otherwise another reader is waiting by now
+            if self._waiter is waiter:  # otherwise another reader is now waiting
                 self._waiter = None
 
     def as_event(self, line: bytes, number: int) -> bytes:
@@ -162,7 +162,7 @@ class RequestStream(EventStream):
 
 
 class AnswerStream(RequestStream):
-    """The stream of a request whose client accepts only the response; other messages take another way."""
+    """The stream of a request whose client accepts only the response; other messages go another way."""
 
     silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may run if its client accepts no stream
 
@@ -178,7 +178,7 @@ class AnswerStream(RequestStream):
 class ClientWatch:
     """Detects that the client of a request has left, and wakes the reader of its stream.
 
-    It starts after a moment, because most requests are answered before that.
+    Watching starts after a moment, because most requests are answered before that.
     """
 
     def __init__(self, receive: Receive, stream: EventStream) -> None:

@@ -49,7 +49,7 @@ class HttpGate:
         for name, value in scope["headers"]:
             shown.setdefault(name, []).append(value.decode("latin-1"))
         if b"content-length" in shown and b"transfer-encoding" in shown:
-            # A reverse proxy may see a different end of this request (RFC 9112, 6.1).
+            # A reverse proxy may see the end of this request elsewhere (RFC 9112, 6.1).
             told = "A request must have either Content-Length or Transfer-Encoding, not both."
             await refuse(HTTPStatus.BAD_REQUEST, told, send, {"connection": "close"})
             return
@@ -67,7 +67,7 @@ class HttpGate:
         if origin and _is_among(origin, self._readers):
             send = _readable_by(shown[b"origin"][0], send)
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in shown:
-                # A preflight request has no token, and its response only says what a page may send.
+                # A preflight request has no token, and the response only says what a page may send.
                 asked = shown.get(b"access-control-request-headers", [""])[0].encode("latin-1")
                 allowed = [(b"allow-methods", b"GET, POST, DELETE"), (b"allow-headers", asked), (b"max-age", b"600")]
                 headers = [(b"access-control-%b" % name, value) for name, value in allowed if value]
@@ -81,7 +81,7 @@ class HttpGate:
                 await self._refuse(refused, send)
                 return
             if scope["method"] == "GET" and OPEN_REQUEST in scope:
-                # A stream ends when its token expires, and the client reopens it. Requests in progress continue.
+                # A stream is closed when its token expires, and the client reopens it. Requests in progress continue.
                 scope[OPEN_REQUEST].deadline = anyio.current_time() + principal.seconds_left
         if scope["method"] == "OPTIONS":
             told = "OPTIONS is only for pages in http.allowedOrigins that ask what they may send."
@@ -104,7 +104,7 @@ class HttpGate:
         raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))
 
     async def _refuse(self, refused: TokenRefusedError, send: Send) -> None:
-        # Some clients show this header, but not the body.
+        # Some clients display this header, but not the body.
         told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
         place = self._issuer.metadata_url if self._issuer is not None else ""
         told |= {"scope": refused.scope, "resource_metadata": place}

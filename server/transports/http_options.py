@@ -27,7 +27,7 @@ class HttpOptions:
     """How to listen."""
 
     http: HttpSettings
-    max_body_bytes: int  # a larger request body is answered with 413
+    max_body_bytes: int  # a larger request body gets the response 413
     tokens: Tokens  # accepted tokens; without any, every client that reaches a loopback address is accepted
     with_streamable: bool = True  # serve `/mcp` too, not only SSE
     issuer: Issuer | None = None  # whose tokens are also accepted
@@ -76,7 +76,7 @@ def open_socket(options: HttpOptions) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((http.host, http.port))
-        # From here on, connections are queued, so the address can be announced.
+        # From now on, connections are queued, so the address can be announced.
         listener.listen()
     except OSError as error:
         listener.close()

@@ -78,7 +78,7 @@ class Application(Protocol):
 
 
 class WebServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, which would end the process before its upstreams."""
+    """uvicorn without its own signal handlers, which would exit the process before its upstreams."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -112,7 +112,7 @@ async def serve_http(
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
-    # Printed at any log level, because the person who starts a server must know its address, and whether it is open.
+    # Print this at any log level, because the person who starts a server must know its address, and whether it is open.
     whom = "clients that send a token" if options.needs_token else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
@@ -140,9 +140,9 @@ async def serve_http(
 
 
 class OpenRequests:
-    """An application that can end its open requests: streams, and long calls.
+    """An application that can end its open requests, which are streams and long calls.
 
-    The web server would also cancel them, but it resets their connections and logs each as an error. Once the server is
+    The web server would cancel them too, but would reset their connections and log each as an error. Once the server is
     `stopping`, no connection is kept alive, because the client's next request on it would be lost. `on_refusal` is
     called with the status of each refusal.
     """
@@ -193,7 +193,7 @@ class WebApp(Starlette):
     """Both transports and the health checks as one application.
 
     It is Starlette with a shortcut to `/mcp`, and without redirects: a slash at the end of a path is ignored instead.
-    Not all clients follow redirects, which would lead to the host in the request and bypass a proxy's TLS.
+    Not all clients follow redirects, and a redirect would lead to the host in the request and bypass a proxy's TLS.
     """
 
     def __init__(
@@ -258,7 +258,7 @@ class WebApp(Starlette):
     async def _metrics(self, request: Request) -> Response:
         principal = principal_of(request)
         if self._app.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
-            # Metrics name servers and tools, and a token may be restricted to some of them.
+            # Metrics contain the names of servers and tools, and a token may be restricted to some of these.
             said = "Metrics need a token of http.tokens that has no workspace, profile or rules of its own."
             return JSONResponse(error_of(None, said), HTTPStatus.FORBIDDEN)
         return Response(await self._app.metrics(), media_type="text/plain; version=0.0.4")

@@ -36,7 +36,7 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)
 
-FETCH_SECONDS = 60.0  # minimum time between two key fetches
+FETCH_SECONDS = 60.0  # minimum time between two fetches of the keys
 FIRST_FETCH_SECONDS = 5.0  # the same while there are no keys, because the issuer may start after this server
 KEYS_SECONDS = 600.0  # interval of refreshing keys, so that revoked ones are dropped
 KNOWN_SECONDS = 60.0  # how long the result for a token is cached
@@ -78,7 +78,7 @@ class Issuer:
         self._keys: dict[str, list[SigningKey]] = {}
         self._keys_at = settings.jwks_uri or ""
         self._fetched = -math.inf  # time of the last request for keys
-        self._is_away = False  # whether it failed
+        self._is_away = False  # whether that request failed
         self._turn = anyio.Lock()
         self._places = anyio.CapacityLimiter(MAX_ASKED)
         # The results for tokens by digest, with their expiry.
@@ -116,7 +116,7 @@ class Issuer:
         """Return the principal of a token.
 
         Raises:
-            TokenRefusedError: It is invalid, lacks rights, or the issuer is needed and unavailable.
+            TokenRefusedError: The token is invalid or lacks rights, or the issuer is needed and unavailable.
         """
         digest = digest_of(token)
         if (principal := self._known_principal(digest)) is not None:
@@ -136,7 +136,7 @@ class Issuer:
                 try:
                     return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
-                    if refusal.code:  # do not cache if the issuer is unavailable
+                    if refusal.code:  # do not cache the result if the issuer is unavailable
                         refused = str(refusal), refusal.status, refusal.code, refusal.scope
                         _put(self._refused, digest, (time.time() + KNOWN_SECONDS, refused))
                     raise
@@ -147,7 +147,7 @@ class Issuer:
     def _known_principal(self, digest: bytes) -> Principal | None:
         """Return the principal of a token that was checked within the last minute.
 
-        Raises the same error again if it was rejected.
+        Raises the same error again if the token was rejected.
         """
         now = time.time()
         ends, principal = self._known.get(digest, (0.0, None))
@@ -183,7 +183,7 @@ class Issuer:
         if "crit" in header or "b64" in header:  # RFC 7515, 4.1.11: no extension is supported here
             raise TokenRefusedError("The token is not valid.")
         key = await self._key(kid, str(algorithm))
-        # The library's decoder examines every character and takes twice as long as the signature.
+        # The library's decoder examines every character, which takes twice as long as checking the signature.
         method = jwt.get_algorithm_by_name(str(algorithm))
         signed, _, signature = token.rpartition(".")
         try:
@@ -427,7 +427,7 @@ def _header(token: str) -> Json | None:
     if len(rest) != 2:
         return None
     try:
-        header: Any = from_json(_decoded_part(first))
+        header: Any = from_json(_decoded_part(first), cache_strings="keys")
     except ValueError:
         return None
     return cast("Json", header) if isinstance(header, dict) else None

@@ -28,7 +28,7 @@ MAX_PIECES = 64  # pieces in one write
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
-"""Only in these two places does an id certainly belong to the message, even if the middle is unknown."""
+"""Only in these two places is an id certain to belong to the message if its middle is unknown."""
 
 
 def enlarge(descriptor: int) -> None:
@@ -91,7 +91,7 @@ class LineSplitter:
 
 
 class Backpressure:
-    """Tracks whether sending must pause for a slow reader, and who is waiting."""
+    """Tracks whether sending must pause for a slow reader, and which senders are waiting."""
 
     def __init__(self) -> None:
         self.is_full = False  # nothing more should be sent for now
@@ -202,7 +202,7 @@ class OutgoingLines:
 
 
 def certain_id(head: bytes, tail: bytes) -> RequestId | None:
-    """Return the id of a message with only its two ends known, if it is certain."""
+    """Return the id of a message of which only the two ends are known, if the id is certain."""
     match = _ID_AT_HEAD.search(head) or _ID_AT_TAIL.search(tail)
     try:
         return None if match is None else json.loads(match.group(1))
@@ -230,7 +230,7 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         if not (b'"id"' in line and b'"method"' in line) and not is_post:
             return None
         message = "This is not valid JSON in UTF-8, is nested too deeply, or has a number with too many digits."
-        may_answer = b'"result"' in line or b'"error"' in line  # then its id is from this server
+        may_answer = b'"result"' in line or b'"error"' in line  # the id then comes from this server
         identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
         return error_of(identity, message, PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:

@@ -13,12 +13,10 @@ from server.transports.event_stream import send_json
 from server.transports.json_lines import refusal_of_unreadable
 from tools.machine.threads import THREADS
 
-OPEN_REQUEST = "coretools-mcp.open-request"  # where a request stores the cancel scope that ends it
+OPEN_REQUEST = "coretools-mcp.open-request"  # key under which a request stores the cancel scope that ends it
 LARGE_BYTES = 256 << 10  # a longer body is parsed in a thread
-ROOT_PATH = (
-    "coretools-mcp.root-path"  # where a request stores the path below which a reverse proxy publishes this server
-)
-SERVER_ENDS = "The server is shutting down, so this request was cancelled without an answer."
+ROOT_PATH = "coretools-mcp.root-path"  # key of the path below which a proxy publishes this server
+SERVER_ENDS = "The server is shutting down, so this request was cancelled without a response."
 
 
 async def read_posted(
@@ -65,7 +63,7 @@ def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
 
 
 async def say_accepted(send: Send, body: bytes = b"") -> None:
-    """Acknowledge a message whose response, if any, takes another way."""
+    """Acknowledge a message whose response, if any, goes another way."""
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -17,15 +17,15 @@ from server.transports.streamable_http import is_of_handshake_era
 class ClientConnection(H11Protocol):
     """One connection: uvicorn's protocol with more time limits. uvicorn limits only the pause between requests.
 
-    If there are too many connections, the longest-idle one is closed. uvicorn would keep those and refuse new requests,
-    so anyone could shut out all others by opening enough connections, even without a token.
+    If there are too many connections, the longest-idle one is closed. uvicorn would keep idle connections and refuse
+    new requests, so anyone could shut out all others by opening enough connections, even without a token.
     """
 
     _waiting: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
     """The idle connections of each server, longest-idle first."""
 
     head_seconds: ClassVar[float] = 15.0  # for a request's head, from the connection or the first byte after a response
-    body_seconds: ClassVar[float] = 60.0  # for the body after that
+    body_seconds: ClassVar[float] = 60.0  # limit for the body after that
     unread_seconds: ClassVar[float] = 30.0  # how long a client may leave data unread
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -40,8 +40,8 @@ class ClientConnection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         self._make_room()
-        # Lets the system close a connection whose other end receives nothing, or has vanished. A little data in the
-        # system's buffer would otherwise go unnoticed. Looked up by name, because type stubs know it only on Linux;
+        # This lets the system close a connection whose other end receives nothing or has vanished. A little data in the
+        # system's buffer would otherwise go unnoticed. Look it up by name, because type stubs have it only on Linux;
         # elsewhere the system's limit of some minutes applies.
         option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
         if option is not None:
@@ -58,14 +58,15 @@ class ClientConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Receive data. A request's head starts with the first byte after a response."""
         super().data_received(data)
-        # Checked afterwards, because most requests arrive in one piece and need no limit.
+        # Check afterwards, because most requests arrive in one piece and need no limit.
         if self._slow_sender is None and self._is_between_requests():
             self._expect(self.head_seconds)
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's closes always
-        """Handle a client that sends nothing more, or is gone. It may still read, so complete requests are answered.
+        """Handle a client that sends nothing more, or is gone.
 
-        This does not apply if leaving means that the response is unwanted, as in 2026-07-28 and for endless streams.
+        The client may still read, so complete requests are answered. This does not apply if closing the connection
+        means that the response is unwanted, as in 2026-07-28 and for endless streams.
         """
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["method"] != "POST":
@@ -114,7 +115,7 @@ class ClientConnection(H11Protocol):
         most, waiting = self.limit_concurrency, self._waiting_here
         while most is not None and len(self.connections) >= most and (longest := next(iter(waiting))) is not self:
             del waiting[longest]
-            # The connection reports its end only later.
+            # The connection reports later that it was closed.
             self.connections.discard(longest)
             longest.transport.abort()
 
@@ -123,7 +124,7 @@ class ClientConnection(H11Protocol):
         return cycle is None or cycle.response_complete
 
     def _expect(self, seconds: float | None) -> None:
-        """Close the connection after this time, unless this is called again."""
+        """Close the connection after this time, unless this method is called again."""
         if self._slow_sender is not None:
             self._slow_sender.cancel()
         self._slow_sender = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)

@@ -1,7 +1,7 @@
 """The older HTTP transport of MCP: server messages by SSE at `/sse`, client messages posted to `/messages/`.
 
-Requests and responses use different connections. So a client that reads nothing could keep sending requests, and every
-response would take memory. Therefore posted messages are accepted only while few messages are unread.
+Requests and responses use different connections. A client that reads nothing could therefore keep sending requests, and
+every response would take memory. To prevent this, posted messages are accepted only while few messages are unread.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Session:
 
 
 class SseSessions:
-    """The endpoints `/sse`, which opens a session, and `/messages`, where its client posts."""
+    """The endpoints `/sse`, which opens a session, and `/messages`, to which its client posts."""
 
     def __init__(self, table: RequestTable, max_bytes: int) -> None:
         self._table = table

@@ -2,8 +2,8 @@
 
 The wire moves to private descriptors. Descriptor 0 becomes empty, and descriptor 1 goes to standard error, so that
 stray output from this process or a child cannot reach the protocol. After end of input, pending responses are still
-sent if they are ready soon. End of input may mean that somebody piped requests in, or that the client is leaving and
-waits for this process.
+sent if they are ready soon. End of input may mean that somebody piped requests in, or that the client is shutting down
+and waits for this process to exit.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ logger = logging.getLogger(__name__)
 READ_BYTES = 256 * 1024  # size of one read; a Linux pipe holds 64 kB, a socket more
 DRAIN_SECONDS = 10.0  # limit for pending calls after end of input
 COMMAND_SECONDS = 1.0
-"""The same for calls that run a program (a command, an agent, a custom tool), which may run indefinitely. The official
+"""The limit for calls that run a program (a command, an agent, a custom tool), which may run indefinitely. The official
 SDKs close the input and wait two seconds before they send SIGTERM.
 """
 FLUSH_SECONDS = 30.0  # how long a slow reader may take for pending responses
 
 
 async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
-    """Serve the process's standard input and output until its end.
+    """Serve the process's standard input and output until the end of input.
 
     A line longer than `max_message_bytes` is refused without keeping it in memory. `runs_command` returns whether the
     tool with this name runs programs.
@@ -209,7 +209,7 @@ class _Wire:
     def _schedule_write(self) -> None:
         if self._is_write_scheduled:
             return
-        if not self.dispatcher.owed:  # nothing else will be sent soon, so write now
+        if not self.dispatcher.owed:  # no other response will be sent soon, so write now
             self._write()
             return
         # One write for all responses of this loop iteration.
@@ -245,7 +245,7 @@ class _Wire:
 
 
 class _BlockingWire(_Wire):
-    """The same with threads, for descriptors that the event loop cannot poll: files, and those on Windows."""
+    """A wire with threads, for descriptors that the event loop cannot poll: files, and all descriptors on Windows."""
 
     _reads: asyncio.Task[None] | None = None
     _writes: asyncio.Task[None] | None = None

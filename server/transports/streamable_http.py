@@ -1,8 +1,8 @@
 """Streamable HTTP, at `/mcp`: with sessions for handshake-era clients, request by request for 2026-07-28.
 
-A request is answered with JSON if the response is its first message, otherwise with an event stream. A client that
-loses a session's stream resumes it with `Last-Event-ID`; its requests continue meanwhile. In 2026-07-28, leaving means
-that the response is unwanted.
+The response to a request is JSON if it is the first message, otherwise an event stream. A client that loses a session's
+stream resumes it with `Last-Event-ID`; its requests continue in the meantime. In 2026-07-28, closing the connection
+means that the response is unwanted.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ from server.transports.posted_messages import SERVER_ENDS, read_posted, refuse, 
 logger = logging.getLogger(__name__)
 
 MAX_SESSIONS = 1_000
-"""The maximum number of sessions; above it, a silent session ends for each new one. Clients often leave without notice,
-so otherwise a client that opens enough sessions could shut out all others. A client whose session has ended gets 404
-and opens a new one, as the protocol requires. docs/scale.md has the cost of a session.
+"""The maximum number of sessions; above it, a silent session is closed for each new one. Clients often leave without
+notice, so otherwise a client that opens enough sessions could shut out all others. A client whose session was closed
+gets 404 and opens a new one, as the protocol requires. docs/scale.md has the cost of a session.
 """
 MAX_KEPT = 64
 KEPT_BYTES = 512 << 10
@@ -79,7 +79,7 @@ REVISION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 EVENT_HEADER = b"last-event-id"
-LONGEST_NUMBER = 19  # digits of an event number, more than any stream reaches
+LONGEST_NUMBER = 19  # digits of an event number; no stream has a longer one
 PRIMED_SINCE = "2025-11-25"  # since this revision, a stream begins with an event that has only an id
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that the `Mcp-Name` header repeats."""
@@ -120,7 +120,7 @@ class HttpSession:
     def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
         self.id = uuid.uuid4().hex
         self.owner = owner  # whose token opened the session
-        self.principal = principal  # for counting sessions
+        self.principal = principal  # used for counting sessions
         self.requests = 0  # requests in progress and open streams
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
@@ -150,7 +150,7 @@ class HttpSession:
         return stream
 
     async def send_stream(self, stream: EventStream, receive: Receive, send: Send, first: bytes = b"") -> None:
-        """Send a stream until it ends, and keep it in case the client loses its connection."""
+        """Send a stream to its end, and keep it in case the client loses its connection."""
         if stream is not self.events:
             self.streams[stream.name] = stream
         with ClientWatch(receive, stream) as watch:
@@ -216,7 +216,7 @@ class Sessions:
         """Count a request or open stream of a session."""
         session.requests += 1
         if session.id not in self._sessions:
-            return  # it has ended in the meantime
+            return  # the session was closed in the meantime
         of_principal = self._principals.setdefault(session.principal, _PrincipalSessions())
         of_principal.silent.pop(session.id, None)
         of_principal.busy[session.id] = session
@@ -377,7 +377,7 @@ class StreamableHttp:
             owner, whose = (None, "") if principal is None else (principal.owner, principal.unique_name)
             session = self.sessions.open(owner, whose)
         else:
-            found = await self._session(scope, send)  # the session may have ended in the meantime
+            found = await self._session(scope, send)  # the session may have been closed in the meantime
             if found is None:
                 return
             session = found
@@ -405,7 +405,7 @@ class StreamableHttp:
     async def _respond(
         self, session: HttpSession, identity: RequestId | None, stream: RequestStream, receive: Receive, send: Send
     ) -> None:
-        """Answer a request of a session."""
+        """Respond to a request in a session."""
         async with _answered(identity, stream, send) as guarded:
             await stream.wait(stream.silent_seconds)
             headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
@@ -448,7 +448,7 @@ class StreamableHttp:
             await _refuse_version(message.id if isinstance(message, Request) else None, version, send)
             return
         if isinstance(message, Notification):
-            # 2026-07-28 has no client notifications, and nobody reads an error.
+            # 2026-07-28 has no client notifications, and nobody would read an error.
             await say_accepted(send)
             return
         if not isinstance(message, Request):

@@ -1,6 +1,6 @@
 """Routes requests to upstreams, except tool calls: resources, prompts, completion, log levels.
 
-This is a middleware: requests for this server's own items, and for unknown ones, go on to this server's own handlers.
+A middleware: requests for this server's own items, and for unknown ones, go on to this server's own handlers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ EVERYTHING: Json = {
     "roots": {"listChanged": True},
     "extensions": {name: each.declared for name, each in RELAYED_EXTENSIONS.items()},
 }
-"""The capabilities for a listing session, because some servers list less to clients with fewer capabilities."""
+"""The capabilities for a listing session, because some servers list less for clients with fewer capabilities."""
 
 STATUS_URI = "coretools://upstreams"
 
@@ -137,11 +137,11 @@ class Dependencies:
     large_results: LargeResults  # stores results that are too long for a conversation
     why_denied: Callable[
         [str, Rights], str
-    ]  # returns why an upstream is hidden from clients with these rights; empty if it is not
+    ]  # returns why an upstream is hidden from clients with these rights; empty if it is visible
     before: Callable[[RequestContext], object]  # called before each request; the first one starts the upstreams
     bus: ListenBus  # reaches the listening clients of the 2026-07-28 revision
-    changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream says so
-    replica: Replica  # has the keys for states that clients return
+    changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream announces a change
+    replica: Replica  # provides the keys for states that clients return
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # creates the observer of requests to upstreams
     folders_of: FoldersOf  # returns the folders for upstream programs: their working folder and roots
 
@@ -537,7 +537,7 @@ class UpstreamRouter:
         return found
 
     def _watchable(self, ctx: RequestContext, uris: list[Any]) -> Iterator[Route]:
-        """Return the resources to watch, without unknown URIs, for which a stream cannot report an error."""
+        """Yield the resources to watch. Unknown URIs are left out, because a stream cannot report an error for them."""
         for uri in uris:
             try:
                 if (route := self._route(ctx, uri)) is not None:

@@ -105,7 +105,10 @@ class AskUserQuestionParams(ToolParams):
 
 
 class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
-    """Asks the user. The runner gets the answer, as it does for consent. Offered only if the client can show forms."""
+    """Asks the user questions. As with consent, the runner obtains the answer.
+
+    Offered only if the client can show forms.
+    """
 
     name = "ask_user_question"
     title = "Ask the user"

@@ -56,7 +56,7 @@ class DiscoveredTool(BaseTool[Arguments]):
         self.description = f"{declared.description}\n\n{RUN_BY}".lstrip("\n")
         self._declared = declared
         self._command = command
-        # Rules and calls would take a name with the separator for a tool of an upstream.
+        # A name that contains the separator would look like an upstream's tool to rules and calls.
         self.aliases = (declared.called,) if BETWEEN not in declared.called and declared.called != self.name else ()
 
     def __eq__(self, other: object) -> bool:
@@ -71,7 +71,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """Return its names, with and without Gemini CLI's prefix, and the name for all custom tools."""
+        """Return the tool's name with and without Gemini CLI's prefix, and the name for all custom tools."""
         names = self.name, *self.aliases
         return *names, *(f"{GEMINI_PREFIX}{name}" for name in names), GROUP
 
@@ -139,7 +139,7 @@ class DiscoveryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryState:
-    """The result of the discovery, for people."""
+    """The result of discovery, for people."""
 
     status: DiscoveryStatus
     tools: tuple[str, ...] = ()  # the names of the custom tools found
@@ -162,7 +162,7 @@ class Discovery:
         reserved: frozenset[str],
         first_list_seconds: float,
     ) -> None:
-        self.known = anyio.Event()  # set when the first discovery has ended, even if it failed
+        self.known = anyio.Event()  # set once the first discovery has finished, even if it failed
         self._settings = settings
         self._registry = registry
         self._site = site
@@ -214,7 +214,10 @@ class Discovery:
                     return self.state
 
     async def _discover(self, settings: DiscoverySettings) -> tuple[Declarations | None, str]:
-        """Return the declarations, or `None` and the reason if discovery failed. The reason is empty if it is off."""
+        """Return the declarations, or `None` and the reason if discovery failed.
+
+        The reason is empty if discovery is off.
+        """
         if settings.discovery_command is None:
             return None, ""
         if settings.call_command is None:

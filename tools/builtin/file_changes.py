@@ -94,7 +94,10 @@ async def change_and_tell_errors(
 
 
 class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
-    """Base class of tools that write one file. The path is resolved once, and the change is the one the user saw."""
+    """Base class of tools that write one file.
+
+    The path is resolved once, and exactly the change that the user saw is made.
+    """
 
     kind = ToolKind.EDIT
 

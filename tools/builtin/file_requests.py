@@ -60,7 +60,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
         return f"Read {shown(params.absolute_path, context.workspace)}"
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
-        """Read the file in a thread. It does not count as read before an edit: the model may never see it."""
+        """Read the file in a thread. An edit still requires `read_file`, because the model may never see this."""
 
         def read_file() -> ToolResult:
             workspace, limits = context.workspace, context.limits

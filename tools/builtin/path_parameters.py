@@ -69,7 +69,7 @@ def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) 
 def shown(path: str, workspace: Workspace) -> str:
     """Shorten a path for people: one line, relative to its workspace folder, and cut in the middle if long."""
     if len(path) > MAX_PATH_CHARS:
-        # No real path is this long, but an argument may have megabytes, so only its ends are looked at.
+        # No real path is this long, but an argument may have megabytes, so only its ends are examined.
         return _shortened(one_line(path[:MAX_BRIEF_CHARS]), one_line(path[-MAX_BRIEF_CHARS:]))
     short = path.strip()
     normal = os.path.normpath(short)
@@ -87,7 +87,7 @@ def _shortened(start: str, end: str) -> str:
 
 
 def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubject]:
-    """Return the folders where a search starts, by default all. Rules are applied later to what it finds."""
+    """Return the folders where a search starts, by default all. Rules are applied later to the files it finds."""
     if path is None or not path.strip():
         return path_subjects(workspace, workspace.roots, Access.READ)
     return (path_subject(workspace, path, Access.READ),)
@@ -121,7 +121,7 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
         return arguments
     inside = cast("dict[str, Any]", given or {})
     if len(inside) > MAX_UNKNOWN:
-        # The general check of arguments refuses these.
+        # The general argument check rejects these.
         return arguments
     beside = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
     gathered = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}

@@ -19,7 +19,7 @@ from tools.machine.threads import run_blocking
 from tools.text.file_names import sendable_name
 
 _INTEGER = {"type": "integer"}
-# What people are told about a converted file
+# How messages to people describe a converted file
 _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
 
 

@@ -64,7 +64,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
     params_model = ReadManyFilesParams
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Merge `include` into `paths`, accept a single string for a list, and collect the filter options."""
+        """Merge `include` into `paths`, accept a single string in place of a list, and collect the filter options."""
         gathered = gather_options(arguments)
         for name in ("paths", "include", "exclude"):
             if name in gathered:

@@ -38,7 +38,7 @@ _ALIASES = {
 }
 _IN_SECONDS = ("timeoutseconds", "timeoutsecs", "timeoutsec", "timeouts")  # other programs' timeout in seconds
 _NEEDS = foreign("false", way="Set 'needs' to 'write' or 'network' to ask the user for more.")
-# The `&` at the end of a background command. If it stayed, the job would be only the shell.
+# The `&` at the end of a background command. It is removed, because otherwise the job would be only the shell.
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
 
@@ -197,7 +197,7 @@ class ShellTool(BuiltinTool[ShellParams]):
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)
         content = result_text.run_content(finished, params.directory)
         return ToolResult(
-            # A part of its own, because the output could contain the same words.
+            # A separate part, because the output could contain the same words.
             llm_content=[*content, TextPart(changes)] if changes else content,
             return_display=result_text.run_display(finished),
             facts=result_text.run_facts(finished),

@@ -24,10 +24,10 @@ from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # characters of names and descriptions in the list of tools, about 600 tokens
 MAX_ABOUT_CHARS = 200  # characters of one description in that list
-MAX_NAMED = 50  # skills that an error lists
+MAX_NAMED = 50  # maximum number of skills listed in an error
 SHORT_CHARS = 2  # words up to this length match almost anything
-MAX_FITTING = 5  # skills that a search returns
-MAX_REASONS = 10  # reasons why skills are not used, in an error
+MAX_FITTING = 5  # maximum number of skills that a search returns
+MAX_REASONS = 10  # maximum number of reasons for unused skills in an error
 
 
 class SkillParams(ToolParams):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tools.files.change.journal import JournaledChange
     from tools.files.change.revert import ChangeUndo
 
-MAX_LISTED = 30  # changes in a list
+MAX_LISTED = 30  # maximum number of changes in a list
 _CHANGE, _PLAN = "undone_change", "undo_plan"  # keys in a call's memo; each value is stored with its parameters
 
 
@@ -92,7 +92,7 @@ class UndoParams(ToolParams):
 
 
 class UndoChangeTool(BuiltinTool[UndoParams]):
-    """Undoes one change. The rules for editing the file apply. Each call chooses the change only once."""
+    """Undoes one change. The rules for editing the file apply. The change to undo is chosen only once per call."""
 
     name = "undo_change"
     title = "Undo change"

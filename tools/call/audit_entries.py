@@ -13,7 +13,7 @@ from tools.contract.confirmation import Answer, Unavailable
 from tools.permissions.verdict import Permission
 from tools.text.secrets import HIDDEN, holds_secret, redact
 
-# Keys, in any case, that name a thing or hold its value in an object such as `{"name": "Cookie", "value": ...}`
+# Keys (in upper or lower case) of the name or the value in an object such as `{"name": "Cookie", "value": ...}`
 _NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
 _VALUES = frozenset({"value", "values", "val"})
 _PROGRAMS = frozenset({"command", "program", "executable", "cmd"})
@@ -98,7 +98,7 @@ class _Redaction:
         seen = text[: max(self._chars_left, 0)]
         self._chars_left -= len(seen)
         shown = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", seen))
-        # The cut may fall inside a secret, whose beginning alone would not be recognised.
+        # The text may be truncated inside a secret, and its beginning alone would not be recognised.
         return shown if len(seen) == len(text) else f"{shown[: len(seen) // 2]}{_LEFT_OUT}"
 
     def _fields(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:

@@ -33,10 +33,10 @@ ParamsT = TypeVar("ParamsT")
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Facts that clients base decisions on. They are published as MCP tool annotations, and tests prove them."""
+    """Facts that clients base decisions on. They are published as MCP tool annotations and verified by tests."""
 
     read_only: bool  # the tool changes nothing
-    destructive: bool = False  # what it changes may be lost
+    destructive: bool = False  # data that it changes may be lost
     idempotent: bool = False  # repeating the call with the same arguments changes nothing more
     open_world: bool = False  # it contacts other machines
 
@@ -55,7 +55,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     display_name: str  # its name in Qwen Code and Gemini CLI, which rules and calls may use
 
-    title: str = ""  # its title for people; empty if that is the display name
+    title: str = ""  # its title for people; empty to use the display name
 
     description: str  # what it does, for the model
 
@@ -96,7 +96,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         """
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
-        """Tell the model which arguments were ignored. Return an empty string if none were."""
+        """Return a note for the model about ignored arguments, or an empty string."""
         del arguments
         return ""
 
@@ -136,7 +136,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         )
 
     async def make_ready(self, context: ToolContext) -> None:
-        """Prepare, once, what `subjects` needs and cannot get in a worker thread."""
+        """Prepare, once, whatever `subjects` needs but cannot obtain in a worker thread."""
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
         """Return what this call touches, for permission rules. Blocks on disk reads, and has no side effects.
@@ -264,7 +264,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Rewrite older forms of the arguments that differ by more than names. Called before validation."""
+        """Rewrite older forms of the arguments that differ in more than names. Called before validation."""
         return arguments
 
     def check(self, params: BuiltinParamsT, spelled: Mapping[str, str]) -> None:

@@ -54,7 +54,7 @@ APPROVAL_CHOICES = (Choice(Decision.APPROVE, "Approve the tool as it is now"), D
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What would happen to a call, and why."""
+    """The decision about a call, and the reasons for it."""
 
     tool: BaseTool[Any]
     params: Any
@@ -63,7 +63,7 @@ class Judgement:
     choices: tuple[Choice, ...] = ()  # the answers on offer, if a person has to be asked
     written: tuple[str, ...] = ()  # real paths of the files that the call writes, if a person has to be asked
     state: str = ""  # the `state` of the details that the tool returned
-    is_granted: bool = False  # whether a rule or the mode allows the call, whatever the tool would ask
+    is_granted: bool = False  # whether a rule or the mode allows the call, regardless of the tool's own question
 
 
 class GrantScope(StrEnum):
@@ -81,7 +81,7 @@ class RuleKeeper(Protocol):
         """Save rules that allow calls.
 
         Returns:
-            Where the rules are saved, for use in reasons.
+            Where the rules are saved, for use in the reason for a decision.
 
         Raises:
             ToolError: Nothing could be saved. The message says why and what to do.
@@ -123,7 +123,7 @@ def grants_for(
     if permission.parts:
         found = permission.grants
     elif tool.kind is ToolKind.EDIT:
-        # Covers any edit in the same workspace folder, but outside the workspace only edits of this file.
+        # Covers any edit in the same workspace folder, but outside the workspace only edits to this file.
         titles: dict[str, str] = {}
         for subject in subjects:
             if isinstance(subject, PathSubject) and subject.access is Access.WRITE:
@@ -372,7 +372,7 @@ def _way_out(judged: Judgement) -> str:
     if permission.no_rule_allows:
         return "This question is asked in every mode, and no rule can allow the call."
     if not permission.grants:
-        return ""  # a mode may not help either
+        return ""  # even a mode might not help
     ways = [_allowing(permission)]
     if isinstance(judged.details, McpConfirmation):
         ways.append("trust: true for this upstream server")

@@ -74,7 +74,7 @@ class ToolContext:
     answer: Answer | None = None  # the answer to this call's question, or `None`
     # The details that the user agreed to. The tool acts only if their `state` is still current
     confirmed: ConfirmationDetails | None = None
-    is_granted: bool = False  # whether a rule or the mode allows the call, whatever the tool would ask
+    is_granted: bool = False  # whether a rule or the mode allows the call, regardless of the tool's own question
     media: MediaHandling = MediaHandling.INLINE  # how images, sounds and other media are returned
     # Results that `should_confirm_execute` keeps for `execute`, so that work is not repeated
     memo: dict[str, object] = field(default_factory=dict[str, object])

@@ -42,7 +42,7 @@ class ToolRegistry:
     """Holds all tools. Built-in tools come first, then each source in the order of declaration.
 
     A source is the name of a group of tools that appear and disappear together, such as an upstream's alias or the
-    discovery command. If several tools claim a name, the first in this order gets it, both in lists and in calls.
+    discovery command. If several tools claim a name, the first in this order wins, both in lists and in calls.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class ToolRegistry:
             self._changed()
 
     async def discover_all_tools(self) -> None:
-        """Wait until every source has reported its tools, which may be none."""
+        """Wait until every source has reported its tools, even if it has none."""
         for discover in tuple(self._discoveries.values()):
             await discover()
 
@@ -133,8 +133,7 @@ class ToolRegistry:
         meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
         meant.update(MEANT)
         nearest = [meant[folded]] if meant.get(folded) in visible else []
-        # Also suggest tools of any upstream whose own name is this one, and the same tool of an upstream with a similar
-        # alias.
+        # Also suggest upstream tools with this name after their alias, and the same tool under a similar alias.
         nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
         alias, between, own = folded.partition(BETWEEN)
         if between:

@@ -154,7 +154,10 @@ class ToolRunner:
         *,
         is_same: bool,
     ) -> LastingAnswer | None:
-        """Step 6: require consent, and return the lasting part of the answer. A call that is denied by now fails."""
+        """Step 6: require consent, and return the lasting part of the answer.
+
+        The call fails if a rule or mode denies it by now.
+        """
         lasting: LastingAnswer | None = None
         try:
             if not is_same:

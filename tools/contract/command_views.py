@@ -1,7 +1,7 @@
 """What a command can see and change: the view of the machine that was chosen for it.
 
 A command's words decide which rule applies. The view limits what the command does, even if the words were
-misunderstood. The policy chooses the view, a question shows it, and an answer is bound to it. The runner starts the
+misunderstood. The policy chooses the view, a question shows it, and an answer applies only to it. The runner starts the
 command in exactly this view, or refuses.
 """
 
@@ -46,7 +46,7 @@ class FileRestrictions:
 
     masked: tuple[str, ...] = ()  # files and folders that cannot be opened
     read_only: tuple[str, ...] = ()  # files and folders that cannot be changed
-    # Parent folders of these. They cannot be renamed, because the mounts would move with them
+    # Parent folders of these paths. They cannot be renamed, because the mounts would move with them
     pinned: tuple[str, ...] = ()
     # The rule or agent-ignore file responsible for each masked or read-only path
     why: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
@@ -63,7 +63,7 @@ class CommandSite:
     failure: str = ""  # why bubblewrap is not used, phrased for the middle of a sentence
     is_required: bool = False  # whether commands may run only in a sandbox
     shown: tuple[str, ...] = ()  # real paths that a reading view shows besides the workspace
-    has_network: bool = True  # whether the operator gives commands any network
+    has_network: bool = True  # whether the operator gives commands any network access
     has_session: bool = True  # whether the client is not anonymous
     scratch: str | None = None  # the real path of the folder that is the client's `/tmp`
 

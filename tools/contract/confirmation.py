@@ -1,7 +1,7 @@
 """What a person is asked before something happens, and the answers they may give.
 
 `should_confirm_execute` returns details, and a `Confirmer` turns them into an answer. The details are plain data:
-`tools.contract.display` decides how a question looks, and the server decides how it travels.
+`tools.contract.display` decides how a question looks, and the server decides how it is delivered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class EditConfirmation:
     file_diff: str  # the change as a unified diff; empty for a new file without content
     added: int  # lines added
     removed: int  # lines removed
-    truncated: bool = False  # whether the diff was cut off
+    truncated: bool = False  # whether the diff was truncated
     notes: tuple[str, ...] = ()  # what the diff does not show, each in one line
     # The text, which the user may edit before it is written; `None` if it is too long
     editable: str | None = None

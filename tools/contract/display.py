@@ -25,14 +25,14 @@ from tools.contract.confirmation import (
 from tools.contract.tool_results import FileDiff, ReturnDisplay, TodoListDisplay
 from tools.text.file_names import UNSEEN
 
-# A longer diff or argument is cut, and the question says so. Clients cut much earlier, or never.
+# A longer diff or argument is truncated, and the question says so. Clients truncate much earlier, or not at all.
 MAX_QUESTION_BYTES = 32_000
-MAX_BLOCK_CHARS = 400_000  # of arguments and prompts; rendering all of 10 MB would hold up every client for seconds
+MAX_BLOCK_CHARS = 400_000  # of arguments and prompts; rendering all of 10 MB would block every client for seconds
 CUT_HERE = "Cut here: it is too long to be shown in full."
 # Limit for a display next to the result, because most clients give every block to the model.
 MAX_BLOCK_BYTES = 4_096
 ROOM_FOR_TOTALS = 80  # bytes reserved in the block for the line with the totals
-MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped; of a longer one the beginning is shown
+MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped; a longer one is truncated
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Long runs of whitespace or empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
@@ -59,7 +59,7 @@ _LAST_C0 = 0x1F
 
 
 def visible(text: str) -> str:
-    """Replace each character that a person would not see, or would see wrongly, with a mark."""
+    """Replace each character that a person would not see, or would misread, with a mark."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text  # as most are
 
@@ -71,7 +71,7 @@ def visible(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Replace long runs of whitespace with their length, so that nothing can hide behind them."""
+    """Replace each long run of whitespace with a note of its length, so that nothing can hide behind them."""
     return _LONG_GAP.sub(_length_of_gap, text)
 
 
@@ -119,7 +119,7 @@ def true_hosts(text: str) -> list[str]:
 
 
 class _Authorities:
-    """The authority (user and host) of each URL in a text. Each is read only once.
+    """The authority (user and host) of each URL in a text. Each authority is parsed only once.
 
     Args:
         text: The text.
@@ -167,7 +167,7 @@ class QuestionParts:
     before: tuple[str, ...] = ()
     block: str = ""  # without long gaps, otherwise unchanged
     language: str = ""  # language of the block for a Markdown fence; empty if there is none
-    is_cut: bool = False  # whether the end of the block was cut off
+    is_cut: bool = False  # whether the block was truncated
     after: tuple[str, ...] = ()
     purpose: str = ""  # what the model says the action is for, in its own words
 
@@ -189,7 +189,7 @@ def effects_of(view: CommandView, roots: Sequence[str]) -> str:
 
 
 def question_parts(details: ConfirmationDetails) -> QuestionParts:
-    """Split a question into its parts, for every kind of display. The lines are escaped, the block is not."""
+    """Split a question into its parts, for every kind of display. The lines are escaped, but the block is not."""
     match details:
         case EditConfirmation():
             file = f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)"
@@ -231,9 +231,9 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
 
 
 def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
-    """Join pieces of text up to the limit of a block. Returns the text, and whether anything was cut off.
+    """Join pieces of text up to the limit of a block. Returns the text, and whether it was truncated.
 
-    Vast gaps are replaced with their length first, so that nothing is cut off because of them.
+    Vast gaps are replaced with a note of their length first, so that nothing is truncated because of them.
     """
     kept: list[str] = []
     room = MAX_BLOCK_CHARS
@@ -267,7 +267,7 @@ def render_question(question: Question) -> str:
 
 
 def can_be_shown(command: str) -> bool:
-    """Return True if a question can show the whole command. Nobody can judge a command that was cut."""
+    """Return True if a question can show the whole command. A person cannot judge a truncated command."""
     return len(visible(without_gaps(command)).encode("utf-8", "replace")) <= MAX_QUESTION_BYTES
 
 
@@ -287,7 +287,7 @@ def cut_at_line(text: str, size: int, *, is_cut: bool = False) -> tuple[str, boo
         is_cut: Whether the end of the text is missing already.
 
     Returns:
-        The text, and whether anything was cut off. If a single line is too long, it is cut and its length stated.
+        The text, and whether it was truncated. A single line that is too long is truncated, and its length is stated.
     """
     data = text.encode("utf-8", "replace")
     if len(data) <= size:
@@ -308,7 +308,7 @@ _BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked
 
 
 def display_block(display: ReturnDisplay) -> str | None:
-    """Return the display as a small block beside the result, if it tells more than the model's text."""
+    """Return the display as a small block beside the result, if it adds anything to the model's text."""
     if isinstance(display, TodoListDisplay):
         lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
         whole, told = "\n".join(lines), f"the list goes on: {len(display.todos)} todos in all"

@@ -11,7 +11,7 @@ from tools.contract.command_views import UNHELD, CommandSite
 class ToolKind(StrEnum):
     """What a tool does, in the words of Qwen Code and Gemini CLI.
 
-    A `COMMUNICATE` tool talks with the user, so rules and approval modes cannot answer for them.
+    A `COMMUNICATE` tool talks with the user, so rules and approval modes cannot answer for the user.
     """
 
     READ = "read"
@@ -26,7 +26,7 @@ class ToolKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ToolTraits:
-    """The facts about a tool on which permission decisions depend, whatever a particular call touches."""
+    """The facts about a tool on which permission decisions depend, regardless of what a particular call touches."""
 
     name: str  # its name in calls
     kind: ToolKind  # its group in rules and approval modes
@@ -45,7 +45,7 @@ class ToolTraits:
 
 
 class Access(StrEnum):
-    """The use of a path."""
+    """How a path is used."""
 
     READ = "read"
     WRITE = "write"

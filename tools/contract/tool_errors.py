@@ -172,7 +172,7 @@ def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> Exhaust
 
 
 def scarcity_in(said: str) -> OSError | None:
-    """Find a shortage of resources in the output of a failed program, by the system's own error messages."""
+    """Detect a shortage of resources from the system's error messages in a failed program's output."""
     return next((OSError(number, "") for number in _SCARCE if os.strerror(number) in said), None)
 
 

@@ -1,4 +1,4 @@
-"""Turns a model's arguments into validated parameters: other spellings, lenient types, and clear errors."""
+"""Turns a model's arguments into validated parameters. Accepts other spellings and types, and explains errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.text.file_names import brief
 
-MAX_INTEGER_DIGITS = 18  # digits that fit into 64 bits; a longer string is not taken for an integer
+MAX_INTEGER_DIGITS = 18  # digits that fit into 64 bits; a longer string is not treated as an integer
 MAX_INTEGER = 2**53  # largest absolute value; many JSON parsers cannot represent larger integers exactly
 MAX_SHOWN_VALUE = 80  # characters of an invalid value shown in an error
 MAX_SHOWN_UNKNOWN = 10  # unknown properties listed in an error
@@ -47,7 +47,7 @@ UNPUBLISHED: dict[str, JsonValue] = {"x-unpublished": True}
 class ForeignParameter(NamedTuple):
     """A parameter of similar tools in other programs."""
 
-    own: frozenset[str] | None = None  # lower-case values that ask for what happens anyway; `None` means any value
+    own: frozenset[str] | None = None  # lower-case values that match what happens anyway; `None` means any value
     way: str = ""  # a sentence: what to do instead for other values
 
 
@@ -259,7 +259,7 @@ def about_unknown(
         ):
             continue
         if is_refused and other is None and truth is False and value != "0":
-            continue  # it asks for nothing; the result mentions it
+            continue  # it has no effect; the result mentions it
         if len(names) == MAX_TOLD:
             names.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
             break
@@ -317,7 +317,7 @@ def _most_items(schema: Schema) -> int:
 
 
 def _sample(value: Any, depth: int = 2) -> Any:
-    """Return the part of a value that an error shows, because an invalid value may be huge."""
+    """Return the part of a value that an error message shows, because an invalid value may be huge."""
     if isinstance(value, str):
         return value[: MAX_SHOWN_VALUE + 1]
     if not isinstance(value, list | dict):
@@ -346,7 +346,7 @@ _BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems",
 
 
 def published_schema(schema: Schema) -> dict[str, Any]:
-    """Return the published part of a schema, without bounds and empty defaults, because every token costs."""
+    """Return the published part of a schema, without bounds and empty defaults, to save tokens."""
     published: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "properties":

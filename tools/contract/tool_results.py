@@ -49,11 +49,11 @@ class FileDiff:
     """A change to one file, for people."""
 
     file_name: str  # the file's base name
-    file_diff: str  # a unified diff, cut if it is very long
+    file_diff: str  # a unified diff, truncated if it is very long
     added: int  # lines added
     removed: int  # lines removed
     is_new_file: bool = False  # whether the file did not exist before
-    truncated: bool = False  # whether the diff was cut off
+    truncated: bool = False  # whether the diff was truncated
 
 
 @dataclass(frozen=True, slots=True)

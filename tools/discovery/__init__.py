@@ -1,4 +1,4 @@
 """Custom tools: one of the operator's commands declares them, and another one runs them.
 
-The tools and the server import this package. It runs programs through `tools.shell`.
+The tools and the server import this package. The package runs programs through `tools.shell`.
 """

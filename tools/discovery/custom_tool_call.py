@@ -36,7 +36,7 @@ _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 async def run_tool(
     declared: DeclaredTool, command: CallCommand, arguments: Mapping[str, Any], client_key: str, progress: Progress
 ) -> ToolResult:
-    """Run a tool. Its standard error is sent to the client as progress.
+    """Run a tool. The tool's standard error is sent to the client as progress.
 
     Raises:
         ToolError: It failed, took too long or could not start (`discovered_tool_execution_error`).
@@ -120,7 +120,7 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
 def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
     """Return a printed object as a result in wire format, or `None` if it is an ordinary object.
 
-    The text of all blocks together is cut to the size of one result, and `rest` then says where the full text is.
+    The text of all blocks together is truncated to the size of one result, and `rest` says where the full text is.
     Blocks keep only members that the protocol defines.
     """
     content = printed.get("content")

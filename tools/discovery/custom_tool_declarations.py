@@ -164,11 +164,11 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-MAX_REFERENCES = 2_000  # per check, because a small schema can branch at every level and practically never end
+MAX_REFERENCES = 2_000  # per check, because even a small schema can branch at every level and take practically forever
 QUICK_VALUES = 1_000  # more values than this are checked in a thread
 MAX_PROBLEMS = 5  # invalid values listed in one message
 _COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
-# Keywords that may take very long to check, in steps that cannot be counted. They are left to the tool.
+# Keywords that may take very long to check, in steps that cannot be counted. The tool itself has to check them.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 
@@ -179,7 +179,7 @@ def _quickly_checked(node: Any) -> Any:
     fields = cast("dict[str, Any]", node)
     left_out = _COSTLY
     if "patternProperties" in fields:
-        # Without `patternProperties`, it is unknown which properties are additional.
+        # Without `patternProperties`, the additional properties are unknown.
         left_out = left_out | {"additionalProperties"}
     return with_children({key: value for key, value in fields.items() if key not in left_out}, _quickly_checked)
 
@@ -302,7 +302,7 @@ class DeclaredTool:
     size: int  # characters that it adds to `tools/list`
 
 
-MAX_TOOLS = 1_000  # no model can use more, and this many are listed in a fraction of a second
+MAX_TOOLS = 1_000  # no model can use more, and listing this many takes a fraction of a second
 MAX_NAME = 64  # characters of a published name, a limit of model APIs
 MAX_DECLARATION_CHARS = 64_000  # characters of one tool's description and schema
 MAX_LISTED_CHARS = 2_000_000  # for all tools together, because every `tools/list` contains them
@@ -342,7 +342,7 @@ class Declarations:
     unnamed_warnings: int = 0  # number of further warnings
 
     def warn(self, warning: str) -> None:
-        """Keep a warning, or count it if there are too many."""
+        """Keep a warning, or only count it if there are too many."""
         if len(self.warnings) < MAX_WARNINGS:
             self.warnings.append(warning)
         else:
@@ -358,8 +358,8 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
 
     Args:
         printed: The output of the discovery command.
-        reserved: Names of other tools, and names for them in rules. Case is ignored, because people hardly notice it in
-            names.
+        reserved: Names of other tools, and names for them in rules. Case is ignored, because people hardly notice
+            differences in case.
 
     Raises:
         DiscoveryError: The text is not a list of declarations.
@@ -416,7 +416,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
 
 
 def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
-    """Read one tool. `taken` contains lower-case names."""
+    """Parse one declaration. `taken` contains the names in use, in lower case."""
     if not isinstance(declaration, dict):
         raise _LeftOutError("it is not an object")
     fields = cast("dict[str, Any]", declaration)

@@ -1,4 +1,4 @@
-"""JSON from a program's output. It is parsed only if that is quick, and checked before it is sent on."""
+"""JSON from a program's output. It is parsed only if parsing is quick, and checked before it is passed on."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class UnreadableError(ValueError):
 
 
 def read_json(text: str) -> Any:
-    """Parse a text, or raise an `UnreadableError`. Does not check if the value can be sent on."""
-    # Each value except the first follows one of these characters. Also counting those in strings does no harm.
+    """Parse a text, or raise an `UnreadableError`. Does not check whether the value can be passed on."""
+    # Each value except the first follows one of these characters. Counting those in strings too does no harm.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
         raise UnreadableError(f"it has more than {MAX_VALUES:,} values")
 

@@ -1,6 +1,6 @@
 """Child processes that are stopped when the call's time is over: ripgrep, and the worker for untrusted documents.
 
-Programs have an absolute path and never come from the workspace, where anybody may have put them.
+Programs have an absolute path and never come from the workspace, where anybody could have put them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
 WATCH_SECONDS = 0.05  # how often cancellation and the time limit are checked while the child prints nothing
-REAP_SECONDS = 0.0002  # a process that closed its output usually ends within a few such intervals
+REAP_SECONDS = 0.0002  # a process that has closed its output usually exits within a few of these intervals
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
 MAX_STDERR_BYTES = 1 << 20
@@ -78,8 +78,8 @@ class Child:
             if sys.platform == "linux":
                 import fcntl  # noqa: PLC0415 - POSIX only
 
-                # However this process ends, the kernel then signals the pipe's owner, because only this process had the
-                # other end.
+                # However this process exits, the kernel then signals the pipe's owner, because only this process had
+                # the other end.
                 with suppress(OSError):
                     fcntl.fcntl(reading, fcntl.F_SETOWN, -self.pid)
                     fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
@@ -106,7 +106,7 @@ class Child:
         self._close(self._process.stdout)
 
     def read(self) -> bytes:
-        """Return some output, or nothing at its end. Does not wait for children of a process that has ended."""
+        """Return some output, or nothing at its end. Does not wait for children of a process that has exited."""
         assert self._process.stdout is not None  # noqa: S101 - requested above
         descriptor = self._process.stdout.fileno()
         self._kill_if_due()
@@ -122,7 +122,7 @@ class Child:
             raise ChildFailedError(f"the process closed its output but still runs after {FINISH_SECONDS:g} s")
         if self._stderr is None:
             return self._process.returncode, b""
-        # The child shares the file position, so it is at the end of what the child wrote.
+        # The child shares the file position, so it is now at the end of the child's output.
         self._stderr.seek(0)
         return self._process.returncode, self._stderr.read(MAX_STDERR_BYTES + 1)
 
@@ -135,7 +135,7 @@ class Child:
             os.close(self._lifeline)
 
     def _watch(self) -> None:
-        """Watch the process in a thread. On Windows, a read from its pipe blocks until the process ends."""
+        """Watch the process in a thread. On Windows, a read from its pipe blocks until the process exits."""
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(WATCH_SECONDS)
@@ -169,7 +169,7 @@ class Child:
         return self._is_reaped
 
     def _reap(self, seconds: float) -> bool:
-        """Wait up to `seconds` for the process to end. Return True if it has ended."""
+        """Wait up to `seconds` for the process to exit. Return True if it has."""
         end = time.monotonic() + seconds
         while not self._is_gone():
             if time.monotonic() >= end:
@@ -179,7 +179,7 @@ class Child:
 
 
 def _is_readable(descriptor: int, seconds: float) -> bool:
-    """Wait up to `seconds` for a pipe to have data or reach its end. Return True if it has."""
+    """Wait up to `seconds` for a pipe to have data or reach its end. Return True if it does."""
     if sys.platform == "win32":
         return True  # Windows can only wait for sockets, so the read itself waits
     waiting = select.poll()
@@ -190,7 +190,7 @@ def _is_readable(descriptor: int, seconds: float) -> bool:
 def unnamed_file() -> IO[bytes]:
     """Create a file for a process to read or write, in memory if possible.
 
-    A pipe that nobody reads would block the process, and many tiny disk writes are slow.
+    A pipe that nobody reads would block the process, and many small disk writes are slow.
     """
     make: Callable[[str], int] | None = getattr(os, "memfd_create", None)
     return open(make("document"), "w+b", buffering=0) if make else tempfile.TemporaryFile(buffering=0)
@@ -199,7 +199,7 @@ def unnamed_file() -> IO[bytes]:
 class DocumentWorker(Child):
     """The process that extracts text from a document (`html_and_pdf_worker.py`).
 
-    It gets the open document, not a path. `memory` limits its address space, in bytes.
+    It receives the open document, not a path. `memory` limits its address space, in bytes.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class DocumentWorker(Child):
         )
 
     def messages(self, longest: int) -> Iterator[dict[str, Any]]:
-        """Yield messages until one is too long. The last one has `end`, unless the process died first."""
+        """Yield messages until one is too long. The last message has `end`, unless the process died first."""
         buffer = b""
         while chunk := self.read():
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -243,8 +243,8 @@ def find_configured(name: str, search_path: str, folder: str | None, roots: Sequ
     """Return the absolute path of a program named in the settings, or `None` if it cannot be run.
 
     A name without a folder is looked up outside the workspace. A path means exactly that file, wherever it is; `~` is
-    the home folder. A relative path starts from `folder`, which the operator chose. `None` refuses relative paths: if
-    clients choose the folder, they would mean a different program for each client.
+    the home folder. A relative path starts from `folder`, which the operator chose. With `None`, relative paths are
+    rejected: if clients choose the folder, a path would mean a different program for each.
     """
     if os.path.basename(name) == name:
         return find_program(name, search_path, roots)

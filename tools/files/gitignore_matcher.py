@@ -2,10 +2,10 @@
 
 `pathspec` turns each line into a regular expression. This module adds three things:
 
-- A rule is about an entry itself, not about its contents. The caller descends from the top and skips hidden folders.
+- A rule applies to an entry itself, not to its contents. The caller descends from the top and skips hidden folders.
   Otherwise `secret/` and `!*.md` would show `secret/notes.md`, and `!docs/` would unhide `docs/id.key`.
 - A line that `pathspec` reads differently from git, or not at all, is reported (`RuleList.odd_line`).
-- No expression backtracks without bound. Otherwise eight stars would keep Python busy for seconds with one name.
+- No expression backtracks without bound. Otherwise eight stars would keep Python busy for seconds on a single name.
 
 As in git, names are compared byte by byte, and a `?` matches one byte. See `bytes_text`.
 """
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 IGNORE_CASE = sys.platform in ("win32", "darwin")
 MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary ones
 COST_OF_RULE = 25  # a rule's cost in time and memory, plus one per character
-# Above this, RE2 matches all rules in one pass if it is installed. It needs memory of its own
+# Above this, RE2 matches all rules in one pass if it is installed. It needs extra memory
 MAX_RULES_FOR_RE = 16
 MAX_CACHED_BYTES = 64_000_000  # approximate memory for cached rules
 # A rule's memory per unit of cost (measured and rounded up), and the memory that RE2 may use
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
-MAX_PATTERN_CHARS = 4_096  # longest possible path; a longer line is not understood
+MAX_PATTERN_CHARS = 4_096  # longest possible path; longer lines count as not understood
 # Bytes that are white space or line ends in Latin-1, mapped to letters. They are common in UTF-8: the last byte of `à`
 # is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
@@ -64,7 +64,7 @@ def bytes_text(name: str) -> str:
 
 
 def bytes_texts(names: Sequence[str]) -> Sequence[str]:
-    """Like `bytes_text`, for several names, which are looked at together."""
+    """Like `bytes_text`, for several names, which are processed together."""
     joined = "".join(names)
     return names if not IGNORE_CASE and joined.isascii() and joined.isprintable() else list(map(bytes_text, names))
 
@@ -84,7 +84,7 @@ class RuleList:
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
-        # Whether a rule may match a path, which ends in a slash for a folder. RE2 is as quick without it
+        # Whether a rule may match a path, which ends in a slash for a folder. RE2 is as fast without this check
         self.may_match: Callable[[str], object] = bool
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - not needed at startup
 
@@ -120,7 +120,10 @@ class RuleList:
 
 
 def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
-    """Return a test whether one of these expressions matches. The folders above a name are passed over once for all."""
+    """Return a function that tests whether one of these expressions matches.
+
+    The folders above a name are skipped once for all expressions.
+    """
     of_names, others = ["(?!)"], ["(?!)"]
     for pattern in patterns:
         name = pattern.removeprefix(_ANYWHERE)
@@ -132,10 +135,10 @@ def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
 
 
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """Return an equivalent expression that does not make Python's `re` retry parts at the same position.
+    """Return an equivalent expression for which Python's `re` does not retry parts at the same position.
 
-    The parts after a star have a fixed length. So if another star follows, the first match is as good as any later one,
-    and an atomic group prevents retries. The same is true of `**` and the names after it.
+    The parts after a star have a fixed length. If another star follows, the first match is therefore as good as any
+    later one, and an atomic group prevents retries. The same applies to `**` and the names after it.
     """
     bounded = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex.pattern)
     first, *others = bounded.split(_TREE)
@@ -210,7 +213,7 @@ def read_rules(content: bytes) -> RuleList:
 def _expression(pattern: str) -> re.Pattern[str] | None:
     """Return the regular expression of a rule, or `None` if the rule is not understood.
 
-    It matches paths of entries, in which folders end in a slash.
+    The expression matches paths of entries, in which folders end in a slash.
     """
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern  # noqa: PLC0415 - not needed at startup
 
@@ -220,7 +223,7 @@ def _expression(pattern: str) -> re.Pattern[str] | None:
         regex = GitIgnoreSpecPattern.pattern_to_regex(pattern)[0]
         if regex is None:
             return None
-        # With this end, the expression would also match everything inside.
+        # With this ending, the expression would also match everything inside the folder.
         if regex.endswith(_FOLDERS_TOO):
             regex = f"{regex.removesuffix(_FOLDERS_TOO)}/?$"
         elif regex.endswith(_FOLDERS_ONLY):

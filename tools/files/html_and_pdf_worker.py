@@ -1,8 +1,9 @@
 """Extract the text of a PDF file or web page, which may be built to exhaust time and memory.
 
 This module runs as a script, in a process that can be killed at any time and has none of the server's environment.
-`child_process.py` starts it. The arguments are the kind of document, bytes of memory, seconds, and then those of the
-kind. Standard input is the document itself, so no path is opened here. Each line of standard output is a JSON object.
+`child_process.py` starts it. The arguments are the kind of document, bytes of memory, seconds, and then arguments that
+depend on the kind. Standard input is the document itself, so no path is opened here. Each line of standard output is a
+JSON object.
 
 `pdf FIRST LAST` (pages from 1; 0 is the end) writes
 
@@ -40,13 +41,13 @@ FREE_CHARS = 100_000  # text up to this length always keeps its links
 NOISE = (
     "nav", "[role=navigation]", "button", "select", "textarea", "iframe", "svg", "template", "[aria-hidden=true]",
 )  # fmt: skip
-HIDDEN = ("template", "[aria-hidden=true]")  # those with text that a page may show later, or to some users
+HIDDEN = ("template", "[aria-hidden=true]")  # elements with text that a page may show later, or to some users
 MAX_TRIED = 2_000_000  # longer pages are not converted a second time to find hidden text
 MAX_LEADS = 10  # refreshes and frames in the output
-NICENESS = 10  # the server comes first, because clients wait for it
+NICENESS = 10  # the server takes precedence, because clients wait for it
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
-# Markup that may hide text; a second conversion finds out if it does
+# Markup that may hide text; a second conversion finds out whether it does
 _MAY_HIDE = re.compile(
     r"\shidden[\s=>/]|visibility\s{0,9}:\s{0,9}(?:hidden|collapse)|display\s{0,9}:\s{0,9}none|<template\b|aria-hidden",
     re.IGNORECASE,
@@ -57,12 +58,12 @@ _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOT
 
 
 def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
-    """Write the text of the document, and why it ended."""
+    """Write the text of the document, and the reason why the text ends there."""
     if sys.platform != "win32":
         import resource  # noqa: PLC0415 - POSIX only
         import signal  # noqa: PLC0415 - only here
 
-        # Stops this process even if no parent is left to kill it.
+        # This limit stops the process even if no parent is left to kill it.
         os.nice(NICENESS)
         signal.alarm(seconds + 1)
         limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))
@@ -118,7 +119,7 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
 
 
 def _forbid_writing() -> None:
-    """Keep files from growing. Called after the imports, which may cache byte code."""
+    """Forbid writing to files. Must be called after the imports, which may cache byte code."""
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - POSIX only

@@ -1,13 +1,13 @@
-"""Decides which files are left out, by `.gitignore`, `.git/info/exclude`, agent-ignore files and permission rules.
+"""Decides which files to leave out, by `.gitignore`, `.git/info/exclude`, agent-ignore files and permission rules.
 
 Ignore files are read again for every call, so changes apply at once. Git's rules apply from the top of a folder's
 repository, even above the root. An inner repository starts without them. Agent-ignore files may be in the root and in
 any folder below it. As in git, deeper files take precedence, and nothing below a hidden folder can be unhidden.
-Agent-ignore files come after git's files, so `!name` in them unhides what git hides. Files that permission rules forbid
-to read are always left out too.
+Agent-ignore files come after git's files, so `!name` in them unhides files that git hides. Files that permission rules
+forbid reading are always left out too.
 
-Git's files apply as far as they are understood. Agent-ignore files protect something, so if any line is not understood,
-the file hides its whole folder.
+In git's files, lines that are not understood are skipped. Agent-ignore files protect something, so if any of their
+lines is not understood, the file hides its whole folder.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ GIT_IGNORE_FILE = ".gitignore"
 GIT_FOLDER = ".git"  # a repository's data folder, or a file that names it
 # Only the first megabyte of an ignore file is read; real ones have a few kilobytes at most
 MAX_IGNORE_FILE_BYTES = 1 << 20
-# The allowed cost of all git rules that apply to one folder; deeper files are ignored above it. The limit is the same
-# for agent-ignore files, but there a deeper file hides its whole folder.
+# The allowed cost of all git rules that apply to one folder; deeper files are ignored above this cost. The limit is the
+# same for agent-ignore files, but a deeper one then hides its whole folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
 # Bytes that occur in text only if it is UTF-16
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
@@ -76,7 +76,10 @@ class IgnoreScope:
         return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        """Like `hides`, for several entries of this folder. Return the hidden ones. All must be folders, or none."""
+        """Like `hides`, for several entries of this folder. Return the hidden ones.
+
+        Either all or none of the entries must be folders.
+        """
         likely: Iterable[str] = names
         if self.forbidden is None:
             # Hardly any name matches a rule.
@@ -247,7 +250,7 @@ class PresentNames:
         try:
             return exists(f"{self.folder}{os.sep}{name}")  # faster than `join`: three names are looked up for each read
         except PermissionError:
-            return False  # even if the folder exists, none of its files can be opened
+            return False  # even if the file exists, it cannot be opened
         except OSError:
             may_block()
             return os.path.isdir(self.folder)  # for an existing folder it is unknown; opening the file reports why
@@ -268,7 +271,7 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
             size = opened.info.st_size
             if size > MAX_IGNORE_FILE_BYTES:
                 logger.warning("an ignore file is too large: only its first %s bytes are used", MAX_IGNORE_FILE_BYTES)
-            # A read with the large limit would first allocate that much memory, which is slow.
+            # A read of the maximum size would first allocate that much memory, which is slow.
             return _read(opened, min(size, MAX_IGNORE_FILE_BYTES))
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
         return b""

@@ -1,4 +1,4 @@
-"""The line endings of a text: which kinds it has, which kind new lines get, and how to split it into lines."""
+"""The line endings of a text: their kinds, the kind for new lines, and how to split the text into lines."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class NearbyEndings:
         line_feed, carriage_return = self._next["\n"], self._next["\r"]
         if carriage_return < line_feed:
             return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
-        # Without an ending in or after the span, the text's last one is before it.
+        # If there is no ending in or after the span, the text's last ending is before it.
         return "\n" if line_feed < len(text) else self._last
 
 

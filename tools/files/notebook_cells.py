@@ -1,4 +1,4 @@
-"""Finds the cells in the text of a Jupyter notebook, and changes one in place.
+"""Finds the cells in the text of a Jupyter notebook, and changes a cell in place.
 
 The JSON is parsed only as far as a change needs, and every other byte stays the same, including indentation, order of
 keys and escapes. Notebooks of format 4 have one list of cells; those of format 3 have one in each worksheet.
@@ -97,7 +97,7 @@ class Parts:
         return text[: self.start] + self.text + text[self.end :]
 
     def find(self, key: str) -> JsonPart | None:
-        """Return the member with this name. Of several, it is the last one, as in JSON parsers."""
+        """Return the member with this name. If there are several, return the last one, as JSON parsers do."""
         return next((part for part in reversed(self.parts) if part.key == key), None)
 
     def drop(self, *parts: JsonPart) -> None:
@@ -110,7 +110,7 @@ class Parts:
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
         """Insert a part that has the white space of a first one, and adapt it to its neighbours.
 
-        The comma is used for a single line if the only neighbour shows no example.
+        The comma is used on a single line if the only neighbour gives no example.
         """
         if self.parts:
             first = self.parts[0].gap
@@ -125,7 +125,7 @@ def taken_apart(text: str, start: int) -> Parts:
     """Parse the object or list at a position. Raises a `ValueError` if it is invalid."""
     brackets = {"{": "{}", "[": "[]"}.get(text[start : start + 1])
     if brackets is None:
-        _value_at(text, start)  # raises a precise error if it is not JSON at all
+        _value_at(text, start)  # raises a precise error if this is not JSON at all
         raise ValueError("expected an object or a list")
     parts: list[JsonPart] = []
     at = start + 1

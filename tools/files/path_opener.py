@@ -1,8 +1,8 @@
 """Opens regular files without blocking, and folders as descriptors that stay valid if their path changes.
 
 A real path is opened without following symlinks, with one system call if the kernel supports it, otherwise folder by
-folder. This module knows nothing about roots: `tools.files.workspace` calls it for files in them. Only ignore files are
-opened without the workspace, because git's may be above the root, and their content is never shown.
+folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files in them. Only ignore
+files are opened without the workspace, because git's may be above the root, and their content is never shown.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tools.files.read_ledger import FileIdentity
 WorkT = TypeVar("WorkT")
 MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
 # Components followed to find a real path, including those in symlinks: twice as many as the longest path has. Each
-# needs a disk access, and forty symlinks can have so many that one path takes a tenth of a second.
+# needs a disk access, and with forty symlinks they can add up to a tenth of a second.
 MAX_NAMES = 4_096
 BLOCK_BYTES = 1 << 20  # size of one read when a whole file is read
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
-# Whether folders can be opened as descriptors. On Windows they cannot, so a path is checked and then opened
+# Whether folders can be opened as descriptors. Windows lacks this, so there a path is checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd
 JUST_LOOK: int = getattr(os, "O_PATH", 0)  # flag for a descriptor without read access; 0 if unavailable
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
@@ -56,11 +56,12 @@ _RESOLVE_CACHED = 0x20
 _OF_DESCRIPTOR = 0x1000 | 0x4000
 _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # where `struct statx` has the mode and the device numbers
 # Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. An overlay depends on the
-# file system below it, which may be a program. On tmpfs a read always waits, and device numbers are soon reused.
+# file system below it, which may be a program. tmpfs is missing, because a read from it always waits and its device
+# numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
 PAUSE_SECONDS = 0.1  # after a miss, the cache is not tried for this long
-# If a folder was moved meanwhile, the kernel asks to try again, but never so many times in a row
+# If a folder was moved meanwhile, the kernel asks to try again, but never this many times in a row
 _ATTEMPTS = 100
 TEMPORARY_PREFIX = ".coretools-"  # prefix for the temporary files of writes
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
@@ -90,7 +91,7 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
     """Do file work if the kernel can answer from its cache, so that no thread is needed.
 
     All file access in the work must go through this module or call `may_block` first. The work must be repeatable.
-    Returns `None` if the work would block; it then has to be done in a thread.
+    Returns `None` if it would block; it then has to be done in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -149,7 +150,7 @@ class _KernelOpener:
         self._how, self._size = cache(lambda *fields: ctypes.byref(OpenHow(*fields))), ctypes.sizeof(OpenHow)
         self._errno = ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
-        # Keeps the interpreter's lock, because releasing it costs more than a call that never blocks
+        # Keeps the interpreter's lock, because releasing it costs more than a call that does not block
         self._quick_call = system_call(library)
         self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
         self._new_buffer = ctypes.create_string_buffer
@@ -179,7 +180,7 @@ class _KernelOpener:
         if sys.platform != "linux":
             raise NotInMemoryError
         if not flags & JUST_LOOK:
-            # Do not even try a file system in user space or on another machine.
+            # Skip file systems in user space or on another machine.
             descriptor = self.open_from_memory(name, JUST_LOOK | _CLOSED_IN_CHILDREN, 0)
             try:
                 buffer = self._new_buffer(256)
@@ -201,12 +202,12 @@ class _KernelOpener:
         raise OSError(number, os.strerror(number))
 
     def learn(self, descriptor: int, device: int) -> None:
-        """Find out whether files on a device can be opened without blocking. Blocks itself."""
+        """Find out whether files on a device can be opened without blocking. This call itself blocks."""
         if device not in self._is_local and not self._fstatfs(descriptor, buffer := self._new_buffer(256)):
             (kind,) = struct.unpack_from("@l", buffer.raw)
             self._is_local[device] = kind & 0xFFFFFFFF in _LOCAL_FILE_SYSTEMS
             if self.memory_pause < math.inf:
-                self.memory_pause = 0.0  # a newly known device
+                self.memory_pause = 0.0  # the device is now known
 
 
 @cache
@@ -221,7 +222,7 @@ def _kernel_opener() -> _KernelOpener | None:
 def _open_at(name: str, flags: int, mode: int, folder: int | None) -> int:
     try:
         return os.open(name, flags, mode, dir_fd=folder)
-    except BlockingIOError:  # another program has a lease on the file and is being asked to release it
+    except BlockingIOError:  # another program has a lease on the file and the kernel is asking for its release
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
 
 
@@ -298,8 +299,8 @@ def path_without_links(path: str) -> str | None:
 def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
     """Resolve all symlinks of an absolute path. `ELOOP` if there are too many. Missing parts stay as written.
 
-    With a mount, the path and all symlinks are resolved as if its second folder were mounted on the first. The first
-    folder's own content is ignored.
+    With a mount, the path and all symlinks are resolved as if its second folder were mounted on the first. The content
+    of the first folder is ignored.
     """
     if not CAN_STEP:
         return os.path.realpath(path)
@@ -413,7 +414,7 @@ class OpenedFile:
 
     def head(self, size: int) -> bytes:
         """Return the first bytes, independently of other reads."""
-        # Some files that the kernel generates report size 0, so the size is not a limit.
+        # Some kernel-generated files report size 0, so the size is not a limit.
         wanted = self.info.st_size + 1 if 0 < self.info.st_size < size else size
         if _mode.is_memory_only:
             if sys.platform != "linux" or not 0 < self.info.st_size <= MEMORY_BYTES:
@@ -464,7 +465,7 @@ class Entries(NamedTuple):
     folders: list[str]
     links: list[str]
     others: list[str]
-    dotted: list[str]  # those of all kinds that begin with a dot
+    dotted: list[str]  # the names of all kinds that begin with a dot
 
     @property
     def total(self) -> int:
@@ -472,7 +473,7 @@ class Entries(NamedTuple):
 
 
 class Folder:
-    """An open folder. Its methods act on this very folder, even if its path now leads elsewhere.
+    """An open folder. Its methods act on this folder, even if its path now leads elsewhere.
 
     It is closed at the end of the `with` block. Entries that are symlinks are never followed.
     """

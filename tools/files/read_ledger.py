@@ -1,4 +1,4 @@
-"""Records what a client has read, to notice before a write that a file has changed since."""
+"""Records what a client has read, in order to notice before a write that a file has changed since."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 MAX_FILES = 10_000  # files per client; the oldest reads are dropped first
-MAX_CONTENT_BYTES = 2_000_000  # bytes of contents kept per client to show what changed; no model remembers more
+MAX_CONTENT_BYTES = 2_000_000  # bytes of contents kept per client to show what changed; models remember no more
 
 MAX_REPLACED = 20  # overwritten contents kept per client
 
@@ -28,7 +28,7 @@ class SeenFile(NamedTuple):
 
 
 class ReadLedger:
-    """Records files by real path. Thread-safe.
+    """A record of files by real path. Thread-safe.
 
     Args:
         is_shared: Whether several clients that cannot be told apart may use it.
@@ -48,7 +48,10 @@ class ReadLedger:
     def record(
         self, real_path: str, seen: SeenFile, content: bytes | None = None, replaced: bytes | None = None
     ) -> None:
-        """Record a file as seen. Also keep its content if read in full, and the content it replaced, for a while."""
+        """Record a file as seen.
+
+        Its content, if read in full, and the content it replaced are also kept for a while.
+        """
         with self._lock:
             if self.is_shared and replaced is not None and len(replaced) <= MAX_CONTENT_BYTES // MAX_REPLACED:
                 self._replaced[real_path] = replaced
@@ -76,7 +79,7 @@ class ReadLedger:
             return self._replaced.get(real_path)
 
     def is_first_notice(self, real_path: str) -> bool:
-        """Return True on the first call for a path. Used to tell the client only once what looks like it."""
+        """Return True on the first call for a path. Used to mention files with similar names only once."""
         with self._lock:
             is_first = real_path not in self._noticed
             if len(self._noticed) >= MAX_FILES:

@@ -6,13 +6,16 @@ import os
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-SETTLED_NANOSECONDS = 2_000_000_000  # within this time, coarse file systems may give a later change the same time
+SETTLED_NANOSECONDS = 2_000_000_000  # within this time, a later change may get the same timestamp
 Stamp = tuple[int, int, int]  # the identity of a file or folder and its change time, which cannot be set back
 Value = TypeVar("Value")
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return a stamp that differs after every change. A folder's changes when an entry is added, removed or renamed."""
+    """Return a stamp that differs after every change.
+
+    A folder's stamp changes when an entry is added, removed or renamed.
+    """
     try:
         status = os.stat(path)
     except OSError:

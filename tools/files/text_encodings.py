@@ -1,9 +1,8 @@
 """Decodes the bytes of text files, and encodes texts for writing.
 
 There are three cases. A byte order mark names the encoding. Without one, strictly valid UTF-8 is UTF-8. All other text
-is in an unknown encoding: only its ASCII parts may be changed, byte for byte, and it is never re-encoded. A guess is
-good enough to show such a text, marked as a guess. Text is never written in a guessed encoding, so a caller has to name
-one.
+has an unknown encoding: only its ASCII parts may be changed, byte for byte, and it is never re-encoded. To show it, a
+guess is good enough and marked as such. Text is never written in a guessed encoding, so the caller has to name one.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def marked_encoding(head: bytes) -> Encoding | None:
 
 
 def is_utf8(head: bytes) -> bool:
-    """Return True if the beginning of a file is valid UTF-8. A character cut off at the end is ignored."""
+    """Return True if the beginning of a file is valid UTF-8. An incomplete character at the end is ignored."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head)
     except UnicodeDecodeError:
@@ -90,8 +89,8 @@ def is_utf8(head: bytes) -> bool:
 def looks_binary(head: bytes) -> bool:
     """Return True if the first bytes of a file without a byte order mark are not text.
 
-    A NUL alone does not prove that. NULs separate names in the output of `find -print0`, and occur in logs after a
-    crash.
+    A NUL alone does not make a file binary. NULs separate names in the output of `find -print0`, and occur in logs
+    after a crash.
     """
     sample = head[:SNIFFED_BYTES]
     if b"\0" in sample:
@@ -113,20 +112,24 @@ def decode(data: bytes) -> Decoded | None:
 
 
 def encode(text: str, encoding: Encoding) -> bytes:
-    """Encode a whole file, including its byte order mark. A mark at the start of the text itself is kept too."""
+    """Encode a whole file, including its byte order mark.
+
+    A byte order mark at the start of the text itself is kept too.
+    """
     return encoding.bom + text.encode(encoding.codec)
 
 
 SAMPLE_BYTES = 4_000  # bytes of text to compare; more would take long and add little
 STEP_BYTES = 1 << 20  # bytes decoded at a time, so that no step processes a whole file
-MAX_CHARACTER_BYTES = 4  # the longest character of these encodings, in GB18030
-CONTEXT_BYTES = 32  # bytes of ASCII before a word that are compared with it
-# How far ahead the best encoding must be to count as probably right (1 is the distance from sense to nonsense)
+MAX_CHARACTER_BYTES = 4  # the longest character in any of these encodings (GB18030)
+CONTEXT_BYTES = 32  # bytes of ASCII before a word that are compared together with the word
+# How far the best encoding must lead to count as probably right (1 is the distance from sense to nonsense)
 CLEAR_LEAD = 0.1
 MAX_OTHERS = 3  # other encodings named besides the best
-# Text with this many valid characters per invalid byte counts as damaged UTF-8. Other encodings rarely look like that.
+# Text with this many valid characters per invalid byte counts as damaged UTF-8. Text in other encodings rarely looks
+# like this.
 VALID_SHARE = 2
-# Assumed if nothing fits: the default of web browsers, then an encoding in which every byte is valid
+# Assumed if nothing fits: web browsers' default, then an encoding in which every byte is valid
 _ASSUMED = ("windows-1252", "iso-8859-1")
 # Encodings to propose, the most frequent first
 _RANKED = (
@@ -138,14 +141,14 @@ _RANKED = (
 RANK_PENALTY = 0.03  # per rank: a rarer encoding is proposed only if the text makes more sense in it
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
 # Other codecs that callers can name. All of them contain ASCII, have no state, and encode each character separately, so
-# a part of a text has the same bytes anywhere.
+# a part of a text has the same bytes wherever it stands.
 _ALSO_NAMED = """
 iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 iso8859-13
 iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 cp858 cp860 cp861 cp862 cp863 cp865
 cp869 cp720 cp737 cp1125 kz1048 ptcp154 koi8-t mac-cyrillic mac-greek mac-latin2 mac-turkish mac-iceland tis-620
 """
 _MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
-# A bonus for two-byte encodings if non-ASCII bytes come in runs, otherwise a penalty
+# A bonus for two-byte encodings if non-ASCII bytes occur in runs, otherwise a penalty
 RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
@@ -210,7 +213,7 @@ def guess(data: bytes) -> Guess | None:
 
 @dataclass(frozen=True, slots=True)
 class ShownText:
-    """A text as displayed, whatever its bytes were."""
+    """A text as displayed, regardless of its original bytes."""
 
     text: str
     body: bytes  # the text in UTF-8, lossy if `encoding` is unknown
@@ -255,7 +258,7 @@ def _scores(sample: bytes) -> dict[str, float]:
     runs = len(_HIGH_RUN.findall(sample))
     bonus = RUN_BONUS if len(_HIGH.findall(sample)) >= 2 * runs else -RUN_BONUS
     scores: dict[str, float] = {}
-    # The last character may be cut off, so all its possible lengths are tried.
+    # The last character may be incomplete, so all its possible lengths are tried.
     trims = range(MAX_CHARACTER_BYTES if len(sample) >= SAMPLE_BYTES else 1)
     matches = [from_bytes(sample[: len(sample) - trim], cp_isolation=list(codec_names)) for trim in trims]
     for match in chain.from_iterable(matches):
@@ -277,7 +280,7 @@ def _scores(sample: bytes) -> dict[str, float]:
 def _words(data: bytes) -> Iterator[bytes]:
     """Yield the non-ASCII parts of a text with some context, about `SAMPLE_BYTES` in all.
 
-    No character is cut, except at the end of a word of that length.
+    No character is split, except at the end of a word of that length.
     """
     room = SAMPLE_BYTES
     found = _HIGH.search(data)
@@ -394,7 +397,7 @@ def _same(name: str, encoding: Encoding) -> bool:
 
 
 def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
-    """Refuse a text that the file's encoding cannot represent."""
+    """Reject a text that the file's encoding cannot represent."""
     for character in text:
         if character.isascii():
             continue

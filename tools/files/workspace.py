@@ -71,7 +71,7 @@ class Scratch:
     """The folder that is `/tmp` for one client. Commands see it there, and tools reach it only by that name."""
 
     path: str  # its real path, below the real `/tmp` or elsewhere
-    make: Callable[[], None] = field(compare=False, repr=False)  # creates it if it does not exist; blocks
+    make: Callable[[], None] = field(compare=False, repr=False)  # creates the folder if it does not exist; blocks
     work: str = ""  # the `/var/tmp` of commands that change files, inside a readable folder
 
 
@@ -86,19 +86,19 @@ class Workspace:
         respect_git_ignore: bool = True,  # default: whether files that git ignores are left out
         respect_agent_ignore: bool = True,  # default: whether agent-ignore files apply
         ignore_case: bool | None = None,  # whether names that differ only in case mean the same file; `None`: detect
-        # Real paths of further folders with files that may be read by name. They are not listed with the roots, are
-        # never written, and need not exist.
+        # Real paths of further folders whose files may be read by name. These folders are not listed with the roots,
+        # are never written to, and need not exist.
         readable: Sequence[str] = (),
-        forbidden: Forbidden | None = None,  # permission rules against reading; such files are never found or listed
+        forbidden: Forbidden | None = None,  # rules against reading; these files are never found or listed
         rule_of_all_reading: str = "",  # the permission rule that forbids all reading or asks about it
         private: Sequence[str] = (),  # real paths of the server's own folders, which tools never read, find or write
-        scratch: Scratch | str = "",  # or a sentence that says why there is none; empty if nobody would expect one
+        scratch: Scratch | str = "",  # or a sentence that says why there is no such folder; empty if none is expected
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Usually none are left, so that later checks cost nothing.
+        # Usually none are left, so later checks cost nothing.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -124,7 +124,7 @@ class Workspace:
         A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
         tried: without surrounding blanks, without the quotes around names in results, and without shell escapes. A
         variant is used if it exists in the workspace. With `by_look`, a path that looks the same is accepted too if it
-        is the only one. Nothing outside the workspace is tried, so nothing about it is revealed.
+        is the only one. No path outside the workspace is tried, so nothing about such paths is revealed.
 
         Raises:
             ToolError: The path is blank, contains NUL, or begins with a `~` that would need to be expanded
@@ -225,7 +225,7 @@ class Workspace:
         return real if contains(self._top, real) else ""
 
     def rule_about_reading(self, location: Location) -> str | None:
-        """Return the permission rule that keeps a file's content from calls without permission to read it."""
+        """Return the permission rule that forbids showing a file's content to calls that may not read it."""
         forbidden = self.forbidden_in(location)
         rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
         return f"the {rule}" if rule else None
@@ -253,7 +253,7 @@ class Workspace:
         return SCRATCH_NAME + real[len(self._top) :] if self._top and contains(self._top, real) else real
 
     def _other_reading(self, base: str, spelled: str) -> str:
-        """Return the real path of the likeliest variant of a missing path."""
+        """Return the real path of the most likely variant of a missing path."""
         stripped = spelled.strip()
         readings = [os.path.join(base, stripped)]
         unquoted = meant_path(stripped)
@@ -469,7 +469,7 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def ignores_case(folder: str) -> bool:
-    """Return True if a folder can also be found by its name in the other case."""
+    """Return True if a folder can also be found under its name with upper and lower case swapped."""
     path_opener.may_block()
     above, name = os.path.split(folder)
     while name and name.swapcase() == name:
@@ -527,7 +527,7 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
 def explain(
     error: OSError | ValueError, shown: str, otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE
 ) -> ToolError:
-    """Turn an operating system error into one for the model. Of the error, only its `errno` is used."""
+    """Turn an operating system error into one for the model. Only the `errno` is used."""
     exhaustion = exhaustion_of(error)
     if exhaustion is not None:
         return exhaustion

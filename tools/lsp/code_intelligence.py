@@ -1,7 +1,7 @@
 """Manages language servers: one per workspace folder and language, started on first use.
 
 Each runs in the sandbox's reading view, without a network and with its own cache folder. Idle servers are stopped after
-a while. All of them end with this server, however it ends.
+a while. All of them exit with this server, even if it crashes.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from tools.text.file_names import one_line
 logger = logging.getLogger(__name__)
 IDLE_SECONDS = 600.0
 MAX_RUNNING = 8
-LEAVING_SECONDS = 1.0  # how long a server may take to exit by itself, and again after a signal, before it is killed
+LEAVING_SECONDS = 1.0  # how long a server may take to exit on its own, and then after a signal, before it is killed
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
 MADE, CHANGED, REMOVED = 1, 2, 3  # the protocol's numbers for created, changed and deleted
-LOOKED_AT = 5_000  # entries of a workspace to examine for its language
+LOOKED_AT = 5_000  # maximum entries of a workspace examined to determine its language
 Key = tuple[str, str, Rights]
 
 
@@ -68,7 +68,7 @@ class Start:
 
     @property
     def state(self) -> str:
-        """The state that consent is bound to."""
+        """The state to which consent applies."""
         return repr((self.argv, self.program, self.engine, self.key[:2]))
 
     @property
@@ -91,7 +91,7 @@ class CodeIntelligence:
 
     Args:
         programs: Finds their programs.
-        starter: Starts them, so that they end with this server.
+        starter: Starts them, and ensures that they exit with this server.
         confinement: Keeps them in their view.
         folders: Provides the folders that they may write to.
         environment: The environment of commands.
@@ -123,7 +123,7 @@ class CodeIntelligence:
         self._ending: dict[asyncio.Task[None], LanguageServerSession] = {}
 
     def use(self, key: Key) -> LanguageServerSession | None:
-        """Return the session if it runs, and restart its idle timer."""
+        """Return the session if its server runs, and restart the idle timer."""
         session = self._sessions.get(key)
         if session is None or session.connection.problem:
             return None
@@ -202,7 +202,10 @@ class CodeIntelligence:
         return Hidden(files, problem, tuple(found))
 
     async def _is_current(self, session: LanguageServerSession, workspace: Workspace, rights: Rights) -> bool:
-        """Return True if a server's view still hides what is hidden now. Masks do not follow later changes."""
+        """Return True if a server's view still hides everything that is hidden now.
+
+        Masks do not follow later changes.
+        """
         return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
 
     async def session(self, start: Start, *, agreed: str, is_granted: bool) -> LanguageServerSession:
@@ -214,7 +217,7 @@ class CodeIntelligence:
             is_granted: Whether a rule or the approval mode allows any start.
 
         Raises:
-            ToolError: The server cannot be started, or needs consent that nobody has given for the current program.
+            ToolError: The server cannot be started, or nobody has given the consent that its current program needs.
         """
         key, began = start.key, asyncio.get_running_loop().time()
         async with self._starting.setdefault(key, asyncio.Lock()):
@@ -254,7 +257,7 @@ class CodeIntelligence:
         environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
         view = UNCONFINED
         if start.engine is not Engine.NONE:
-            # Paths in the operator's arguments are visible wherever they are.
+            # Paths in the operator's arguments are visible even outside the workspace.
             named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
             seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
             hiding = partial(self._hiding, start.workspace, rights)
@@ -325,7 +328,7 @@ class CodeIntelligence:
         return session
 
     def _end(self, key: Key) -> None:
-        """End the server, if there is one, once its calls in progress have their answers."""
+        """Stop the server, if there is one, once its calls in progress have finished."""
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
         if (session := self._sessions.pop(key, None)) is not None:
@@ -338,7 +341,7 @@ class CodeIntelligence:
         await session.close()
 
     async def aclose(self) -> None:
-        """End all servers, even with calls in progress."""
+        """Stop all servers, even with calls in progress."""
         for key in tuple(self._sessions):
             self._end(key)
         for session in self._ending.values():

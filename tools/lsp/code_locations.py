@@ -1,4 +1,4 @@
-"""Formats a server's answers: places with their lines, without what rules or ignore files hide from the client."""
+"""Formats a server's responses: places with their lines, except what rules or ignore files hide from the client."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tools.text.file_names import one_line, shown_whole_path
 LINE_CHARS = 200  # characters of a line, or of a place's description
 HOVER_CHARS = 6_000
 DEEPEST = 20  # levels of nested symbols
-MAX_LOOKED_AT = 20_000  # entries of one answer to examine
-MAX_CHARS = 32_000_000  # total characters of files whose lines an answer shows
+MAX_LOOKED_AT = 20_000  # maximum entries examined in one response
+MAX_CHARS = 32_000_000  # maximum total characters of the files whose lines one result shows
 _KINDS = (  # the protocol's kinds, in its order
     (  # noqa: SIM905 - a list would take thirty lines
         "file module namespace package class method property field constructor enum interface function variable "
@@ -38,7 +38,7 @@ _KINDS = (  # the protocol's kinds, in its order
 
 @dataclass(frozen=True, slots=True)
 class CodePlace:
-    """A place in an answer, with its description."""
+    """A place in a response, with its description."""
 
     uri: Any
     start: DocumentPosition
@@ -105,7 +105,7 @@ class _ReadFile:
 
 @dataclass(slots=True)
 class Teller:
-    """Describes places to one client. Blocking, because it reads their lines.
+    """Describes places for one client. Blocking, because it reads their lines.
 
     The call's own file is known to be readable.
     """

@@ -1,4 +1,4 @@
-"""A session with a running language server: its open documents, its reports, and the requests it may not make."""
+"""A session with a running language server: its open documents and reports, and the requests that it may not make."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ START_SECONDS = 60.0  # how long a server may take to become ready
 ANSWER_SECONDS = 60.0
 QUIET_SECONDS = 0.25  # a report without a version is final if none follows within this time
 DOCUMENT_BYTES = 4_000_000
-OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # above these, the least recently used document is closed
+OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # above these limits, the least recently used document is closed
 REPORTED_FILES, REPORTED = 1_000, 100  # files whose diagnostics are kept, and how many per file
 REPORTED_BYTES = 8 << 20  # memory for all diagnostics
 DIAGNOSTIC_BYTES = 256  # memory of a diagnostic without its texts
@@ -119,7 +119,7 @@ class Report:
 
 @dataclass(slots=True)
 class Document:
-    """The state of a file that the server was last told."""
+    """The state of a file as last reported to the server."""
 
     location: Location
     identity: FileIdentity
@@ -150,7 +150,7 @@ def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentit
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What rules and agent-ignore files deny to a server at one moment."""
+    """What rules and agent-ignore files deny to a server at a given moment."""
 
     files: FileRestrictions
     problem: str  # why this cannot be fully enforced
@@ -164,7 +164,7 @@ class LanguageServerSession:
     server: LanguageServer
     program: str  # the name of the server's program
     root: str
-    close: Callable[[], Awaitable[None]]  # ends the process, and releases its resources
+    close: Callable[[], Awaitable[None]]  # stops the process and releases its resources
     last_words: Callable[[], str]  # returns the end of its standard error
     sees_hidden: bool  # whether the server can read files that are hidden from agents
     hidden: Hidden  # what was hidden from the server when it started
@@ -217,7 +217,7 @@ class LanguageServerSession:
         self.connection.notify("initialized", {})
 
     async def ask(self, method: str, params: Json, seconds: float | None = None) -> Any:
-        """Send a request and return the answer. Raises a `ToolError` if there is none."""
+        """Send a request and return the result. Raises a `ToolError` if there is none."""
         seconds = ANSWER_SECONDS if seconds is None else seconds
         if self.connection.problem:
             raise self._lost()
@@ -232,7 +232,7 @@ class LanguageServerSession:
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:
-                self.connection.end("hung and was ended")  # it has sent nothing at all
+                self.connection.end("hung and was ended")  # the server has sent nothing at all
                 raise self._lost() from None
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
@@ -261,7 +261,10 @@ class LanguageServerSession:
         return len(line[:characters].encode(codec, "surrogatepass")) // size
 
     async def follow(self, workspace: Workspace, wanted: Location | None = None) -> Document | None:
-        """Send the current content of open documents and of the wanted one. Hidden documents are closed."""
+        """Send the current content of open documents and of the wanted one.
+
+        Documents that are now hidden are closed.
+        """
 
         def look() -> list[tuple[Location, FileIdentity | None, str]]:
             found: list[tuple[Location, FileIdentity | None, str]] = []

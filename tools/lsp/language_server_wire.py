@@ -1,6 +1,6 @@
 """JSON-RPC with a language server over pipes, in messages with a Content-Length header.
 
-There are limits on the size and rate of its messages, and on the data that it has not read yet.
+The size and rate of the server's messages are limited, and so is the data that it has not read yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 HEAD_BYTES = 1 << 12  # size of a message's header
 MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # parts are limited, because even small JSON values cost memory
 LARGE_BYTES = 1 << 18  # larger messages are parsed in a thread
-MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # more counts as a flood
+MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # higher rates count as a flood
 WAITING_BYTES = 32 << 20  # data that the server has not read yet
 METHOD_NOT_FOUND = -32601
 Json = Mapping[str, Any]
@@ -45,7 +45,7 @@ class EndedError(Exception):
 
 
 class LanguageServerConnection:
-    """The connection to a server. After its end, `problem` says why it ended.
+    """The connection to a server. Once it has ended, `problem` says why.
 
     Args:
         answer: Answers a request from the server. Raises a `LookupError` for an unknown method.
@@ -165,8 +165,8 @@ def _parsed(body: bytes) -> Any:
     if sum(map(body.count, (b"[", b"{", b","))) > MESSAGE_PARTS:
         raise ValueError("too many parts")
     try:
-        return from_json(body)
-    except ValueError:  # for example, a lone surrogate from a server that cut a text
+        return from_json(body, cache_strings="keys")
+    except ValueError:  # for example, a lone surrogate from a server that truncated a text
         return json.loads(json.dumps(json.loads(body), ensure_ascii=False).encode(errors="replace"))
 
 

@@ -29,7 +29,7 @@ def _endings(**languages: str) -> dict[str, str]:
     return {f".{ending}": language for language, endings in languages.items() for ending in endings.split()}
 
 
-# The options prevent downloads, installations and workspace programs that are not needed for answers.
+# The options prevent downloads, installations and workspace programs, which are not needed here.
 KNOWN = (
     LanguageServer(
         "python",
@@ -83,7 +83,7 @@ def dependency_folders(environment: Mapping[str, str], home: str) -> tuple[str, 
 def programs_in(folder: str) -> dict[str, str]:
     """Return the SHA-256 of each language server program in a workspace folder, by relative path. Blocking.
 
-    For a symlink, it is the digest of the target.
+    For a symlink, this is the digest of the target.
     """
     names = dict.fromkeys(command[0] for server in KNOWN for command in server.commands)
     paths = (f"{place}/{name}" for place in IN_WORKSPACE for name in names)
@@ -109,7 +109,7 @@ class ServerPrograms:
     configured: tuple[
         LanguageServer, ...
     ] = ()  # the operator's servers, which take precedence over known ones and replace those of the same name
-    # Trusted programs: by folder, each file with the SHA-256 that was trusted
+    # Trusted programs: for each folder, its files with the SHA-256 that was trusted
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     @property

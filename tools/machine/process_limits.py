@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from tools.contract.tool_errors import exhaustion_of
 
-_MAX_OPEN_FILES = 16_384  # open files that a server requests at most
+_MAX_OPEN_FILES = 16_384  # maximum number of open files that a server requests
 _usual_open_files: list[int] = []  # the limit before it was raised
 
 
@@ -41,10 +41,10 @@ def usual_open_files() -> int:
 
 
 def start_thread(work: Callable[[], None]) -> None:
-    """Start a thread that does not delay the end of the process.
+    """Start a thread that does not delay the exit of the process.
 
-    `threading.Thread.start` waits until the new thread reports that it runs. If there is no memory for the report, it
-    never comes, and the caller (even the event loop) waits forever. This function does not wait.
+    `threading.Thread.start` waits until the new thread reports that it is running. If there is no memory for the
+    report, the report never comes, and the caller (even the event loop) waits forever. This function does not wait.
 
     Raises:
         ExhaustedError: The system cannot create a thread.

@@ -21,25 +21,25 @@ from tools.machine.process_limits import start_thread
 
 OutcomeT = TypeVar("OutcomeT")
 
-MOST = 32  # threads with work that is not abandoned
+MOST = 32  # maximum number of threads with work that is not abandoned
 # Extra threads that replace those with abandoned work, because a file system may never answer
 MAX_STUCK = 64
-# If the address space is limited, one thread per this many bytes; its stack takes an eighth of them
+# If the address space is limited, one thread per this many bytes; its stack takes an eighth of this
 SPACE_OF_A_THREAD = 64 << 20
 TURN_SECONDS = 0.005  # how long work waits before it gets its own thread
-# The longest such wait if the threads keep finishing work. More threads would only compete for the interpreter's lock,
-# unless their work consists of waiting.
+# The longest such wait while the threads keep finishing work. More threads would only compete for the interpreter's
+# lock, unless their work consists of waiting.
 LONGEST_TURN_SECONDS = 0.05
-# How long an outcome is held back, to be delivered together with later ones. Each time the event loop wakes up, it and
-# the thread pass the interpreter's lock back and forth at every system call.
+# How long an outcome is held back in order to be delivered together with later ones. Each time the event loop wakes up,
+# it and the thread pass the interpreter's lock back and forth at every system call.
 TOGETHER_SECONDS = 0.002
-# How often to check for a thread that became free, once no more can be created
+# How often to check for a thread that has become free, once no more can be created
 LOOK_SECONDS = 10.0
-AGAIN_SECONDS = 0.05  # before a thread that had no memory tries again
+AGAIN_SECONDS = 0.05  # pause before a thread that ran out of memory tries again
 
 
 class _Inbox:
-    """Outcomes on their way to the event loop, which is woken once for all that have arrived."""
+    """Outcomes waiting for the event loop, which is woken once for all that have arrived."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -256,7 +256,7 @@ class Threads:
             self._stuck -= job.is_abandoned
             if self._waiting:
                 following = self._take_next()
-                # The next work may take any time, so the event loop must check for itself.
+                # The next work may take any amount of time, so the event loop must check for itself.
                 soon = self._last_begun + TURN_SECONDS
                 is_told_soon = job.inbox is self._inbox and self._turn is not None and self._turn.when() <= soon
             else:
@@ -275,7 +275,7 @@ class Threads:
                         self._begin_next()
 
     def _look(self) -> None:
-        """Give a thread to work that has waited too long. If every thread does abandoned work, fail the work."""
+        """Assign a thread to work that has waited too long. If every thread does abandoned work, fail the work."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:
@@ -301,11 +301,11 @@ class Threads:
                 self._turn = loop.call_later(seconds, self._look)
 
 
-THREADS = Threads()  # the threads of this process; blocking work of a call uses `run_blocking`
+THREADS = Threads()  # the threads of this process; for the blocking work of a call, use `run_blocking`
 
 
 def lend_threads() -> None:
-    """Let the event loop resolve names in these threads. At shutdown it would wait for threads of its own."""
+    """Let the event loop resolve names in these threads. At shutdown, it would wait for its own threads."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - loaded on first use
 
     class Lent(ThreadPoolExecutor):

@@ -1,7 +1,7 @@
-"""Adds a fact to a memory file: plans the addition, and writes the whole file safely beside other writers.
+"""Adds a fact to a memory file: plans the addition, and writes the whole file, safely even if others write to it.
 
-Several servers may add to a file at the same time. Each reads the file, adds its line, and replaces the file only if it
-has not changed since. Otherwise it starts again, so that no entry is lost.
+Several servers may add to a file at the same time. Each server reads the file, adds its line, and replaces the file
+only if it has not changed since. Otherwise it starts again, so that no entry is lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8
 from tools.memory.memory_files import MemoryScope
 from tools.text.file_names import UNSEEN, sendable_name, shown_whole_path
 
-_JOINERS = "\u200c\u200d"  # invisible too, but some languages and many emoji need them
+_JOINERS = "\u200c\u200d"  # also invisible, but some languages and many emoji need them
 _IMPORT = re.compile(r"(?<!\S)@")  # Qwen Code and Gemini CLI include the file whose name follows
 _MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or processing instruction, which hides text
 # Begins a heading, a quotation, a list, a rule, code, or an invisible definition.
@@ -44,14 +44,14 @@ _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
 _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends code, in which nothing is a heading or an entry
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends a code block, in which nothing is a heading or an entry
 _COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # the same for comments of several lines
 _WORDS = re.compile(r"\w+")
 _HEADING = re.compile(r"#{1,2}(\s|$)")  # ends a section: a heading of the same level or above
 
 
 def entry_of(fact: str) -> str:
-    """Format a fact as a line of a Markdown list. Empty if nothing is left of it."""
+    """Format a fact as a line of a Markdown list. Empty if nothing of the fact remains."""
     seen = UNSEEN.sub(lambda found: found[0] if found[0] in _JOINERS else " ", fact)
     line = " ".join(seen.split()).lstrip("- ")
     if not line:
@@ -199,8 +199,8 @@ class MemoryAddition:
 def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str]) -> EditConfirmation | None:
     """Build the question before a fact is added, or return `None` if the file already has the fact. Blocking.
 
-    The answer is bound to the file and to the fact (an argument), but not to the file's other content. An added line is
-    the same change anyway, and several facts can be saved at once without invalidating each other's consent.
+    The answer applies to the file and to the fact (an argument), regardless of the file's other content. An added line
+    is the same change in any case, and several facts can be saved at once without invalidating each other's consent.
     """
     addition = MemoryAddition(scope, target, entry_of(fact), headings)
     if addition.is_there:
@@ -223,8 +223,8 @@ def remember(
 ) -> ToolResult:
     """Add a fact and report the result. Raises a `ToolError` if the fact cannot be added. Blocking.
 
-    Without `adds`, only check that the file has the fact, because it did when the question was left out. `is_users` is
-    true if the user replaced the model's text.
+    Without `adds`, only check that the file has the fact, because the file had it when the question was omitted.
+    `is_users` is true if the user replaced the model's text.
     """
     entry = entry_of(fact)
     if not entry:
@@ -265,7 +265,8 @@ def remember(
                     raise
                 time.sleep(PAUSE_SECONDS)
                 continue
-            # A file that this client has seen still counts as seen, but adding a line does not make it seen.
+            # A file that this client has already seen still counts as seen, but adding a line alone does not count as
+            # seeing it.
             knew = seen is not None and (seen.identity == before.identity or seen.sha256 in {before.sha256} - {None})
             if reads is not None and knew:
                 reads.record(location.path, SeenFile(written.identity, sha256))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tools.files.workspace import Location, Workspace
 
 SECTION = "Added Memories"  # the default heading for memories
-# Headings of existing sections that are used (this server's, Qwen Code's, Gemini CLI's).
+# Headings of existing sections to use (this server's, Qwen Code's, Gemini CLI's).
 KNOWN_SECTIONS = (SECTION, "Qwen Added Memories", "Gemini Added Memories")
 MEMORY_ENDING = ".md"  # no other file, such as settings, is used as a memory
 MemoryScope = Literal["global", "project"]  # the scopes of memories in Qwen Code
@@ -26,7 +26,7 @@ def is_memory_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFile:
-    """A file for memories, which need not exist."""
+    """A memory file, which need not exist."""
 
     scope: MemoryScope
     workspace: Workspace  # opens the file: the client's workspace, or one for the folder of the global memory
@@ -66,7 +66,7 @@ class MemoryFiles:
 
         Raises:
             ToolError: There is no workspace folder, or no folder for the global memory; the resolved file is outside
-                its folder; or it is not a Markdown file, where the resolved name counts in the global folder.
+                its folder; or it is not a Markdown file (in the global folder, by its resolved name).
         """
         owner = workspace if scope == "project" else self._global(workspace)
         name = self.project_file_name or self.file_name if scope == "project" else self.file_name
@@ -78,7 +78,7 @@ class MemoryFiles:
                 f"The {scope} memory '{name}' leads out of its folder, by a symlink or by its name, so it is neither "
                 "read nor written. Ask the user to replace it with a file, or to set memory.fileName.",
             ) from None
-        # The global folder also contains settings and keys, which symlinks must not present as memories.
+        # The global folder also contains settings and keys. A symlink must not pass them off as memories.
         if not is_memory_name(name) or (scope == "global" and not is_memory_name(location.path)):
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
@@ -96,5 +96,5 @@ class MemoryFiles:
                 "There is no global memory, because the home folder is unknown. Use the scope 'project'. The operator "
                 "can set a folder with memory.globalFolder.",
             )
-        # Agent-ignore files belong to projects. Nobody expects one in a settings folder.
+        # Agent-ignore files belong in projects; nobody expects one in a settings folder.
         return Workspace([self.global_folder], respect_agent_ignore=False, forbidden=workspace.forbidden)

@@ -3,7 +3,7 @@
 An editor runs the tasks of its folder, git runs hooks and commands from its configuration, and an agent follows its
 settings. In every mode, the permission check asks before such a file is changed. The sandbox protects these files too,
 with a mount each, except those in `_ASKED` and `_ASKED_PAIRS`, which would need too many mounts. Only the text of a
-path counts, even if the file does not exist.
+path counts; the file need not exist.
 
 Three kinds of files are not listed: those that run only when a user names them (`Makefile`, `package.json`), those that
 a program only displays (`.Xresources`), and those from which git takes no commands (`.gitmodules`, `.gitattributes`).
@@ -45,7 +45,7 @@ _PROTECTED = _reasons({
     "agents start the servers named in it": ".mcp.json",
     "it records which upstream tools a person has approved": LOCK_NAME,
     "it decides what is hidden from agents": " ".join(AGENT_IGNORE_FILES),
-    # Run at the start of a shell or session, or (direnv) when a shell enters the folder.
+    # Files that run at the start of a shell or session, or (direnv) when a shell enters the folder.
     _SHELLS: ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv .zprofile .zlogin"
     " .zlogout .kshrc .mkshrc .cshrc .tcshrc .login .logout .inputrc .xprofile .xinitrc .xsession .xsessionrc"
     " .bash_completion .pam_environment .envrc",
@@ -55,7 +55,7 @@ _PROTECTED = _reasons({
 _PROTECTED_PAIRS = {
     (".config", name) for name in ("autostart", "systemd", "fish", "git", "environment.d")
 } | {(".local", "bin")}  # fmt: skip
-# Files and folders that also need consent, but are not protected by the sandbox
+# Files and folders that need consent too, but that the sandbox does not protect
 _ASKED = _reasons({
     _EDITOR_SETTINGS: ".vs .devcontainer.json",
     "git runs the hooks in it": ".husky",
@@ -108,7 +108,7 @@ REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 _SHORT_NAMES = {"git~1": REPOSITORY}  # the short name on Windows
 
 
-@lru_cache(1_024)  # most names are looked at again and again: folders above a file, the server's own files
+@lru_cache(1_024)  # most names are examined repeatedly: folders above a file, the server's own files
 def folded(name: str) -> str:
     """Normalise a name as lenient file systems do: no case, invisible characters, streams or final dots."""
     plain = unicodedata.normalize("NFKC", name).casefold()

@@ -1,4 +1,4 @@
-"""The rights of a network client, which come from its token, in addition to the settings for all clients."""
+"""The rights that a network client gets from its token, in addition to the settings for all clients."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Lists of commands that usually only read, and of those that need the network.
 
 Being listed does not make a command trusted. A reading command runs in a view in which it can change nothing, so a
-wrong entry only makes the command fail, and a missing entry costs a question. The short list at the end is the
+wrong entry only makes a command fail, and a missing entry only causes a question. The short list at the end is the
 exception.
 """
 
@@ -124,7 +124,7 @@ def is_reader(words: Words) -> bool:
     if not words or words[0] is None:
         return False
     if len(words) == 2 and words[1] in _ABOUT_ITSELF:
-        return True  # its location does not matter, because an impostor can change nothing in this view
+        return True  # the program's location does not matter, because an impostor can change nothing in this view
     name, arguments = _called(words)
     if name not in _READERS and not _fits(_READING, name, arguments):
         return False
@@ -169,7 +169,7 @@ def _fits(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bo
 
 
 def _reaches_loopback_alone(words: Words) -> bool:
-    """Return True if the only recognisable addresses for curl or wget are loopback ones, at least one."""
+    """Return True if curl or wget has at least one recognisable address, and all of them are loopback addresses."""
     addresses = [word for word in words[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))]
     return bool(addresses) and all(map(_LOOPBACK.fullmatch, addresses))
 
@@ -189,7 +189,7 @@ def without_git_options(arguments: Words) -> Words:
 
 
 def changes_by_git_alone(text: CommandText) -> bool:
-    """Return True if, by the command's words, only git changes anything."""
+    """Return True if, judging by the command's words, only git changes anything."""
     is_plain = not (text.doubt or text.may_run_more or text.has_background)
     return (
         is_plain
@@ -220,7 +220,7 @@ def first_words(words: Words) -> str:
     if is_wrapper(name):
         return ""
     if name in _SUBCOMMANDS and any(word is None or word[:1] != "-" for word in words[1:]):
-        # After options, any word may be the subcommand.
+        # After an option, any word may be the subcommand.
         return " ".join(plain[: 3 if plain[1] == "run" else 2]) if len(plain) > 1 else ""
     if not _INTERPRETERS.fullmatch(name):
         return " ".join(plain[:1])
@@ -234,7 +234,7 @@ def _plain_words(words: Words) -> list[str]:
     return [word or "" for word in takewhile(lambda word: word and _RULE_WORD.fullmatch(word), words)]
 
 
-# Options with which programs change nothing, run nothing and follow no symlinks; `git-log` means `git log`
+# Options that do not make a program change anything, run anything or follow symlinks; `git-log` means `git log`
 _HARMLESS_OPTIONS = _by_program({
     "cd pwd echo true false cat head tail cut tr stat df which basename dirname realpath base64": r".*",
     "find": r"""

@@ -33,7 +33,7 @@ class NamedPath:
     """A path that is named in a literal word of a command."""
 
     shown: str  # absolute, as written
-    real: str  # the same with every symlink resolved
+    real: str  # the path with every symlink resolved
     word: str  # as written in the command
     may_be_written: bool  # whether the command may write it, including by a redirection
     is_written: bool = False  # whether output is redirected to it
@@ -103,7 +103,7 @@ class CommandPaths:
 
     @cached_property
     def _made(self) -> Sequence[str]:
-        """Paths below `/tmp` that the command itself creates or removes, whatever this machine has there."""
+        """Paths below `/tmp` that the command itself creates or removes, whether or not they exist on this machine."""
         outputs = [(each.target, each.folder) for each in self._text.redirections if each.is_output]
         for command in self._text.commands:
             if changes_scratch_alone(command.words):
@@ -119,7 +119,7 @@ class CommandPaths:
 
     @cached_property
     def names_scratch(self) -> bool:
-        """True if it uses files in `/tmp`, which is empty for commands that a rule allows in the sandbox.
+        """True if the command uses files in `/tmp`, which is empty for commands that a rule allows in the sandbox.
 
         Files created there by redirection do not count, because they are moved to the client's `/tmp` afterwards.
         """

@@ -66,7 +66,7 @@ _NAME_ITS_FOLDER = (
 
 @dataclass(frozen=True, slots=True)
 class PolicyRequest:
-    """What a decision about a command depends on, besides its words."""
+    """The facts besides its words on which a decision about a command depends."""
 
     command: CommandSubject
     rules: Rules
@@ -98,13 +98,13 @@ class _Asking:
 
     reasons: dict[str, None] = field(default_factory=dict[str, None])
     settings: dict[str, None] = field(default_factory=dict[str, None])  # settings with the operator's rules that ask
-    refused: str = ""  # the reason if nobody can allow it
+    refused: str = ""  # the reason, if nobody can allow the command
     is_guarded: bool = False  # whether it names this server's own settings
     opens: bool = False  # whether consent opens more than the usual view; then no rule can replace it
     remarks: dict[str, None] = field(default_factory=dict[str, None])  # what consent does not include
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
-    outside: dict[str, None] = field(default_factory=dict[str, None])  # the paths outside among these
+    outside: dict[str, None] = field(default_factory=dict[str, None])  # the paths outside the workspace
     grants: dict[Grant, None] = field(default_factory=dict[Grant, None])
 
     def add(self, reason: str, setting: str = "", *, opens: bool = False) -> None:
@@ -129,7 +129,7 @@ class _CommandPolicy:
         self._is_held = self._site.engine is Engine.BUBBLEWRAP
 
     def judge(self) -> Permission:
-        """Return the result of the first step that has one."""
+        """Return the result of the first step that yields one."""
         refusal = self._refused_by_words() or self._refused_by_files()
         if refusal is not None:
             return refusal
@@ -170,7 +170,10 @@ class _CommandPolicy:
         )
 
     def _why_unasked(self) -> str:
-        """Return why it runs without consent unless something requires a question. Empty if nothing allows it."""
+        """Return why the command runs without consent unless something requires a question.
+
+        Empty if nothing allows it.
+        """
         if self._is_reading:
             return "it is known to only read" if self._site.engine is Engine.NONE else "it only reads"
         if self._allowed_by and self._needs is None:
@@ -268,7 +271,7 @@ class _CommandPolicy:
         for hidden in self._hidden.ignored:
             if contains(hidden.path, named.real):
                 asking.add(f"it names {named.shown}, which {hidden.why} hides from agents", opens=True)
-                # Open the whole folder if it contains too much to hide the rest
+                # Open the whole folder if the rest of it is too much to hide
                 closed = (each.path for each in beside(hidden, (named.real,)) if contains(each.path, named.real))
                 asking.seen[next(closed, named.real)] = None
                 break
@@ -293,12 +296,12 @@ class _CommandPolicy:
             why = "is never opened to a command" if not can_be_written else "does not exist"
             asking.refused = f"it would write {named.shown}, which is outside the workspace and {why}"
             return
-        if is_absent and not (may_write and named.is_new_work_tree):  # it may not even be a path
+        if is_absent and not (may_write and named.is_new_work_tree):  # the word may not even be a path
             if may_write and self._is_held:
                 said = f"outside the workspace, approval covers only existing paths, so it cannot create {named.shown}"
                 asking.remarks[said] = None
             return
-        # A final separator marks a folder to be created.
+        # A trailing separator marks a folder to be created.
         path = os.path.join(named.real, "") if is_absent else named.real
         (asking.writable if can_be_written else asking.seen)[path] = None
         if self._is_allowed_path(named.real, Access.WRITE if may_write else Access.READ):
@@ -333,7 +336,7 @@ class _CommandPolicy:
             asking.add(said, opens=True)
 
     def _may_meet_hidden(self) -> bool:
-        """Return True if it reads whole folders or a repository with something hidden."""
+        """Return True if the command reads whole folders, or a repository with hidden content."""
         named = {named.real for named in self._paths.named if not named.is_program and os.path.lexists(named.real)}
         folders = named or {self._request.command.directory}
         is_met = any(contains(folder, hidden.path) for folder in folders for hidden in self._hidden.unreadable)
@@ -341,7 +344,7 @@ class _CommandPolicy:
         return (is_met and searches) or (self._uses_git and bool(self._stores))
 
     def _ask_about_changes(self, asking: _Asking) -> None:
-        """Ask because no rule or mode allows the command, and add the rules that would."""
+        """Add the question for a command that no rule or mode allows, with the rules that would allow it."""
         reasons: list[str] = []
         grants: list[Grant] = []
         changing = [each for each in self._unlisted if not self._reads(each)]
@@ -349,7 +352,7 @@ class _CommandPolicy:
             reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for the network'}"]
         elif self._text.doubt:
             reasons = [self._text.doubt]
-        elif self._all_read:  # it only reads, so its output must be the problem
+        elif self._all_read:  # it only reads, so the problem must be its output
             outputs = (each for each in self._text.redirections if each.is_output)
             if any(each.target is None or self._paths.absolute(each.target, each.folder) is None for each in outputs):
                 reasons.append("the target of its output is known only when it runs")
@@ -418,10 +421,10 @@ class _CommandPolicy:
         return Network.HOST
 
     def _view(self, network: Network, asking: _Asking) -> CommandView:
-        """Return the view that it runs in, once it has any consent that it needs."""
+        """Return the view that the command runs in after any necessary consent."""
         is_asked = bool(asking.reasons)
         # With the network, other commands' leftovers in `/tmp` must not count, unless its words name them. If they do,
-        # it gets the working view with its caches and temporary files.
+        # the command gets the working view with its caches and temporary files.
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING
@@ -435,7 +438,7 @@ class _CommandPolicy:
             seen += allowed_reading(self._rules, self._request.home)
             targets = (each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots))
             writable += (path for path in targets if not os.path.isdir(path))
-            # If anything may be hidden by name, show no more of the repository.
+            # If a rule may hide files by name, show no more of the repository.
             is_hiding = self._has_rules_about_files or self._hidden.ignored
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)
@@ -453,7 +456,7 @@ class _CommandPolicy:
             is_git=is_git,
             is_asked=is_asked,
             is_plan=self._is_plan,
-            # If every command runs without consent, it may also use what others have prepared.
+            # If every command runs without consent, this one may also use what others have left in `/tmp`.
             has_new_tmp=(kind is ViewKind.READING and is_online)
             or (bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed)),
             may_take_shares=kind is not ViewKind.READING,
@@ -498,7 +501,7 @@ class _CommandPolicy:
         return self._needs is Needs.NETWORK or any(needs_network(each.known) for each in self._text.commands)
 
     def _is_on_short_list(self) -> bool:
-        """Return True if it may run without consent even without a sandbox."""
+        """Return True if the command may run without consent even without a sandbox."""
         text = self._text
         return (
             bool(text.commands)
@@ -512,7 +515,7 @@ class _CommandPolicy:
         )
 
     def _git_runs_programs(self) -> bool:
-        """True if git may run hooks, filters and the like from the repository."""
+        """True if git may run programs that the repository names, such as hooks and filters."""
         top = work_tree_above(self._request.command.directory)
         return top is not None and runs_programs(top)
 
@@ -542,7 +545,7 @@ class _CommandPolicy:
             return dict.fromkeys(self._text.commands, bare) if bare and not self._paths.names_scratch else {}
         found = {command: rule for command in self._text.commands if (rule := self._allowing(command)) is not None}
         rest = [command for command in self._text.commands if command not in found]
-        if rest and not self._writes_freely():  # otherwise, the commands next to an allowed one could write
+        if rest and not self._writes_freely():  # otherwise, the commands beside an allowed one could write
             return {}
         return found if found and all(is_on_short_list(each.words) for each in rest) else {}
 
@@ -586,7 +589,7 @@ class _CommandPolicy:
         return self._request.lookout.stores_hidden(self._request.workspace, self._hidden, self._rules)
 
     def _rules_about(self, rules: Sequence[Rule], named: NamedPath) -> Iterator[Rule]:
-        """Yield the file rules that apply to a named path, or to everything in it for paths that are asked about."""
+        """Yield the file rules that apply to a named path, or, for rules that ask, to anything in it."""
         for rule in rules:
             is_asking = rule.verdict is Verdict.ASK
             is_changed = named.may_be_written if is_asking else named.is_written
@@ -605,10 +608,12 @@ class _CommandPolicy:
         for command in self._text.commands if len(self._text.commands) > 1 else ():
             if command.source == source:
                 parts.append(VerdictPart(source, verdict, reason))
-            elif (allowing := self._allowing(command)) is not None or is_reader(command.words):
+                continue
+            is_online, allowing = needs_network(command.known), self._allowing(command)
+            if allowing is not None or (is_reader(command.words) and not is_online):
                 parts.append(VerdictPart(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:
-                what = "it needs the network" if needs_network(command.known) else "it is not known to only read"
+                what = "it needs the network" if is_online else "it is not known to only read"
                 own = Verdict.ALLOW if verdict is Verdict.ALLOW else Verdict.ASK
                 parts.append(VerdictPart(command.source, own, what))
         parts = parts if source and parts else [VerdictPart(source, verdict, reason), *parts]
@@ -659,7 +664,7 @@ def _grant(scope: str) -> Grant:
 
 
 def _look_again(request: PolicyRequest, view: CommandView, stores: Sequence[str]) -> FileRestrictions:
-    """Look up again what rules deny to a command that starts now, in the view chosen for it."""
+    """Look up again what rules deny to a command that is about to start in the view chosen for it."""
     request = replace(request, rules=request.rules_now())
     hidden = request.look()
     if hidden.problem_of_deny or (hidden.problem and not view.is_asked):

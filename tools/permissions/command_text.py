@@ -1,7 +1,7 @@
 """Parses a shell command with a bash grammar into its simple commands, at any depth.
 
 Nothing is expanded, no variable is followed, and no options are interpreted. The view limits what the command can do;
-its words decide which rules apply and what a person is asked.
+the words decide which rules apply and what a person is asked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_NESTED = 4  # commands nested in strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 
 _TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # a shell's option for a command string, such as `-lc`
-_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same between other option letters
+_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option between other letters
 _RUNS_TEXT = ("flock", "script", "su")  # these programs pass the text of such an option to a shell
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # not files; a redirection to one opens a connection
@@ -100,8 +100,8 @@ class CommandText:
     redirections: list[Redirection] = field(default_factory=list[Redirection])
     values: list[str] = field(default_factory=list[str])  # literal values of its assignments
     source: str = ""  # the whole text except for targets of output
-    doubt: str = ""  # why it was not understood, as a sentence without a period; else empty
-    is_literal: bool = True  # whether it contains no expansions
+    doubt: str = ""  # why the text was not understood, as a sentence without a period; else empty
+    is_literal: bool = True  # whether the text contains no expansions
     has_assignments: bool = False  # whether it sets variables
     may_run_more: bool = False  # whether bash may run something that the grammar does not show
     has_background: bool = False  # whether part of it continues in the background (`&`)
@@ -139,8 +139,8 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
 
     Args:
         words: The words of a simple command.
-        loosely: Whether to look through `sudo`, `xargs`, `find -exec` and the like too. They change what the program
-            may do, so a rule that allows the program does not cover them.
+        loosely: Whether to see through `sudo`, `xargs`, `find -exec` and the like too. They change what the program may
+            do, so a rule that allows the program does not cover them.
     """
     waiting = [words]
     for _ in range(MAX_NESTED * 2):
@@ -258,7 +258,7 @@ class _Reader:
             self._doubt("it opens a connection by a redirection")
         is_output = operator[0] != "<" or operator == "<>"
         if is_output and operator != "<>":
-            end = node.end_byte if target is None else target.end_byte  # the following words belong to the command
+            end = node.end_byte if target is None else target.end_byte  # the words after it belong to the command
             self._source[node.start_byte : end] = b" " * (end - node.start_byte)
         keeps = operator[0] == "<" or operator.endswith(">>")
         self.found.redirections.append(Redirection(is_output, keeps, path, self._folder))
@@ -387,7 +387,7 @@ def _source(node: Node) -> str:
 
 
 def literal(node: Node) -> str | None:
-    """Return the text of a literal word, or `None`. `~` is kept."""
+    """Return the text of a literal word, or `None`. `~` is not expanded."""
     source = _source(node)
     match node.type:
         case "word" | "variable_name" | "number" | "test_operator" | "file_descriptor" | "special_variable_name":

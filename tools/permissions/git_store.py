@@ -28,10 +28,10 @@ REMEMBERED = 1_000  # cached repositories
 ALTERNATES = 5  # levels of alternates, as in git
 ALTERNATES_BYTES = 64 * 1024  # bytes to read of the alternates list
 MAX_STORES = 100  # per repository
-# Parts of a repository that change with any commit, branch, stash or index
+# Parts of a repository that change with every change to a commit, branch, stash or index
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
-# Ignores other settings and anything that would show a different history. Nothing is fetched.
+# Makes git ignore other settings and anything that would show a different history, and fetch nothing.
 _ENVIRONMENT = {
     "HOME": os.devnull, "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull, "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
@@ -140,7 +140,7 @@ class GitStores:
 
 
 def _ids_in(paths: Iterable[str]) -> set[str]:
-    """Return the ids at line starts in a repository's files: refs and other names, in any worktree."""
+    """Return the ids at the starts of lines in a repository's files, which are refs and other names in any worktree."""
     found: set[str] = set()
     for path in paths:
         with suppress(OSError), open_regular(path) as opened:

@@ -1,8 +1,8 @@
-"""Checks that bash reads a command as the grammar does, so that nothing the grammar misses counts as understood.
+"""Checks that bash reads a command as the grammar does, so that commands that the grammar misreads are noticed.
 
-The grammar treats some things as plain text that bash runs, such as a command in backticks in a here-document. It also
-ends some things elsewhere than bash. So every byte is checked here. Each node must be of a listed kind, must end where
-it ends in bash, and outside of nested nodes may contain nothing that bash evaluates.
+Some text that the grammar treats as plain is run by bash, such as a command in backticks in a here-document. Some
+constructs end elsewhere in bash. Therefore every byte is checked here. Each node must be of a listed kind and end where
+it ends in bash. Outside of nested nodes, it must contain nothing that bash evaluates.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OF_LINES = frozenset((
     "negated_command", "command_substitution", "process_substitution", "test_command", "unary_expression",
     "binary_expression", "parenthesized_expression", "heredoc_redirect",
 ))  # fmt: skip
-# Between nodes. An escaped line end counts as nothing, so it must not be all that separates words
+# Between nodes. An escaped line end counts as nothing, so it alone must not separate words
 _IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
 LOST_DASH = b" - "  # an argument before a redirection that the grammar loses
 _IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")

@@ -1,7 +1,7 @@
 """Guarded paths: the server's own settings and log, which can be written only with the user's consent.
 
-They decide what runs without consent. `auto_run_files` recognises files by name. The files here are recognised by real
-path, because a file given on the command line may have any name and be in a workspace.
+These files decide what runs without consent. Unlike those in `auto_run_files`, they are recognised by real path,
+because a file given on the command line may have any name and be in a workspace.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GuardedPaths:
             info = _status(path)
             if info is None or not stat.S_ISREG(info.st_mode) or info.st_nlink == 1:
                 continue
-            can_be_written = is_ours(info) or os.access(path, os.W_OK)  # under some name; not in a package store
+            can_be_written = is_ours(info) or os.access(path, os.W_OK)  # false in a package store
             if can_be_written and any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
                 which = shown_path(path) if is_inside(path, roots) else "one of them"
                 return _NOT_HELD.format(which, "has other names (hard links)")

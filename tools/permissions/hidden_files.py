@@ -1,8 +1,9 @@
-"""Finds what file rules and agent-ignore files deny to a command, by a scan of the disk before it starts.
+"""Finds what file rules and agent-ignore files deny to a command by scanning the disk before the command starts.
 
 A scan goes through the workspace folders from the top down, and caches each folder until its entries change. For rules
-about absolute paths and the home folder, it starts where they begin. Rules that lead through a symlink are followed to
-its target. A folder that is hidden as a whole is one result, and so is a folder in which every possible name is hidden.
+about absolute paths and the home folder, the scan starts where their paths begin. Rules that lead through a symlink are
+followed to its target. A folder is a single result if it is hidden as a whole, or if every possible name in it is
+hidden.
 
 A scan is bounded. If it is incomplete, or its results cannot be masked, `problem` says why.
 """
@@ -49,7 +50,7 @@ REMEMBERED = 60_000  # cached folders, for all workspaces together
 WALKS = 1_000  # cached walks through targets of symlinks, per workspace
 TREES = 100  # cached workspaces and sets of rules
 
-# The kinds of results, one bit each
+# The kinds of results, as one bit each
 _DENIED, _ASKED, _IGNORED, _KEPT, _KEPT_UNLESS_ASKED = (1 << number for number in range(5))
 _OF_DENY = _DENIED | _KEPT
 _READING, _EDITING = _DENIED | _ASKED | _IGNORED, _KEPT | _KEPT_UNLESS_ASKED
@@ -69,7 +70,7 @@ IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file at the time of
 
 @dataclass(frozen=True, slots=True)
 class HiddenFile:
-    """A file or folder that commands may not read, or not change."""
+    """A file or folder that commands may not read, or may not change."""
 
     path: str  # real and absolute
     is_folder: bool
@@ -108,16 +109,16 @@ class _Pattern(NamedTuple):
     bit: int
     rule: Rule
     specifier: PathSpecifier
-    bases: tuple[str, ...]  # the folders below which it applies; none for a rule about a name
+    bases: tuple[str, ...]  # the folders below which the rule applies; none for a rule about a name
     by_path: bool
     names: tuple[str, ...]
-    leads: tuple[RuleList, ...]  # match its first name, its first two names, and so on, but never all of them
+    leads: tuple[RuleList, ...]  # match its first name, its first two names, and so on, but never all names
 
     def at(self, path: str) -> HiddenFile:
         return HiddenFile(path, False, str(self.rule), self.rule.source)
 
     def names_behind(self, number: int) -> tuple[str, ...]:
-        """Return its names after the first `number`. Two stars may match further names."""
+        """Return the names in the pattern after the first `number`. Two stars may match further names."""
         return self.names[number - (number > 0 and self.names[number - 1] == "**") :]
 
 
@@ -148,7 +149,7 @@ class _FolderRules(NamedTuple):
 
 
 class _Patterns:
-    """The rules for a walk. Almost no name matches any rule, so many rules are first tried at once."""
+    """The rules for a walk. Almost no name matches any rule, so many rules are first tried together."""
 
     def __init__(self, patterns: Iterable[_Pattern]) -> None:
         self.bits = self.path_bits = 0
@@ -163,7 +164,10 @@ class _Patterns:
     def fitting(
         self, folder: str, names: Sequence[str], *, by_path_only: bool = False
     ) -> Mapping[str, Sequence[_Pattern]]:
-        """Return the patterns that match entries of a folder, by name. Each may be a folder, as in `Rule.fits_path`."""
+        """Return the patterns that match entries of a folder, by name.
+
+        Each entry may be a folder, as in `Rule.fits_path`.
+        """
         found: dict[str, list[_Pattern]] = {}
         folder = folder if folder.endswith(os.sep) else folder + os.sep
         texts = [*map(bytes_text, names)] if self._groups else []
@@ -238,8 +242,8 @@ class _Look:
         files = self.files[bit]
         if len(files) > MAX_HIDDEN:
             return
-        # A symlink cannot be masked, but its target can. Targets outside count if a rule says so, because programs
-        # follow symlinks.
+        # A symlink cannot be masked, but its target can. A target outside the workspace counts if a rule names it,
+        # because programs follow symlinks.
         path = os.path.realpath(found.path)
         try:
             status = os.lstat(path)
@@ -282,7 +286,7 @@ class _Look:
 
 
 class _Walk:
-    """Walks through a folder, and skips what has not changed since the last walk."""
+    """Walks through a folder, skipping everything that has not changed since the last walk."""
 
     def __init__(
         self,
@@ -344,7 +348,7 @@ class _Walk:
                     look.add(bit, HiddenFile(place.path, True, "its mode, which forbids listing it"))
 
     def _fail(self, look: _Look, start: _Place, why: str) -> None:
-        # Without a rule or an agent-ignore file, nothing indicates that the rest contains hidden files.
+        # Without a rule or an agent-ignore file, there is no reason to assume that the rest contains hidden files.
         bits = self._patterns.bits | (_IGNORED if start.scope is not None and look.ignore_files else 0)
         look.problems.extend((bit, why) for bit in _COVERED if bit & bits)
 
@@ -406,7 +410,7 @@ class _Walk:
             for bit, file in self._hiding(place, scope, [ANY_NAME]).get(ANY_NAME, {}).items():
                 others = [each for each in found if each[0] != bit]
                 is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
-                # A workspace folder itself is only protected, because no command could start without it.
+                # A workspace folder itself is only protected, because no command could start if it were hidden.
                 if is_whole and (place.path != self._top or bit & _EDITING):
                     found = [*others, (bit, replace(file, path=place.path))]
         return tuple(found), covered
@@ -446,11 +450,11 @@ class _RuleTree:
         self._folders = folders
         self._all = _Patterns(patterns)
         self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}  # walks through folders under further names
-        # Starting points of rules that are not below a workspace folder and not only about names
+        # Starting points of rules, except rules about names and those below a workspace folder
         begins = ((os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases)
         named = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
         self._beginnings_elsewhere = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in named]
-        # Do not test rules about unrelated places on every file.
+        # Avoid testing every file against rules about unrelated places.
         self._walks_of_roots = {
             root: _Walk(folders, (p for p in patterns if not p.bases or _may_lie(p, root)), root, self.roots)
             for root in self.roots
@@ -468,7 +472,7 @@ class _RuleTree:
                 scope = IgnoreScope("", None, (), None, root) if self.agent else None
                 self._walks_of_roots[root].go(look, _Place(root, scope, covered))
         look.links.extend(self._beginnings_elsewhere)
-        known: set[tuple[int, int, _Leads]] = set()  # what has been scanned, by identity
+        known: set[tuple[int, int, _Leads]] = set()  # the folders that have been scanned, by identity
         for named, path, leads in look.links:  # the list grows in the loop
             with suppress(OSError):
                 status = os.stat(path)
@@ -541,7 +545,7 @@ class _RuleTree:
                     if any(scope.deciding(entry, is_folder=path in entries) for entry, path in paths.items()):
                         return True
         except ToolError:
-            return True  # one of them is not understood
+            return True  # one of the agent-ignore files is not understood
         return False
 
 
@@ -559,7 +563,7 @@ class HiddenFileLookout:
         self._lock = threading.Lock()
 
     def look(self, workspace: Workspace, rules: Rules) -> HiddenFiles:
-        """Return what commands in a workspace may not read or change now. Blocking."""
+        """Return the files that commands in a workspace may not read or change now. Blocking."""
         tree = self._tree(workspace, rules)
         return tree.look() if tree is not None else NOTHING_HIDDEN
 
@@ -618,7 +622,8 @@ def restrictions(
     roots = workspace.roots
     masked = [*hidden.denied, *(each for file in hidden.asked for each in beside(file, named))]
     for file in hidden.ignored:
-        # Programs need the files in folders such as `node_modules`. A command that changes files sees all of them.
+        # Programs need the files in folders such as `node_modules`. A command that changes files sees all files in
+        # them.
         hides = kind is ViewKind.READING or (kind is ViewKind.WORKING and not is_asked and not file.is_folder)
         masked += beside(file, named) if hides else ()
     read_only = [*hidden.kept, *(each for file in hidden.kept_unless_asked for each in beside(file, named))]

@@ -59,8 +59,8 @@ class PermissionRequest:
 class PermissionPolicy:
     """Decides by rules and the client's approval mode.
 
-    A call is judged in up to three steps: by its tool alone, by its subjects, and by the tool's own question. So a
-    refusal reveals nothing, and an allowed call is cheap.
+    A call is judged in up to three steps: by its tool alone, by its subjects, and by the tool's own question. This way,
+    a refusal reveals nothing, and an allowed call is cheap.
     """
 
     rules: Rules = field(default_factory=Rules)
@@ -82,7 +82,10 @@ class PermissionPolicy:
         self.rules = self._with_allowed(self.rules, texts, source)
 
     def switch(self, name: str, *, is_on: bool) -> None:
-        """Switch a tool on or off until the server stops. If on, rules and profile decide whether it is offered."""
+        """Switch a tool on or off until the server stops.
+
+        If it is on, the rules and the profile decide whether it is offered.
+        """
         self.switched_off = self.switched_off - {name} if is_on else self.switched_off | {name}
         self.rules = replace(self.rules)  # invalidates the caches for the old rules
 
@@ -120,9 +123,9 @@ class PermissionPolicy:
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
-        """Return the decision on a call if its subjects do not matter, and whether that is final.
+        """Return the decision on a call if its subjects do not matter, and whether it is final.
 
-        The decision is cached per tool, because searching the rules would be most of the work of a small call.
+        The decision is cached per tool, because searching the rules would take most of the time of a small call.
         """
         tool, mode = request.tool, request.mode
         rules = self.rules_of(request.rights, request.grants)
@@ -131,7 +134,7 @@ class PermissionPolicy:
             return known[2], True
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not tool.only_reads_or_talks:
-            # For a command, the effect matters, and for an edit, the place.
+            # For a command, the effect matters; for an edit, the path.
             may_run = tool.kind is ToolKind.EXECUTE or (
                 tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
             )
@@ -149,7 +152,7 @@ class PermissionPolicy:
     def judge_subjects(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Permission | None:
         """Return a decision that does not depend on the tool's question, or `None`. Blocking if there are subjects.
 
-        There are none if `judge_alone` finds that they do not matter.
+        Pass none if `judge_alone` finds that they do not matter.
         """
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is not None:
@@ -161,7 +164,7 @@ class PermissionPolicy:
         name = request.tool.name
         if details is None:
             return Permission(Verdict.ALLOW, f"{name} changes nothing that needs consent")
-        # The user must decide to leave plan mode, and a client's dialog may be unseen.
+        # The user must decide to leave plan mode, and a client's own dialog may never be shown.
         is_explicit = isinstance(details, PlanConfirmation)
         return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
 
@@ -178,7 +181,8 @@ class PermissionPolicy:
         for rule in about:
             if rule.verdict is Verdict.DENY:
                 yield Permission(Verdict.DENY, str(rule), setting=rule.source)
-        # Programs outside the client's `/tmp` do not use the files in it, and they do not outlive the client.
+        # Programs outside the sandbox do not use files in the client's `/tmp`, and these files do not outlive the
+        # client.
         is_scratch = bool(subjects) and all(isinstance(each, PathSubject) and each.in_scratch for each in subjects)
         if mode is ApprovalMode.PLAN and not tool.only_reads_or_talks and not is_scratch:
             yield PLAN_MODE
@@ -199,8 +203,8 @@ class PermissionPolicy:
         if mode is ApprovalMode.YOLO:
             yield Permission(Verdict.ALLOW, "approval mode yolo")
         if mode is ApprovalMode.AUTO_EDIT:
-            # Outside the workspace there are only the user's own memory, which affects every other project, and
-            # readable files.
+            # Outside the workspace, tools reach only the user's own memory, which affects every project, and readable
+            # files.
             paths = [subject.path for subject in subjects if isinstance(subject, PathSubject)]
             are_inside = all(is_inside(path, workspace.roots) for path in paths)
             if tool.kind in (ToolKind.FETCH, ToolKind.SEARCH) or (tool.kind is ToolKind.EDIT and are_inside):
@@ -211,7 +215,7 @@ class PermissionPolicy:
         for subject in subjects:
             if not isinstance(subject, PathSubject) or subject.access is not Access.WRITE:
                 continue
-            is_reached = workspace.holds(subject.path)  # outside, tools change only the user's own memory
+            is_reached = workspace.holds(subject.path)  # outside the workspace, tools change only the user's own memory
             location = workspace.at(subject.path) if is_reached else None
             shown = subject.path if location is None else location.relative
             own = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))

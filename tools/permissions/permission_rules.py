@@ -55,7 +55,7 @@ class CommandSpecifier:
     pattern: str  # as written, with single spaces; `git:*` becomes `git *`
 
     def fits(self, text: str) -> bool:
-        """Return True if it applies to a command, given as words joined by single spaces."""
+        """Return True if the specifier applies to a command, given as words joined by single spaces."""
         bare = self.pattern.removesuffix(" *")
         if ANYTHING not in bare:
             return text == bare or text.startswith(f"{bare} ")
@@ -76,9 +76,9 @@ class PathSpecifier:
     begins: tuple[str, ...] = ()  # its leading literal names, for rules that deny or ask
 
     def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
-        """Return True if it applies to a file with any of these absolute paths, which contain no `.` and `..`.
+        """Return True if this applies to a file with any of these absolute paths, which contain no `.` or `..`.
 
-        Blocking, because the real path of its first names is looked up or comes from a short-lived cache.
+        Blocking, because it may look up the real path of the first names, which is cached briefly.
         """
         for base in roots if self.base is None else (self.base,):
             named, real = self.beginning(base)
@@ -92,7 +92,7 @@ class PathSpecifier:
         return False
 
     def beginning(self, base: str) -> tuple[str, str]:
-        """Return the path below a base that its first names lead to, as written and as a real path."""
+        """Return the path to which the first names lead from a base, as written and as a real path."""
         named = os.path.join(base, *self.begins)
         return named, _real_path(named, time.monotonic_ns() // _LATELY_NS)
 
@@ -127,7 +127,7 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     # A leading `!` or `#` is not special in a rule.
     escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
     line = os.fsencode(escaped)
-    rules = parse_rules(b"\n" + line)  # so that no byte order mark can begin the text
+    rules = parse_rules(b"\n" + line)  # so that a byte order mark cannot come first
     if rules.odd_line is not None or not {*b"\n\r\0"}.isdisjoint(line):
         raise MalformedRuleError(
             "its pattern is not understood; use the syntax of .gitignore, with only letters and digits in brackets"
@@ -144,7 +144,7 @@ def literal_path(path: str) -> str | None:
         return None
     escaped = _SPECIAL.sub(r"\\\g<0>", path)
     bare = escaped.rstrip(_BLANKS)
-    # Brackets keep trailing blanks, which would otherwise be dropped.
+    # Trailing blanks are kept by brackets; otherwise they would be dropped.
     return f"/{bare}{''.join(f'[{blank}]' for blank in escaped[len(bare) :])}" if path != os.sep else "//**"
 
 
@@ -189,9 +189,10 @@ class Rule:
         return f"{self.source} rule {self.text}"
 
     def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
-        """Return True if it names a tool. The tool's own name comes first; loose names may get another owner later.
+        """Return True if the rule names a tool.
 
-        An allow rule names only tools that its author must have meant.
+        The tool's own name comes first; loose names may get another owner later. An allow rule names only tools that
+        its author must have meant.
         """
         if self.verdict is not Verdict.ALLOW:
             return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
@@ -206,7 +207,7 @@ class Rule:
         return self.names(tool.rule_names, tool.loose_rule_names)
 
     def allows_tool(self, tool: ToolTraits) -> bool:
-        """Return True if it names a tool, and counts as consent to everything that the tool does."""
+        """Return True if the rule names a tool and counts as consent to everything that the tool does."""
         is_of_group = len(self.tools) > 1 and ANYTHING not in self.name
         return self.names_tool(tool) and not (is_of_group and tool.name in tool_names.STARTING)
 
@@ -219,7 +220,7 @@ class Rule:
         return tool_names.SHELL in self.tools or self.name == ANYTHING
 
     def governs(self, access: Access) -> bool:
-        """Return True if it also applies to this access by a shell command."""
+        """Return True if the rule also applies to this kind of access by a shell command."""
         return self.name == ANYTHING or access in tool_names.access_of(self.tools)
 
     def fits_command(self, text: str) -> bool:
@@ -293,9 +294,9 @@ VERDICTS: Mapping[str, Verdict] = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    deny: tuple[Rule, ...] = ()  # what never runs
-    ask: tuple[Rule, ...] = ()  # what always needs an answer
-    allow: tuple[Rule, ...] = ()  # what runs without a question
+    deny: tuple[Rule, ...] = ()  # calls that never run
+    ask: tuple[Rule, ...] = ()  # calls that always need an answer
+    allow: tuple[Rule, ...] = ()  # calls that run without a question
     # The only built-in tools, or empty for all. Specifiers of a shell tool are the only commands
     core: tuple[Rule, ...] = ()
     included: tuple[Rule, ...] | None = None  # the only tools from any source; `None` for all
@@ -319,9 +320,9 @@ class Rules:
 
 
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
-    """Return the test for what rules hide in a workspace, or `None` if no rule is about reading certain paths.
+    """Return a test for paths that rules hide in a workspace, or `None` if no rule is about reading certain paths.
 
-    This is for searches, which show lines of files without a question.
+    Used for searches, which show lines of files without a question.
     """
     narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
     return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None
@@ -342,8 +343,8 @@ def read_rules(
 
     If a command line option has replaced a list, warnings name the option in `flags`.
 
-    An allow rule that cannot be parsed is left out. A rule that asks or denies then applies to every call of the tool
-    that it names, or of every tool if it names none. So a typo never opens what was meant to be closed.
+    An allow rule that cannot be parsed is left out. A rule that asks or denies is applied to every call of the tool
+    that it names, or of every tool if it names none. This way, a typo never allows what was meant to be denied.
     """
     found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []
@@ -369,7 +370,7 @@ def read_rules(
         if parenthesis:
             warnings.append(f"{INCLUDE}: '{text}' is read as '{name}', because this setting names tools, not calls.")
         try:
-            # It allows nothing by itself, so every possible meaning of the name counts, as in an ask rule.
+            # The setting allows nothing by itself, so every possible meaning of the name counts, as in an ask rule.
             included.append(parse_rule(name, Verdict.ASK, INCLUDE, canonical, home))
         except MalformedRuleError as error:
             warnings.append(f"{INCLUDE}: '{text}' names no tool, because {error}.")

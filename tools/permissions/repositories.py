@@ -1,4 +1,4 @@
-"""Finds settings in git repositories that make git run something, and tracked files."""
+"""Finds tracked files in git repositories, and settings that make git run something."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.files.path_opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an index entry; a chance match only causes a needless query
+_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an index entry; a false match only causes a needless question
 _LONGEST_TOLD = 0xFFF  # the index does not store the length of longer names
 # Lists the harmless settings, because each release adds new ones that may run something, like `core.fsmonitor`
 _HARMLESS_SETTING = re.compile(
@@ -51,7 +51,7 @@ _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
     """Return the settings in a file, with their sections, that may make git run something or work elsewhere.
 
-    From the first line that is not understood, the whole rest of the file counts as one.
+    If a line is not understood, it and the rest of the file count as one such setting.
 
     Args:
         text: The file's content.
@@ -144,7 +144,7 @@ class TrackedFiles:
 def runs_programs(top: str) -> bool:
     """Return True if git may run a repository's programs in a work tree: hooks, filters, drivers, a file monitor.
 
-    Submodules count too, because git enters each one in the index, wherever its repository is.
+    Submodules count too, because git enters each submodule in the index, wherever its repository is.
     """
     own = os.path.join(top, REPOSITORY)
     try:

@@ -15,8 +15,8 @@ FETCHING = "web_fetch"
 DELEGATING = "task"
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
 WRITING = frozenset({"edit", "write_file", "notebook_edit"})
-# What a rule about edits covers. Memories go to a fixed file, and only changes by tools can be undone, so the last two
-# say nothing about commands.
+# The tools that a rule about edits covers. Memories go to a fixed file, and only changes by tools can be undone, so the
+# last two do not matter for commands.
 EDITING = WRITING | {"save_memory", "undo_change"}
 # Names in rules, and the tools that they mean
 GROUPS: Mapping[str, frozenset[str]] = {
@@ -47,7 +47,8 @@ def access_of(tools: frozenset[str]) -> frozenset[Access]:
     return frozenset(access for access, group in governed.items() if tools & group)
 
 
-# Between a server's alias and a tool's name. No alias contains it or ends in a part of it, so the first one counts.
+# Between a server's alias and a tool's name. No alias contains it or ends in a part of it, so its first occurrence
+# counts.
 BETWEEN = "__"
 # Prefixes of upstream tools in the rules of Claude Code and Qwen Code, and of Gemini CLI
 _CLAUDE, _GEMINI = "mcp__", "mcp_"
@@ -72,10 +73,10 @@ def one_meaning(name: str) -> str:
     """Return the single meaning of a name in an allow rule. Upstream tools get this server's spelling.
 
     A name may be ambiguous: `mcp_git_hub_search` could be `hub_search` of `git` or `search` of `git_hub`, and
-    `mcp__git` could be the tool `git` of a server `mcp`. Ask and deny rules apply to all meanings. Allow rules apply to
-    one, whatever servers exist. A name that begins with `mcp__` is `mcp__server__tool`, or `mcp__server` for all its
-    tools. Any other name that begins with `mcp_` is `mcp_server_tool`, and the server ends at the first `_` (Gemini
-    CLI).
+    `mcp__git` could be the tool `git` of a server `mcp`. Ask and deny rules apply to all meanings. An allow rule
+    applies to one meaning, regardless of which servers exist. A name that begins with `mcp__` is `mcp__server__tool`,
+    or `mcp__server` for all its tools. Any other name that begins with `mcp_` is `mcp_server_tool`, and the server ends
+    at the first `_` (Gemini CLI).
     """
     if name.startswith(_CLAUDE):
         server, between, tool = name.removeprefix(_CLAUDE).partition(BETWEEN)

@@ -9,7 +9,7 @@ from tools.contract.command_views import CommandView
 
 
 class Verdict(StrEnum):
-    """In order of increasing strictness."""
+    """What happens to a call, in order of increasing strictness."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -46,7 +46,7 @@ class Permission:
     way_out: str = ""  # what to do instead, as a sentence, if there is specific advice
     parts: tuple[VerdictPart, ...] = ()  # the decisions on its parts, if they were judged separately
     view: CommandView | None = None  # for a command: the view in which it runs, after any consent it needs
-    dialog_view: CommandView | None = None  # the same, if the client's own dialog counts as consent
+    dialog_view: CommandView | None = None  # the view if the client's own dialog counts as consent
     offers_sandboxed: bool = False  # whether to offer an answer that allows every command that stays in the sandbox
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # the nesting depth of an agent, starting from 1
-MAX_DEPTH = 1  # agents must not start further agents without end
+MAX_DEPTH = 1  # prevents agents from starting further agents endlessly
 _NO_DEPTH = "0"
 
 
@@ -37,7 +37,7 @@ class AgentCommand:
         """Return the arguments for a task."""
         if self.prompt == "stdin":
             return self.args
-        # A leading dash would make it an option.
+        # A leading dash would make the task an option.
         return (*self.args, f" {task}" if task.startswith("-") else task)
 
     def given(self, task: str) -> bytes:

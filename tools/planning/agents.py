@@ -34,7 +34,7 @@ class AgentAnswer:
 
 
 def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
-    """Return the answer in the last object of an agent's output, which may be cut at the front, or `None`."""
+    """Return the answer in the last object of an agent's output, which may lack its beginning, or `None`."""
     text = printed.decode("utf-8", "replace").strip()
     last: Any = None
     for candidate in ([text] if is_whole else []) + [text.rpartition("\n")[2]]:
@@ -98,7 +98,7 @@ async def run_agent(
     progress: Progress,
     signal: AbortSignal,
 ) -> ToolResult:
-    """Let an agent do a task in the first workspace folder.
+    """Have an agent perform a task in the first workspace folder.
 
     Raises:
         ToolError: The agent was not started, took too long, failed, or gave no answer.

@@ -1,7 +1,7 @@
 """The todo lists of all clients, one per client and workspace folder, kept while the server runs.
 
-They are a model's working notes, replaced many times an hour, so they are kept only in memory. Nobody who wanted a plan
-expects a file on disk, and servers need not share one.
+They are a model's working notes, replaced many times an hour, so they are kept only in memory. Nobody expects a file on
+disk for a plan, and servers need not share the lists.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ class BrokeredStarter:
     """A `ProcessStarter` that uses the broker. Close it in the event loop in which it was used.
 
     The pool of supervisors is imported and started for the first program, because many servers never run one. On
-    Windows there is no broker, and nothing can be started. With `by_group`, only each program's process group is
+    Windows there is no broker, so nothing can be started. With `by_group`, only each program's process group is
     tracked, as on systems without subreapers. With `is_shared`, one supervisor runs all programs. This suits a few
-    long-running programs, and a limit of one applies to all.
+    long-running programs; a limit for one of them applies to all.
     """
 
     def __init__(self, *, by_group: bool = False, is_shared: bool = False) -> None:
@@ -41,6 +41,6 @@ class BrokeredStarter:
             raise StartFailedError(error.errno or 0) from None
 
     async def aclose(self) -> None:
-        """End all running programs and the broker, within 1.5 seconds. Shielded from cancellation."""
+        """Stop all running programs and the broker within 1.5 seconds. Shielded from cancellation."""
         self._is_closed = True
         await self._held.aclose()

@@ -28,10 +28,10 @@ MAX_SECONDS = 1.0  # time limit for a slow disk or a busy machine
 REST_SECONDS = 60.0  # how long a workspace that is too large is skipped
 MAX_RESTING = 100  # remembered workspaces that are too large
 MAX_NAMED = 20
-# Inode, size, modification time and change time (nanoseconds). Any change of a file changes one of them
+# Inode, size, modification time and change time (nanoseconds). Any change to a file changes one of these
 State = tuple[int, int, int, int]
 _MARK = re.compile(r'(?!").*[,;.] ').match  # punctuation in an unquoted name
-_too_large: dict[tuple[str, ...], float] = {}  # by roots, the end of the pause (monotonic seconds)
+_too_large: dict[tuple[str, ...], float] = {}  # the end of the pause (monotonic seconds) by roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
                 if not scope.git:
                     continue  # git's rules apply only in a work tree
         except FileNotFoundError:
-            continue  # it was removed meanwhile
+            continue  # the folder has been removed
         except (OSError, ToolError):
             state.closed.add(path)  # including folders with an agent-ignore file that is not understood
             continue

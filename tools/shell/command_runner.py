@@ -1,8 +1,8 @@
-"""Runs shell commands and configured programs: starts, reads, limits and ends them, and tracks background jobs.
+"""Runs shell commands and configured programs: starts, reads, limits and stops them, and tracks background jobs.
 
-Both wait for one of a few slots, in the order of arrival. A command is over when its shell has ended. Processes that it
+Both wait for one of a few slots, in order of arrival. A command is over when its shell has exited. Processes that it
 left running become a background job of its client, so that nothing is lost. At a limit, or if its call is cancelled, a
-program is ended together with everything that it started.
+program is stopped together with everything that it started.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ TICK_SECONDS = 0.25  # how often a running program is checked for limits and new
 REPORT_SECONDS = 1.0  # between progress notifications (as in Gemini CLI)
 LAST_REPORT_SECONDS = 0.5  # how long a pending notification may delay the result
 FIRST_LOOK_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
-ENDED_CHARS = 4_000  # characters of output in the error for a command that was ended at a limit
+ENDED_CHARS = 4_000  # characters of output in the error for a command that was stopped at a limit
 SANDBOX_CHARS = 300  # characters shown of a failed sandbox's message
 ERRORS_CHARS = 4_000  # characters shown of standard error
-AGAIN_SECONDS = 0.25  # before a start that failed for lack of resources is retried
+AGAIN_SECONDS = 0.25  # pause before a start that failed for lack of resources is retried
 ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the last one may release resources late
 _NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file for a shell to run first
@@ -90,8 +90,8 @@ _WHY_NO_PROGRAM = {
 class StartQueue:
     """Retries starts that fail for lack of descriptors, processes or memory.
 
-    Other programs release these when they end. So the start is retried, in the order of arrival, while its call has
-    time. It fails at once only if nothing could change.
+    Other programs release these when they exit. The start is therefore retried, in order of arrival, while its call has
+    time. It fails at once only if waiting cannot help.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class StartQueue:
         except ExhaustedError as error:
             lack = error
         with anyio.move_on_after(deadline - time.monotonic()):
-            # One at a time, because concurrent starts would compete for resources.
+            # One start at a time, because concurrent starts would compete for resources.
             async with self._line:
                 while self._running or time.monotonic() < self._last_end + ALONE_SECONDS:
                     await anyio.sleep(AGAIN_SECONDS)
@@ -119,7 +119,7 @@ class StartQueue:
         raise lack
 
     def end(self) -> None:
-        """Record that a program has ended and released its resources."""
+        """Record that a program has exited and released its resources."""
         self._last_end = time.monotonic()
         self._running -= 1
 
@@ -137,7 +137,7 @@ class Runner:
         self,
         starter: ProcessStarter,
         folders: PrivateFolders,  # for long outputs
-        max_concurrent: int = MAX_CONCURRENT,  # programs that run concurrently; others wait in the order of arrival
+        max_concurrent: int = MAX_CONCURRENT,  # programs that run concurrently; others wait in order of arrival
         queue: StartQueue | None = None,  # shared by everything that uses the starter
     ) -> None:
         self._starter = starter
@@ -196,7 +196,7 @@ async def start_confined(
 
 
 def sandbox_failed(said: str) -> ToolError:
-    """Return the error for a command whose sandbox ended before the command started."""
+    """Return the error for a command whose sandbox exited before the command started."""
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: its sandbox could not be set up ({one_line(said.strip())[:SANDBOX_CHARS]}). Nothing "
@@ -221,7 +221,7 @@ def _about_jobs(jobs: JobTable | None) -> str:
 
 
 async def _tell(progress: Progress, count: int, text: str) -> None:
-    """Report the bytes so far, no total, and the last lines. Errors of the client do not fail the command."""
+    """Report the bytes so far, no total, and the last lines. Errors in the client do not make the command fail."""
     try:
         await progress(count, None, text)
     except Exception as error:  # noqa: BLE001 - any error of the client
@@ -237,7 +237,7 @@ async def _watch(
     silence: float = float("inf"),  # seconds without output
     most_bytes: float = float("inf"),  # of either output
 ) -> tuple[Ending, ExitStatus | None]:
-    """Wait until a program has ended or reached a limit. Meanwhile, report one of its outputs."""
+    """Wait until a program has exited or reached a limit. Meanwhile, report one of its outputs."""
     before, told_at = 0, float("-inf")
     report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
@@ -283,11 +283,11 @@ class FinishedCommand:
     request: CommandRequest
     running: RunningProgram  # the command, whose processes may continue as a job
     ending: Ending
-    exit: ExitStatus | None  # how the shell ended; `None` if it was ended at a limit
+    exit: ExitStatus | None  # how the shell exited; `None` if it was stopped at a limit
     shown: ShownOutput
     seconds: float  # its running time, without the time in the queue
     left_running: tuple[int, ...] = ()  # ids of processes that it left running
-    job: Job | None = None  # the job of these processes; `None` if no job was possible and they were ended
+    job: Job | None = None  # the job of these processes; `None` if no job was possible and they were stopped
 
 
 class CommandRunner(Runner):
@@ -307,7 +307,7 @@ class CommandRunner(Runner):
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
 
     async def make_ready(self, workspace: Workspace) -> None:
-        """Find out what can confine commands, if not yet known."""
+        """Find out what can confine commands, if this is not yet known."""
         await self._confinement.make_ready(workspace.roots)
 
     def site(self, workspace: Workspace, client_key: str) -> CommandSite:
@@ -322,7 +322,7 @@ class CommandRunner(Runner):
         )
 
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
-        """Run a command until its shell has ended or it reaches a limit. Processes left running become a job.
+        """Run a command until its shell has exited or it reaches a limit. Processes left running become a job.
 
         Raises a `ToolError` if it was not started: `shell_execute_error`, `shell_timed_out` if it waited too long for a
         slot, or `resources_exhausted`.
@@ -408,10 +408,10 @@ class ProgramRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProgramOutcome:
-    """A program that has ended, with all its processes."""
+    """A program that has exited, together with all its processes."""
 
     ending: Ending
-    exit: ExitStatus | None  # how it ended; `None` if it was ended at a limit
+    exit: ExitStatus | None  # how it exited; `None` if it was stopped at a limit
     tail: bytes = field(repr=False)  # the end of its output, at least the request's `whole_bytes`
     is_whole: bool  # whether `tail` is the complete output
     shown: ShownOutput  # its output, as shown in a result
@@ -423,7 +423,7 @@ class ProgramRunner(Runner):
     """Runs the operator's programs for all clients."""
 
     async def run(self, request: ProgramRequest, progress: Progress) -> ProgramOutcome:
-        """Run a program until it has ended or reached a limit. Reports its standard error as progress.
+        """Run a program until it has exited or reached a limit. Reports its standard error as progress.
 
         Raises a `ToolError` if it was not started (`execution_failed`, `resources_exhausted`).
         """

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 MAX_RUNNING = 16
-MAX_KEPT = 100  # remembered jobs per client; those that ended first are forgotten first, with their output
-STOP_SECONDS = 10.0  # limit for ending a job, so that nothing waits forever for a hung disk
+MAX_KEPT = 100  # jobs remembered per client; those that finished first are forgotten first, with their output
+STOP_SECONDS = 10.0  # limit for stopping a job, so that nothing waits forever for a hung disk
 STOP_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL, because a background process may have something to save
-KEPT_BYTES = 1 << 15  # memory for the output of an ended job; the file has it all
+KEPT_BYTES = 1 << 15  # memory for the output of a finished job; the file has all of it
 
 
 class JobStatus(StrEnum):
@@ -40,10 +40,10 @@ class Job:
     id: str  # `bg_` and 8 hexadecimal digits; with several replicas also `@` and the replica
     request: CommandRequest
     running: RunningProgram  # the command, with its process and its output
-    exit: ExitStatus | None = None  # how the shell ended, if it has; other processes may continue
-    ended: float | None = None  # monotonic time when its last process ended
-    is_stopped: bool = False  # whether somebody stopped it
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set when its last process has ended
+    exit: ExitStatus | None = None  # how the shell exited, if it has; other processes may continue
+    ended: float | None = None  # monotonic time when its last process exited
+    is_stopped: bool = False  # whether it was stopped on request
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set when its last process has exited
 
     @property
     def status(self) -> JobStatus:
@@ -59,7 +59,7 @@ class Job:
 
 
 class JobTable:
-    """The jobs of one client. Close the table when the client is forgotten or the server ends.
+    """The jobs of one client. Close the table when the client is forgotten or the server shuts down.
 
     Args:
         replica: The name of this process among the replicas that serve the same clients; empty if there are no others.
@@ -134,7 +134,7 @@ class JobTable:
         return job
 
     async def stop(self, job: Job) -> None:
-        """End a job and all its processes. Does nothing if it has ended."""
+        """Stop a job and all its processes. Does nothing if they have exited."""
         if job.ended is None:
             job.is_stopped = True
             await job.running.end(STOP_GRACE_SECONDS)
@@ -156,7 +156,7 @@ class JobTable:
             await running.process.wait_gone()
             await running.read_to_end()
         except Exception as error:  # noqa: BLE001 - the job must end whatever happens
-            # The supervisor died, and the job with it.
+            # The supervisor died, and its job died with it.
             logger.warning("background job %s was lost: %s", job.id, type(error).__name__)
         finally:
             try:

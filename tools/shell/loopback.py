@@ -1,8 +1,8 @@
 """The loopback network of a client's commands: one command can reach a server that another has started.
 
-It is an otherwise empty network namespace, without connections to the outside in either direction. bubblewrap creates
-it, because few other programs may create namespaces. Open descriptors then keep it alive, and each command joins it. No
-process stays in it.
+The loopback is an otherwise empty network namespace, without connections to the outside in either direction. bubblewrap
+creates the namespace, because few other programs are allowed to. Open descriptors then keep it alive without a process
+in it, and each command joins it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from tools.shell.process_spec import ExitStatus, ProcessSpec, ProcessStarter, St
 from tools.shell.resource_limits import is_root
 
 SECONDS = 5.0  # time limit for creating the namespace, which normally takes milliseconds
-RETRY_SECONDS = 30.0  # before a failed attempt is repeated
+RETRY_SECONDS = 30.0  # pause before a failed attempt is repeated
 _GET_OWNER = 0xB701  # NS_GET_USERNS, from linux/nsfs.h
 _INFO = 10  # the descriptor on which bubblewrap reports its process
 _EVERYTHING = ("--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/")
-# When the child prints, bubblewrap has set up the loopback. The child waits until its namespaces are opened.
+# When the child prints, bubblewrap has finished setting up the loopback. The child waits until its namespaces are
+# opened.
 _HOLD = ("--unshare-net", "--info-fd", str(_INFO), *_EVERYTHING, "--", "/bin/sh", "-c", "echo; read x")
-# Also tests what the sandbox needs, because some containers refuse to mount `/proc` in joined namespaces.
+# Also tests whether the sandbox can work, because some containers refuse to mount `/proc` in joined namespaces.
 _TRIAL = ("--unshare-pid", *_EVERYTHING, "--dev", "/dev", "--proc", "/proc", "--", "/bin/sh", "-c", ":")
 
 
@@ -52,7 +53,7 @@ class SessionLoopbacks:
         self._is_tried = False
 
     async def namespaces(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
-        """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`. bubblewrap creates them.
+        """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`, which bubblewrap creates.
 
         Returns `None` for a client without a key, and for some time after a failure. This object owns the descriptors,
         so programs must have started with them before the client is forgotten.
@@ -111,7 +112,8 @@ class SessionLoopbacks:
                 pid = int(os.read(ready, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
                 namespaces = [os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)]
                 held.callback(lambda: [os.close(descriptor) for descriptor in namespaces])
-                # The process must still run, so that its id was not reused, and must have its own namespace.
+                # The process must still be running, so that its id has not been reused, and must have its own
+                # namespace.
                 if pid not in await process.left_running() or os.path.samestat(
                     os.fstat(namespaces[0]), os.stat("/proc/self/ns/net")
                 ):

@@ -1,4 +1,7 @@
-"""The private folders of clients, for long outputs and `/tmp`, which are removed with the server. Also their caches."""
+"""The private folders of clients, for long outputs and `/tmp`, which are removed when the server exits.
+
+Also clients' caches.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ FILE_BYTES = 64 << 20  # bytes kept per output; the rest is only counted
 CLIENT_BYTES = 1 << 30  # bytes of outputs kept per client; the oldest complete output is removed first
 DEEPEST = 100  # nesting depth of folders to merge or keep, because each level needs an open descriptor
 MAX_TEMPORARY = 50_000  # files and folders in a client's folder; above this it is emptied
-PIECE_OVERHEAD = 64  # memory per piece in addition to its content, which matters for very small pieces
+PIECE_OVERHEAD = 64  # memory per piece in addition to its content; matters for very small pieces
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
 SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders that serve as a client's `/tmp`
 CACHE_DAYS = 30  # unused caches of workspaces are removed after this many days
 WORK = "work"  # the folder that serves as `/var/tmp` for commands that can change files
-WRITERS = 2  # writer threads; more do not make a disk faster
+WRITERS = 2  # writer threads; more would not make a disk faster
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -47,7 +50,7 @@ class OutputFile:
         self.missing = 0  # bytes that did not fit or could not be written
         self.waiting = 0  # memory of accepted data that is still to be written
         self.on_written: Callable[[], None] | None = None  # called on the event loop after each write
-        self.is_complete = False  # whether nothing more will be written, so that it may be removed to make room
+        self.is_complete = False  # whether nothing more will be written; the file may then be removed to make room
         self.folder = folder
         self._pending: list[bytes] = []
         self._writing: asyncio.Future[None] | None = None
@@ -55,7 +58,7 @@ class OutputFile:
         self._is_closed = False
 
     def write(self, data: bytes) -> None:
-        # After a gap, nothing more is kept, so that the file is always the beginning of the output.
+        # Nothing is kept after a gap, so that the file is always the beginning of the output.
         taken = b"" if self.missing or self._is_closed else data[: self.folder.file_bytes - self.kept]
         if taken and not self.folder.reserve(len(taken)):
             taken = b""
@@ -87,7 +90,7 @@ class OutputFile:
     def read_at(self, position: int, length: int) -> bytes:
         """Read part of the file. Raises an `OSError` if the file was removed to make room for newer ones. Blocking.
 
-        A symlink or other replacement is not read.
+        If the file was replaced, for example by a symlink, the replacement is not read.
         """
         folder, name = os.path.split(self.path)
         with open_folder(folder, to_list=False) as held, held.open_file(name) as opened:
@@ -188,13 +191,13 @@ class PrivateFolder:
 class PrivateFolders:
     """The folders of all clients, in this server's own folder below the temporary folder or another parent.
 
-    Nothing is created on disk before it is needed. The next server removes the folder of a killed one, when it needs a
-    folder or ends; a lock shows whether a server is alive.
+    Nothing is created on disk before it is needed. The folder of a killed server is removed by the next server, when
+    that needs a folder or exits; a lock shows whether a server is alive.
 
     Args:
         parent: The parent of the server's folder; `None` for the temporary folder.
         caches: The folder for caches that outlast the server, or `None`.
-        comes_back: Returns True if a client's key means the same person after a restart.
+        comes_back: Returns True if a client's key still refers to the same person after a restart.
         file_bytes: Bytes kept per output.
         client_bytes: Bytes kept of all outputs per client.
     """
@@ -234,7 +237,7 @@ class PrivateFolders:
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
-        """Return the path of a client's `/tmp`, which may not exist. Plan mode has another one.
+        """Return the path of a client's `/tmp`, which may not exist. Plan mode has a separate one.
 
         Returns `None` for an anonymous client.
         """
@@ -249,8 +252,8 @@ class PrivateFolders:
     def cache_of(self, client_key: str, roots: Iterable[str]) -> str | None:
         """Return a folder for package managers' downloads, which is kept for the next session. Blocking.
 
-        It belongs to a client and a workspace, so it can affect only commands that could also be affected through the
-        workspace. Returns `None` for a client that will not return.
+        The cache belongs to a client and a workspace, so it can affect only commands that the workspace could affect
+        too. Returns `None` for a client that will not return.
         """
         if self._caches is None or not self._comes_back(client_key):
             return None
@@ -265,7 +268,7 @@ class PrivateFolders:
             with open_private_folder(folder, makes=True):
                 os.utime(folder)
         except OSError:
-            return None  # commands also work without a cache
+            return None  # commands work without a cache too
         return folder
 
     def forget_plan(self, client_key: str) -> None:
@@ -305,7 +308,7 @@ class PrivateFolders:
         writers.close()
 
     def _remove(self, path: str | None) -> None:
-        if path is not None and self._lock is not None and os.path.lexists(path):  # otherwise nothing was created
+        if path is not None and self._lock is not None and os.path.lexists(path):  # false if nothing was created
             self._writers = self._writers or Threads(WRITERS)
             # The client may return before everything is removed.
             gone = f"{path}-{os.urandom(8).hex()}"
@@ -339,7 +342,7 @@ def make_open_folder(path: str) -> None:
 
 
 def _lock(folder: str) -> int:
-    """Lock the folder of this server while the process lives, and remove the folders of killed servers.
+    """Lock this server's folder for the life of the process, and remove the folders of killed servers.
 
     Returns -1 if files cannot be locked.
     """
@@ -384,8 +387,8 @@ def _remove_left(parent: str) -> None:
 def move_entries(source: str, target: str) -> None:
     """Move the entries of a private folder to another one. Merges folders, and replaces files. Blocking.
 
-    A folder in the place of a file is moved aside, and entries deeper than `DEEPEST` in both folders stay. Meanwhile,
-    commands may replace anything in the target with symlinks, which are not followed.
+    A folder in the place of a file is moved aside, and entries deeper than `DEEPEST` in both folders stay. Commands may
+    replace anything in the target with symlinks at any time; symlinks are not followed.
     """
     if sys.platform == "win32":
         raise NotImplementedError
@@ -423,7 +426,7 @@ def _move_entry(name: str, here: int, there: int) -> bool:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder with all its contents, whatever its permissions. Never follows symlinks or raises errors."""
+    """Remove a folder with all its contents, regardless of permissions. Never follows symlinks or raises errors."""
     if sys.platform == "win32":
         import shutil  # noqa: PLC0415 - slow to import and rarely needed
 
@@ -538,7 +541,7 @@ def _empty(top: int, seconds: float = math.inf, *, kept: str = "") -> None:
                 for child in os.listdir(inner):
                     with suppress(OSError):
                         if is_folder(child, inner):
-                            os.close(_open_own(child, inner))  # folders without write permission cannot be moved
+                            os.close(_open_own(child, inner))  # a folder without write permission cannot be moved
                             os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
                 os.rmdir(name, dir_fd=top)
                 has_removed = True

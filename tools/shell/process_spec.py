@@ -1,7 +1,7 @@
 """The types for running a program: what to run, its environment, its process, and how it ended.
 
-It runs directly or in a sandbox. Programs are started through the broker, which ensures that nothing is left of them
-once this server is gone. Their environment has what builds need, but no secrets of the server.
+A program runs directly or in a sandbox. Programs are started through the broker, which ensures that none of their
+processes outlive this server. Their environment has what builds need, but none of the server's secrets.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from tools.text.secrets import has_secret, is_secret_name, without_userinfo
 class ResourceLimits:
     """Limits of the operating system for a command and everything it starts (`setrlimit`). `None` means unchanged."""
 
-    file_bytes: int | None = None  # size of the largest file
-    processes: int | None = None  # processes of its user, including those already running; no effect for root
+    file_bytes: int | None = None  # maximum size of a file
+    processes: int | None = None  # maximum processes of its user, including those already running; no effect for root
     core_bytes: int | None = 0
     group: str | None = None  # the file to join a control group (`cgroup.procs`)
 
 
 @dataclass(frozen=True, slots=True)
 class LandlockRules:
-    """Landlock rules for the files of a program and everything it starts. All sockets except netlink are refused.
+    """Landlock rules for the files of a program and everything it starts.
 
-    Paths are absolute and without symlinks. A missing path grants nothing, and a path that has become a symlink is an
-    error.
+    All sockets except netlink sockets are refused. Paths are absolute and without symlinks. A missing path grants
+    nothing, and a path that has become a symlink is an error.
     """
 
     readable: tuple[str, ...]  # files and folders, with their contents, that may be read, listed and executed
-    writable: tuple[str, ...]  # the same, which may also be changed; files below a folder may be created and removed
+    writable: tuple[str, ...]  # the same, for changes; files below a folder may be created and removed
     calls: bytes = field(repr=False)  # a program for filtering system calls
 
 
@@ -57,7 +57,7 @@ class ProcessSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """How a program ended. Exactly one field is set."""
+    """How a program exited. Exactly one field is set."""
 
     code: int | None
     signal: str | None  # the name of the signal that killed it, such as `SIGKILL`
@@ -72,7 +72,7 @@ class StartFailedError(Exception):
 
 
 class EndedEarlyError(Exception):
-    """The sandbox process ended before the command started. The output says why."""
+    """The sandbox process exited before the command started. Its output says why."""
 
 
 class MountStep(NamedTuple):
@@ -81,13 +81,13 @@ class MountStep(NamedTuple):
     what: str  # the source; empty for `place` itself
     place: str
     is_read_only: bool
-    is_moved: bool = False  # whether the mount is moved, not copied with everything below it
+    is_moved: bool = False  # whether the mount is moved instead of copied with everything below it
 
 
 class Process(Protocol):
     """A started program and everything that it starts, in any session or group.
 
-    It has no terminal, runs in its own session, and gets no other input than its spec.
+    It has no terminal, runs in its own session, and gets no input other than its spec.
     """
 
     pid: int  # process id of the program and of its group
@@ -107,19 +107,20 @@ class Process(Protocol):
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
         """Mount in the namespaces of a process that it started, once the process id can be read from `told`.
 
-        Raises an `OSError` on failure. Until the id or the end of `told` can be read, the program is not served.
+        Raises an `OSError` on failure. Until the id or the end of `told` can be read, other requests about the program
+        wait.
         """
         ...
 
     async def end(self, grace_seconds: float) -> None:
-        """End all its processes: SIGTERM, then SIGKILL after the grace period. Returns when nothing is left.
+        """Stop all its processes: SIGTERM, then SIGKILL after the grace period. Returns when nothing is left.
 
-        Bounded, shielded from cancellation, and harmless if everything has already ended.
+        Bounded, shielded from cancellation, and harmless if everything has already exited.
         """
         ...
 
     async def wait_gone(self) -> None:
-        """Wait until all its processes have ended."""
+        """Wait until all its processes have exited."""
         ...
 
     def close(self) -> None:
@@ -145,7 +146,7 @@ class ProcessStarter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SandboxChanges:
-    """What a command did to auto-run files and its `/tmp`."""
+    """The effects of a command on auto-run files and on its `/tmp`."""
 
     # New auto-run files, and where they were moved: out of the workspace, or to another name
     moved: tuple[tuple[str, str], ...] = ()
@@ -155,7 +156,7 @@ class SandboxChanges:
     # Size of its `/tmp` if it was too large and therefore emptied, else 0
     temporary_bytes: int = 0
     temporary_files: int = 0  # including folders
-    has_overfilled: bool = False  # whether the command was ended because its `/tmp` grew too large
+    has_overfilled: bool = False  # whether the command was stopped because its `/tmp` grew too large
     not_lasting: tuple[str, ...] = ()  # files left in a temporary `/tmp`
     is_unknown: bool = False
 
@@ -174,7 +175,7 @@ class ConfinedCommand:
     spec: ProcessSpec  # what to start, including the sandbox's own program if there is one
     engine: Engine = Engine.NONE  # the mechanism that keeps it in its view
     view: ViewKind = ViewKind.UNCONFINED
-    network: Network = Network.HOST  # its actual network, which is its own loopback if the session has none
+    network: Network = Network.HOST  # its actual network: its own loopback if the session has none
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that it does not see
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
@@ -184,18 +185,18 @@ class ConfinedCommand:
     async def begin(self, mount: Mount) -> None:
         """Let the command begin. Until then, its process only waits for mounts.
 
-        Raises a `ToolError` if it is not confined as intended, so that it must be ended. Raises an `EndedEarlyError` if
-        it cannot run at all.
+        Raises a `ToolError` if the command is not confined as intended and must be stopped. Raises an `EndedEarlyError`
+        if it cannot run at all.
         """
 
     async def release(self) -> SandboxChanges:
-        """Release the command's resources, once it has ended completely or if it was not started."""
+        """Release the command's resources, once it has exited completely, or if it was never started."""
         return SandboxChanges()
 
 
 class Confinement(Protocol):
     async def make_ready(self, workspace_roots: Sequence[str]) -> None:
-        """Find out what can confine commands here, if not yet known."""
+        """Find out what can confine commands here, if this is not yet known."""
         ...
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
@@ -249,10 +250,10 @@ HTTP_PROXY HTTPS_PROXY ALL_PROXY FTP_PROXY NO_PROXY
 PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGISTRY GOPROXY
 """
 PREFIXES = ("LC_", "XDG_")
-# There is no terminal, so editors and password prompts fail at once. `GIT_ASKPASS` is empty so that git asks no other
-# program, and its own prompt is off. git accepts its proposed commit message, but an unedited rebase plan is an error.
-# A program named by a repository (fsmonitor) would run with every `git status`, and so would programs of a workspace
-# folder that only looks like a bare repository.
+# There is no terminal, so editors and password prompts must fail at once. `GIT_ASKPASS` is empty so that git asks no
+# other program, and git's own prompt is off. git accepts its proposed commit message, but an unedited rebase plan is an
+# error. A program named by a repository (fsmonitor) would run with every `git status`, and so would programs of a
+# workspace folder that only looks like a bare repository.
 _FIXED = """
 TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat
 GIT_ASKPASS= GIT_TERMINAL_PROMPT=0 SSH_ASKPASS= SSH_ASKPASS_REQUIRE=never GCM_INTERACTIVE=never GH_PROMPT_DISABLED=1

@@ -1,7 +1,7 @@
-"""The output of a program, which is read as it arrives, limited in size, shown in parts, and reported as progress.
+"""The output of a program: it is read as it arrives, limited in size, shown in parts, and reported as progress.
 
 The shown part is plain text: without colours, cursor movements and overwritten text, and with invisible characters
-marked. Only the few hundred kilobytes that are kept are converted, never the whole output.
+marked. Only the few hundred kilobytes kept in memory are converted, never the whole output.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def from_whole_character(data: bytes) -> bytes:
 
 
 OUTPUT_CHARS = 40_000  # characters shown of an output (as in Gemini CLI)
-HEAD_SHARE = 5  # a fifth is for the beginning, because the end is usually more important (as in both CLIs)
+HEAD_SHARE = 5  # a fifth goes to the beginning, because the end is usually more important (as in both CLIs)
 HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, and room for colours
 TAIL_BYTES = 1 << 18  # bytes kept of the end; shorter output is completely in memory
 SMALL_BYTES = 4096  # smaller pieces are joined, so that a million of them need no extra memory
@@ -93,7 +93,7 @@ class ShownOutput:
 
 @dataclass(frozen=True, slots=True)
 class OutputSnapshot:
-    """The output in memory at one moment. It can be converted to text in a thread, because that takes a while."""
+    """The output in memory at one moment. Converting it to text takes a while, so this can be done in a thread."""
 
     head: bytes
     tail: bytes  # the end, or everything if `is_whole`
@@ -121,7 +121,7 @@ class OutputSnapshot:
             head, tail = whole[:head_chars], whole[head_chars - budget :]
         else:
             head = plain_text(whole_characters(self.head), codec).lstrip("\n")[:head_chars]
-            # The bytes per character vary by a factor of ten, so the part to read grows until it is enough.
+            # The number of bytes per character varies by a factor of ten, so the part to read grows until it is enough.
             tail_chars, end = budget - head_chars, self.tail[-TAIL_BYTES:]
             size = 2 * tail_chars
             while True:
@@ -143,7 +143,7 @@ class Output:
 
     def __init__(self, folder: PrivateFolder | None, tail_bytes: int = TAIL_BYTES) -> None:
         self.total = 0  # bytes printed so far
-        self.changed_at = time.monotonic()  # when something was last printed; initially the creation time
+        self.changed_at = time.monotonic()  # time of the last output; initially the creation time
         self.is_binary = False
         self.file: OutputFile | None = None
         self._folder = folder
@@ -234,11 +234,11 @@ class Output:
 
 
 READ_BYTES = 1 << 18  # bytes read per turn of the event loop, in about 50 microseconds
-# A larger pipe needs fewer turns. Linux allows this size (/proc/sys/fs/pipe-max-size) to every user except those with
+# A larger pipe needs fewer turns. Linux allows this size (/proc/sys/fs/pipe-max-size) for every user except those with
 # many such pipes.
 PIPE_BYTES = 1 << 20
 USUAL_PIPE_BYTES = 1 << 16  # initial size of a pipe; a command that fills it prints a lot
-MAX_WAITING = 1 << 20  # reading pauses, and the command waits, while more bytes wait for the disk
+MAX_WAITING = 1 << 20  # while more bytes wait for the disk, reading pauses and the command waits
 
 
 class OutputReader:
@@ -259,7 +259,7 @@ class OutputReader:
         return self._ended.is_set()
 
     def read_present(self) -> None:
-        """Read what has already been printed, even if much data waits for the disk."""
+        """Read what has already been printed, even if a lot of data is waiting for the disk."""
         for _ in range(PIPE_BYTES // READ_BYTES + 1):
             if not self._read_piece():
                 return
@@ -312,7 +312,7 @@ class OutputWindow:
     start: int  # position of its first byte
     end: int  # position after its last byte, to continue from
     total: int  # bytes printed so far
-    lost: int = 0  # requested bytes before it that were not kept
+    lost: int = 0  # requested bytes before `start` that were not kept
     note: str = ""  # a sentence about the encoding, if that is a guess
 
 

@@ -1,7 +1,7 @@
 """Limits on the size of a command's files and the number of its processes.
 
 The operating system's limits apply to every command, even outside the sandbox. They do not limit the processes of root,
-not even in a user namespace, so a control group counts these if one can be created.
+even in a user namespace, so a control group counts these if one can be created.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tools.shell.process_spec import ResourceLimits
 
 FILE_BYTES = 4 * 1024**3  # larger than any build output, but stops a runaway command before an ordinary disk is full
 PROCESSES = 512  # processes and threads that commands may add to those of their user
-PROCESS_STEP = 256  # the limit is rounded to this, so that successive commands usually have the same
+PROCESS_STEP = 256  # the limit is rounded to this, so that successive commands usually have the same limit
 GROUP_PROCESSES = 1_024  # processes and threads of all commands together, if the server runs as root
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
@@ -89,7 +89,7 @@ class ProcessGroupLimit:
         group = os.path.join(parent, f"{_GROUP_NAME}{os.getpid()}")
         try:
             os.makedirs(group, exist_ok=True)
-            # Must not create the file, which does not exist if nothing counts processes here.
+            # This must not create the file, which does not exist if nothing counts processes here.
             descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
             try:
                 os.write(descriptor, str(GROUP_PROCESSES).encode())

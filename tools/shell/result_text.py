@@ -1,4 +1,4 @@
-"""Texts of results about commands and jobs. Output comes last, so that it cannot imitate a label."""
+"""The text of results about commands and jobs. Output comes last, so that it cannot imitate a label."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KILO = 1000
 DISPLAY_CHARS = 4_000  # characters of output shown to a person
 MAX_NAMED = 10
 NEAR_THE_LIMIT = 0.5  # above this share of its time limit, a result says how to get more time (as in Qwen Code)
-# Messages of the kernel or resolver when something is outside the view.
+# Messages from the kernel or resolver about things outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
 _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _NO_SOCKET = re.compile(r"address family not supported|\bEAFNOSUPPORT\b", re.IGNORECASE)
 _SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
-# Commands that may end processes: the pattern after a failure, and the one after success
+# Patterns of commands that may stop processes: for use after a failure, and after a success
 _ENDS_PROCESSES = (
     re.compile(r"\b(?:p?kill|killall)\b|\bps\s[^|;&\n]{0,40}?-?p\s{0,4}\d|\bwait\s+\d|/proc/\d"),
     re.compile(r"\b(?:pkill|killall)\b"),
@@ -76,7 +76,7 @@ def size(count: int) -> str:
 
 
 def code_and_signal(status: ExitStatus | None) -> tuple[int | None, str | None]:
-    """Return the exit code and signal of a program. Both are `None` if it did not end by itself."""
+    """Return the exit code and signal of a program. Both are `None` if it did not exit on its own."""
     return (status.code, status.signal) if status is not None else (None, None)
 
 
@@ -92,7 +92,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 
 def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
-    """Return what the model reads about a command. `directory` is the one that the call named, if any."""
+    """Return the content about a command for the model. `directory` is the one that the call named, if any."""
     shown, status, request = finished.shown, finished.exit, finished.request
     lines: list[str] = []
     if directory is not None:
@@ -129,7 +129,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         if has_failed and confined.withheld:
             words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
             lacks_login = _NO_LOGIN.search(text) is not None
-            # Without its settings, a program contacts other servers or does not know the user.
+            # Without its settings, a program may contact other servers or not know the user.
             lacks_settings = lacks_login or confined.network is Network.HOST or _NO_SETTINGS.search(text) is not None
             causes = [
                 place.path
@@ -334,7 +334,7 @@ def _output_block(shown: ShownOutput) -> str:
 
 
 def run_display(finished: FinishedCommand) -> str:
-    """Return what a person sees: the end of the output, how the command ended, or nothing."""
+    """Return the text for a person: the end of the output, how the command exited, or nothing."""
     text, status = finished.shown.text, finished.exit
     if finished.shown.is_binary:
         return f"Binary output, {size(finished.shown.total)}"
@@ -377,7 +377,7 @@ def _command_facts(
 
 
 def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
-    """Return what the model reads about a command that was ended at a limit."""
+    """Return the message for the model about a command that was stopped at a limit."""
     shown, seconds = finished.shown, finished.request.timeout_seconds
     if finished.ending is Ending.SILENT:
         why = (
@@ -398,7 +398,7 @@ def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
 
 
 def job_content(job: Job, shown: ShownOutput) -> str:
-    """Return what the model reads about a command that was started in the background."""
+    """Return the content for the model about a command that was started in the background."""
     lines = [f"Background Job: {job.id} ({status_text(job)})", f"PID: {job.running.process.pid}"]
     if job.status is JobStatus.RUNNING:
         lines.append(
@@ -413,7 +413,7 @@ def job_content(job: Job, shown: ShownOutput) -> str:
 
 
 def status_text(job: Job) -> str:
-    """Return a job's status and how its shell ended."""
+    """Return a job's status and how its shell exited."""
     if job.exit is None:
         return job.status.value
     ended = f"exit code {job.exit.code}" if job.exit.signal is None else f"signal {job.exit.signal}"

@@ -15,9 +15,9 @@ from tools.shell.program_output import Output, OutputReader
 from tools.shell.temporary_watch import overfull
 
 GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL (as in Qwen Code and Gemini CLI)
-DRAIN_SECONDS = 0.05  # how long to wait for the rest of the output, because parts of a pipeline may end later
-LEAVING_SECONDS = 0.2  # how long other processes may take to end after the program
-CLEAN_UP_SECONDS = 10.0  # limit for ending and closing, so that nothing waits forever for a hung disk
+DRAIN_SECONDS = 0.05  # how long to wait for the rest of the output, because parts of a pipeline may exit later
+LEAVING_SECONDS = 0.2  # how long other processes may take to exit after the program
+CLEAN_UP_SECONDS = 10.0  # limit for stopping and closing, so that nothing waits forever for a hung disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Ending(StrEnum):
 
 @dataclass(slots=True)
 class RunningProgram:
-    """A program from its start until all its processes have ended. The owner must close it."""
+    """A program from its start until all its processes have exited. The owner must close it."""
 
     process: Process
     output: Output  # its output so far
@@ -49,9 +49,9 @@ class RunningProgram:
     confined: ConfinedCommand  # what was started, and how it is confined
     started_at: float  # monotonic seconds
     on_closed: Callable[[], None]  # called when all resources are released
-    # What happened to auto-run files; known after `close`.
+    # The changes to auto-run files; known after `close`.
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
-    # Whether it was ended because its writable folders became too large
+    # Whether it was stopped because its writable folders became too large
     has_overfilled: bool = field(default=False, init=False)
     _watch: asyncio.Task[None] | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
@@ -67,14 +67,14 @@ class RunningProgram:
         await self.end()
 
     async def read_to_end(self) -> None:
-        """Read the remaining output after the program's end, although other processes may continue to print."""
-        # Usually the end is found immediately, without a turn of the event loop.
+        """Read the remaining output after the program's exit, although other processes may continue to print."""
+        # Usually the end of the output is found immediately, without a turn of the event loop.
         self.reader.read_present()
         if not await self.reader.wait_ended(DRAIN_SECONDS):
             self.reader.read_present()
 
     async def left_running(self) -> tuple[int, ...]:
-        """Return the ids of processes left running after the program's end. Waits briefly for them to end."""
+        """Return the ids of processes left running after the program's exit. Waits briefly for them to exit."""
         if await self.process.left_running():
             with anyio.move_on_after(LEAVING_SECONDS):
                 await self.process.wait_gone()
@@ -82,13 +82,13 @@ class RunningProgram:
         return ()
 
     async def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """End all its processes, and read the last output. Shielded and bounded."""
+        """Stop all its processes, and read the last output. Shielded and bounded."""
         with anyio.move_on_after(grace_seconds + CLEAN_UP_SECONDS, shield=True):
             await self.process.end(grace_seconds)
             self.reader.read_present()
 
     async def close(self) -> None:
-        """Release everything except the output, after all processes have ended. Shielded and bounded."""
+        """Release everything except the output, after all processes have exited. Shielded and bounded."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -1,7 +1,7 @@
 """The server's side of the broker: the broker process, its supervisors, and their programs.
 
-Each supervisor runs one program at a time, and a few idle ones are kept. All supervisors of a pool may be one process.
-If the broker dies, the next program starts another one.
+Each supervisor runs one program at a time, and a few idle ones are kept. All supervisors of a pool may share one
+process. If the broker dies, the next program starts a new one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if sys.platform == "win32":
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "broker.py")
 MAX_IDLE = 4  # idle supervisors kept for the next programs
 ATTEMPTS = MAX_IDLE + 3  # supervisors to try per program, because all idle ones may be gone
-BUSY_PAUSE_SECONDS = 0.005  # between attempts to reach a broker with hundreds of sockets to accept
-REAP_PAUSE_SECONDS = 0.002  # a process that closed its socket or was killed normally ends within a few such intervals
-END_SECONDS = 3.0  # after the grace period and this time, the supervisor is killed, and the broker ends its processes
-CLOSE_GRACE_SECONDS = 0.2  # how long programs may take to end by themselves when the server ends
+BUSY_PAUSE_SECONDS = 0.005  # pause between attempts to reach a broker that has hundreds of sockets to accept
+REAP_PAUSE_SECONDS = 0.002  # a process that closed its socket or was killed usually exits within a few of these
+END_SECONDS = 3.0  # after the grace period and this time, the supervisor is killed, and the broker kills its processes
+CLOSE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own when the server shuts down
 CLOSE_SECONDS = 1.0  # how long to wait for them after that
-BROKER_SECONDS = 0.5  # how long the broker may take to end after that
+BROKER_SECONDS = 0.5  # how long the broker may take to exit after that
 
 
 class SupervisorPool:
@@ -59,7 +59,7 @@ class SupervisorPool:
             for _ in range(ATTEMPTS):
                 if self._is_closed:
                     break
-                # Reuse the most recent one with the same limits, because limits cannot be raised again.
+                # Reuse the most recent supervisor with the same limits, because limits cannot be raised again.
                 idle = next((each for each in reversed(self._idle) if each.limits == spec.limits), None)
                 with suppress(NotTakenError, ConnectionError):
                     if idle is not None:
@@ -68,7 +68,7 @@ class SupervisorPool:
         raise StartFailedError(0)
 
     async def aclose(self) -> None:
-        """End all running programs, then the broker. Shielded from cancellation, and bounded."""
+        """Stop all running programs, then the broker. Shielded from cancellation, and bounded."""
         self._is_closed = True
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(CLOSE_SECONDS):
@@ -110,7 +110,7 @@ class SupervisorPool:
             self._idle.remove(supervisor)
 
     def _on_broker_lost(self) -> None:
-        """Start over without a broker. Busy supervisors end their programs by themselves."""
+        """Start over without a broker. Busy supervisors stop their programs on their own."""
         self._broker = None
         for supervisor in list(self._idle):
             supervisor.close()
@@ -126,7 +126,10 @@ class Launch(NamedTuple):
 
 @contextmanager
 def launch_of(spec: ProcessSpec) -> Generator[Launch]:
-    """Hold the descriptors to start a program. Raises a `ValueError` if the operating system cannot accept the spec."""
+    """Hold the descriptors for starting a program.
+
+    Raises a `ValueError` if the operating system cannot accept the spec.
+    """
     launch = Launch(broker_messages.packed(spec), [], [])
     with ExitStack() as held:
         held.callback(lambda: [os.close(descriptor) for descriptor in launch.outputs])
@@ -137,7 +140,7 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
             launch.descriptors.append(written)
             os.set_blocking(output, False)
         for content in spec.attachments.values():
-            # An unnamed file with the content.
+            # An unnamed file contains the attachment.
             if sys.platform == "linux":
                 descriptor = os.memfd_create("attachment")
             else:
@@ -185,7 +188,7 @@ class BrokerProcess:
     async def give(self, channel: socket.socket, kind: bytes) -> None:
         """Attach a supervisor to a socket: a new process or the shared one.
 
-        Raises a `ConnectionError` without a broker.
+        Raises a `ConnectionError` if there is no broker.
         """
         while True:
             self._signal(signal.SIGCONT)  # a program may have stopped the broker
@@ -200,7 +203,10 @@ class BrokerProcess:
                 return
 
     async def close(self, seconds: float) -> None:
-        """Close the connection, and wait for the broker and its supervisors to end. Kill the broker if this is slow."""
+        """Close the connection, and wait for the broker and its supervisors to exit.
+
+        Kill the broker if this takes too long.
+        """
         self._disconnect()
         self._signal(signal.SIGCONT)
         kill_at = monotonic() + seconds
@@ -210,7 +216,7 @@ class BrokerProcess:
             await asyncio.sleep(REAP_PAUSE_SECONDS)
 
     def _on_end(self) -> None:
-        """Handle the end of the broker, which is the only event on its socket."""
+        """Handle the broker's exit, which is the only event on its socket."""
         if self._disconnect():
             self._on_lost()
             self._reap_soon()
@@ -244,13 +250,13 @@ class BrokerProcess:
 
 
 class NotTakenError(Exception):
-    """The supervisor ended before it read the request, so another one can be tried."""
+    """The supervisor exited before it read the request, so another one can be tried."""
 
 
 class SupervisorHandle:
-    """The server's handle of a supervisor, which runs one program at a time, alone or in the shared process.
+    """The server's handle of a supervisor, which runs one program at a time, in its own process or in the shared one.
 
-    The end of its connection proves that nothing is left of the program.
+    The end of the connection proves that nothing is left of the program.
     """
 
     def __init__(
@@ -272,15 +278,15 @@ class SupervisorHandle:
         self._pid = 0
         # The program being started, and the future for the result.
         self._starting: tuple[Launch, asyncio.Future[SupervisedProcess]] | None = None
-        self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # answers to LIST and MOUNT, in order
+        self._answers: deque[asyncio.Future[tuple[int, ...]]] = deque()  # responses to LIST and MOUNT, in order
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(channel.fileno(), self._read)
 
     async def run(self, launch: Launch) -> SupervisedProcess:
-        """Start a program. Cancellation ends the program and this supervisor.
+        """Start a program. Cancellation stops the program and this supervisor.
 
-        Raises a `NotTakenError` if the supervisor was gone and the program was not started. After a `StartFailedError`
-        the program may have been ended right after its start.
+        Raises a `NotTakenError` if the supervisor was gone and the program was not started. After a `StartFailedError`,
+        the program may have been stopped right after its start.
         """
         answer: asyncio.Future[SupervisedProcess] = self._loop.create_future()
         starting = self._starting = (launch, answer)
@@ -291,7 +297,7 @@ class SupervisorHandle:
                 if sent < len(data):
                     await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
             except ConnectionError:
-                # The supervisor may have sent the reason before it ended.
+                # The supervisor may have sent the reason before it exited.
                 self._read(NotTakenError())
             return await answer
         except StartFailedError:
@@ -345,7 +351,7 @@ class SupervisorHandle:
                 os.kill(self._pid, number)
 
     def close(self) -> None:
-        """Close the connection without waiting. The supervisor then ends everything below it, and itself."""
+        """Close the connection without waiting. The supervisor then stops everything below it, and exits."""
         self._lose(StartFailedError(0))
 
     def _read(self, why_ended: Exception | None = None) -> None:
@@ -410,7 +416,7 @@ class SupervisorHandle:
 
 
 class SupervisedProcess:
-    """A `Process` below a supervisor. It takes its output descriptors out of `outputs`."""
+    """A `Process` below a supervisor. It takes ownership of the descriptors in `outputs`."""
 
     def __init__(self, supervisor: SupervisorHandle, pid: int, outputs: list[int]) -> None:
         self.pid = pid
@@ -432,7 +438,7 @@ class SupervisedProcess:
         await self._supervisor.mount(told, steps)
 
     async def end(self, grace_seconds: float) -> None:
-        """End all its processes. Returns when nothing is left, or after some seconds if that fails."""
+        """Stop all its processes. Returns when nothing is left, or after some seconds if that fails."""
         with anyio.CancelScope(shield=True):
             if not self._is_gone.is_set():
                 self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))
@@ -455,7 +461,7 @@ class SupervisedProcess:
         self.output = self.errors = -1
 
     def on_exit(self, status: int) -> None:
-        """Record the program's end with its `waitpid` status. Its process id may be reused from now on."""
+        """Record the program's exit with its `waitpid` status. The process id may be reused from now on."""
         if not self._has_exited.is_set():
             code = os.waitstatus_to_exitcode(status)
             # A real-time signal has no name.

@@ -1,4 +1,4 @@
-"""Ends a program that fills the file system of its temporary folders."""
+"""Stops a program that fills the file system of its temporary folders."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tools.shell.private_folders import measured
 from tools.shell.process_spec import Process
 
 LOOK_SECONDS = 1.0  # between checks of the free space
-STEPS = 8  # the folders are measured whenever anybody has used 1/8 of the limit
-FILES_STEP = 10_000  # or when this many files were created
+STEPS = 8  # the folders are measured whenever any program has used 1/8 of the limit
+FILES_STEP = 10_000  # or when this many files have been created
 
 
 async def overfull(folders: Sequence[str], most_bytes: int, process: Process) -> None:
@@ -38,7 +38,7 @@ async def overfull(folders: Sequence[str], most_bytes: int, process: Process) ->
 
 
 def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
-    """Return roughly how much room each folder's file system has, in steps of bytes and files."""
+    """Return the approximate free space of each folder's file system, in steps of bytes and files."""
     if sys.platform == "win32":
         raise NotImplementedError
     found = map(os.statvfs, folders)

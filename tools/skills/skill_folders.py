@@ -1,8 +1,8 @@
 """Finds skills, which are folders with a `SKILL.md`, in the workspace and in the user's home folder.
 
-Like its settings, a skill in a workspace is used only after a person has trusted its current text. Other skills in the
-home folder are the user's own. Each skill that cannot be used yields a sentence, for the log and for models that ask
-for it.
+Like a workspace's settings, a skill in a workspace is used only after a person has trusted its current text. Other
+skills in the home folder are the user's own. Each skill that cannot be used is described in a sentence, for the log and
+for models that ask for the skill.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Skill:
     text: str
     location: Location  # of its main file
     workspace: Workspace  # opens it
-    lies_among_skills: bool  # false if a symlink leads elsewhere
+    lies_among_skills: bool  # false if it is reached through a symlink to elsewhere
 
     @property
     def place(self) -> str:
@@ -108,7 +108,7 @@ class SkillFolders:
     """Where to look for skills."""
 
     home: str | None = None  # the user's home folder, if known
-    # Trusted skills: by folder, each file with the SHA-256 that was trusted
+    # Trusted skills: for each folder, its files with the SHA-256 that was trusted
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     def find(self, workspace: Workspace, *, with_home: bool, signal: AbortSignal | None = None) -> Skills:
@@ -117,12 +117,12 @@ class SkillFolders:
         bases = dict.fromkeys(workspace.roots, workspace)
         if with_home and self.home:
             home = os.path.realpath(self.home)
-            # Agent-ignore files belong to projects. Nobody expects one in a home folder.
+            # Agent-ignore files belong in projects; nobody expects one in a home folder.
             bases.setdefault(home, Workspace([home], respect_agent_ignore=False, forbidden=workspace.forbidden))
         for base, opener in bases.items():
             known, untrusted = trusted.get(sendable_name(base), {}), 0
             for name, data, skill in skills_below(opener, base, skills.unused, signal):
-                # Anybody who works in the workspace may have written the files there, however they are found.
+                # Anybody who works in the workspace may have written the files in it, however they are found.
                 is_own = not is_inside(skill.location.path, workspace.roots)
                 if is_own or known.get(sendable_name(name)) == hashlib.sha256(data).hexdigest():
                     skills.add(skill)
@@ -139,9 +139,9 @@ class SkillFolders:
 def skills_below(
     workspace: Workspace, base: str, unused: list[str], signal: AbortSignal | None = None
 ) -> Iterator[tuple[str, bytes, Skill]]:
-    """Yield the skills of a root, each with the relative path and content of its main file.
+    """Yield the skills of a root, each with the relative path and content of its main file. Blocking.
 
-    Blocking. Adds the reasons why others cannot be used to `unused`.
+    Reasons why other skills cannot be used are added to `unused`.
     """
     for place in PLACES:
         try:
@@ -219,8 +219,8 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
 def front_matter(text: str) -> dict[str, str]:
     """Return the fields of the front matter, each as text on one line.
 
-    This supports the YAML that skills use: a value on the line of its key or on indented lines, which is plain, quoted
-    or a block (`|` or `>`). Nested values are not needed, and count as text.
+    Supports the YAML that skills use: a value on the line of its key or on indented lines, either plain, quoted or a
+    block (`|` or `>`). Nested values are not needed, and count as text.
     """
     fields: dict[str, list[str]] = {}
     last: list[str] = []

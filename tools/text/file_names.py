@@ -1,8 +1,8 @@
-r"""Writes file names in texts: on one line, unambiguous, without effects on a terminal, and parsable again.
+r"""Writes file names in text: on one line, unambiguous, harmless on a terminal, and parsable again.
 
 Ordinary names are unchanged. A name with a line feed, a control or invisible character, or bytes that are not text is
 written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). Names
-that a model copies from such a text are understood.
+in this form are parsed when a model copies them into its arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TABLE = (
 _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 # Characters that are invisible or look different everywhere. The emoji selector is visible only after a symbol.
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
-# Includes every emoji selector, because to many people names with and without it look the same
+# Includes every emoji selector, because names with and without it look the same to many people
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
 IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # characters without a shape, in any text
 
@@ -54,7 +54,7 @@ _ASCII_END = 0x80
 def exact_path(path: str, *, is_quoted: bool = False) -> str:
     """Return a path in pure ASCII, for texts that must distinguish it from one that looks the same.
 
-    With `is_quoted`, the last name is always quoted, which means exactly this path.
+    With `is_quoted`, the last name is always quoted, so that it stands for exactly this path.
     """
     *above, last = path.split(os.sep)
     names = [name if name.isascii() else _escaped(name, str.isascii) for name in above]
@@ -93,7 +93,7 @@ def shown_whole_path(path: str) -> str:
 
 
 def shown_path(path: str) -> str:
-    """Return a path for an error message. A very long one is cut in the middle."""
+    """Return a path for an error message. A very long path is shortened in the middle."""
     if len(path) <= MAX_SHOWN_PATH:
         return shown_whole_path(path)
     half = MAX_SHOWN_PATH // 2
@@ -111,7 +111,7 @@ def one_line(text: str) -> str:
 
 
 def shortened_line(text: str, longest: int) -> str:
-    """Like `one_line`, but cut with a mark if longer than `longest`."""
+    """Like `one_line`, but truncated with a mark if longer than `longest`."""
     line = one_line(text.strip()[: longest + 1])
     return line if len(line) <= longest else f"{line[:longest]}..."
 

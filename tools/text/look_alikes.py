@@ -1,6 +1,6 @@
-"""Compares texts that look the same: with typographic, decomposed or invisible characters.
+"""Compares texts that look the same but differ in typographic, decomposed or invisible characters.
 
-People and models copy text by its look, but programs see different text.
+People and models copy what they see, but programs see different text.
 """
 
 from __future__ import annotations

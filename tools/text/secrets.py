@@ -60,7 +60,8 @@ _FIRST_OF_COUNTS = _table("MAX MIN NUM TOTAL")
 _LAST_OF_COUNTS = _table("COUNT LIMIT LENGTH SIZE BUDGET TTL")
 _COUNTED_TOKENS = _table("INPUT OUTPUT PROMPT COMPLETION REASONING THINKING NEW CONTEXT")
 _SHORTEST_TOKEN = 12  # characters; shorter words never look like secrets
-# A password at the end of a name (`MYSQL_PWD`). On its own, the working directory, but a password if it is not a path.
+# A password at the end of a name (`MYSQL_PWD`). On its own, it means the working directory, or a password if the value
+# is not a path.
 _LAST_WORD = "PWD"
 _MAX_NAME_CHARS = 200  # of longer names, only the two ends are examined
 
@@ -162,7 +163,7 @@ _TOKENS = _later(
       | dop_v1_[a-f0-9]{32,} | SG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}   # DigitalOcean, SendGrid
       | AGE-SECRET-KEY-1[A-Z0-9]{30,}                                    # age
       | (?<=//)(?:hooks\.[\w.-]{1,99}|[\w.-]{1,99}/api/webhooks|[\w.-]{1,99}\.webhook\.office\.com)/[^\s"'<>?\#]++
-      | (?<=telegram\.org/bot)\d++:[\w-]++                               # addresses that let in
+      | (?<=telegram\.org/bot)\d++:[\w-]++                               # addresses that grant access
     )""",
     re.VERBOSE,
 )
@@ -240,7 +241,7 @@ _SCHEMES = _later(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
 
-# Options for a password, or a user name with one, in every program
+# Options that take a password, or a user name with a password, in any program
 _OPTIONS = _later(
     r"(?<![\w-])(?:(?:-[A-Za-z]{0,3}[uU]|--user|--proxy-user)[ =]?(?P<quote>[\"'])?"
     r"(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"

@@ -1,4 +1,4 @@
-"""Renders the final text on a terminal, without colours and overwritten text."""
+"""Renders text as a terminal would finally show it, without colours or overwritten text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 # The rest of a control string, up to its terminator or else the end of the line.
 _STRING = r"[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
 # CSI first; then OSC, DCS, SOS, PM and APC; then all shorter sequences, each also in its one-character form.
-# Unterminated ones are removed as far as they go.
+# Unterminated sequences are removed as far as they match.
 _SEQUENCE = (
     rf"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_]{_STRING}|[ -/]*[0-~]?)"
     rf"|\x9b[0-?]*[ -/]*[@-~]?"

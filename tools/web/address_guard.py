@@ -1,7 +1,7 @@
 """Parses a URL once, and checks its name, port and addresses before any contact with the host.
 
-The checked host is the one that is connected to. URL parsers differ in how they treat backslashes, white space, user
-names and unusual numbers, and each difference could bypass a guard. Therefore ambiguous URLs are refused here.
+The connection goes to exactly the host that was checked. URL parsers differ in how they treat backslashes, white space,
+user names and unusual numbers, and each difference could bypass a guard. Therefore ambiguous URLs are refused here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.text.file_names import brief, one_line
 
 Address = IPv4Address | IPv6Address
 
-MAX_URL_CHARS = 8_000  # servers refuse longer URLs; RFC 9110 recommends support for 8,000
+MAX_URL_CHARS = 8_000  # servers reject longer URLs; RFC 9110 recommends support for 8,000
 PORTS = {"http": 80, "https": 443}  # the supported schemes and their default ports
 MAX_HOST_CHARS = 253
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?#]*))?(?P<rest>[^#]*)(?:#.*)?")
@@ -124,7 +124,7 @@ def _host(text: str) -> str:
     labels = host.split(".")
     if _NUMBER.fullmatch(labels[-1]):
         try:
-            # Only the usual form, because parsers disagree about `127.1`, `0x7f.1` and `2130706433`.
+            # Only the usual form is accepted, because parsers disagree about `127.1`, `0x7f.1` and `2130706433`.
             return str(IPv4Address(host))
         except AddressValueError:
             raise UrlError(
@@ -135,7 +135,7 @@ def _host(text: str) -> str:
     return host
 
 
-# IANA's special-purpose, multicast and reserved addresses. The list in `ipaddress` depends on its version. One address
+# IANA's special-purpose, multicast and reserved addresses. The list in `ipaddress` depends on its version. One of them
 # looks public: 168.63.129.16 connects each machine in Azure with its host.
 _V4_CLOSED = tuple(
     IPv4Network(text)
@@ -152,7 +152,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _6TO4 = IPv6Network("2002::/16")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 _V4_MASK = 0xFFFF_FFFF
-# Names of this machine, and of metadata services with secrets of cloud machines. They are never looked up.
+# Names of this machine, and of metadata services with secrets of cloud machines. These names are never looked up.
 _CLOSED_NAMES = frozenset({"localhost", "metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
 
 
@@ -180,7 +180,7 @@ class PrivateHosts:
 
     An entry is a host name (`intranet.example`, or `*.intranet.example` for all names below it), an address or a
     network (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or address may have a port (`localhost:3000`, `[::1]:3000`).
-    Then it is allowed only at that port, which need not be in `web.allowedPorts`.
+    It is then allowed only at that port, which need not be in `web.allowedPorts`.
     """
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
@@ -201,14 +201,14 @@ class PrivateHosts:
                 self._names.append((host.rstrip("."), port))
 
     def opens_name(self, host: str, port: int) -> bool:
-        """Return True if a host is allowed by name, whatever its address."""
+        """Return True if a host is allowed by name, regardless of its address."""
         return any(_matches(pattern, host) and open_port in (None, port) for pattern, open_port in self._names)
 
     def opens_address(self, address: Address, port: int) -> bool:
         return any(address in network and open_port in (None, port) for network, open_port in self._networks)
 
     def opens_port(self, host: str, port: int) -> bool:
-        """Return True if an entry has exactly this port of a host. Its addresses are still checked."""
+        """Return True if an entry names exactly this port of a host. The host's addresses are still checked."""
         if any(_matches(pattern, host) and open_port == port for pattern, open_port in self._names):
             return True
         try:
@@ -246,7 +246,7 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class WebRules:
-    """Rules for what may be opened, and how much is read."""
+    """Rules for the URLs that may be opened, and limits on what is read."""
 
     # Private hosts, addresses and networks that may be opened, in the forms of `PrivateHosts`
     allow_private_hosts: tuple[str, ...] = ()
@@ -255,7 +255,7 @@ class WebRules:
     # The highest compression ratio for content larger than `free_bytes`. Ordinary text shrinks to a tenth of its size,
     # and gzip's limit is about a thousandth
     max_ratio: int = 200
-    free_bytes: int = 1 << 20  # size up to which the ratio is ignored
+    free_bytes: int = 1 << 20  # content up to this size may have any ratio
     max_redirects: int = 5  # redirects to follow
     header_bytes: int = 64 << 10  # all headers of a response together
     connect_seconds: float = 8.0  # per address, including TLS
@@ -294,7 +294,8 @@ class AddressGuard:
         self.check(target)
         found = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One forbidden address is enough, because a name with both kinds is an attempt to reach it.
+            # One forbidden address is enough for a refusal, because a name with both kinds is an attempt to reach that
+            # address.
             for address in found:
                 self._check_address(target, address)
         return found
@@ -332,7 +333,7 @@ class AddressGuard:
             raise self._private_address(target, f"{which} not a public address")
 
     def _private_address(self, target: UrlTarget, why: str) -> ToolError:
-        """Return the refusal of a private address, with each setting that would have to change."""
+        """Return the error for a private address, which names each setting that would have to change."""
         host = f"[{target.host}]" if ":" in target.host else target.host
         both = f" Its port is not allowed either; the entry '{host}:{target.port}' allows both."
         is_here = f".{target.host}".endswith(".localhost") or (

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 MAX_ADDRESSES = 4  # addresses to try per host
 REDIRECTS = (301, 302, 303, 307, 308)
-PIECE_BYTES = 1 << 16  # decompressed at a time, so that other tasks can run and limits are checked in time
-TURN_BYTES = 1 << 16  # work before other tasks can run
+PIECE_BYTES = 1 << 16  # bytes decompressed at a time, so that other tasks can run and limits are checked in time
+TURN_BYTES = 1 << 16  # amount of work before other tasks get a turn
 PIECE_WORK = 128  # cost of a piece in addition to its bytes, because there may be very many small ones
 PROGRESS_BYTES = 1 << 18  # content between progress notifications
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
@@ -83,9 +83,9 @@ async def exchange(
 ) -> HttpAnswer:
     """Send a request to the first address that accepts a connection, and read the response.
 
-    The `Host` header and TLS use the target's host name, whatever the address. `headers` are those besides `Host`,
+    The `Host` header and TLS use the target's host name, regardless of the address. `headers` are those besides `Host`,
     `Connection`, `Accept-Encoding` and `Content-Length`. At the deadline, on the event loop's clock, a body in progress
-    is cut. With `skips_redirects`, the body of a redirect is not read.
+    is truncated. With `skips_redirects`, the body of a redirect is not read.
 
     Raises:
         ToolError: `web_unreachable` if nothing answers there, or not in HTTP; `web_fetch_processing_error` if the
@@ -151,7 +151,7 @@ async def _read_body(
                     return Cut.SIZE
                 if len(body) > max(rules.free_bytes, unpacker.taken * rules.max_ratio):
                     return Cut.RATIO
-                # A small piece can decompress to much data, or to nothing after much work.
+                # A small piece can decompress to a lot of data, or to nothing after a lot of work.
                 work += len(piece) + PIECE_WORK
                 if work >= TURN_BYTES:
                     work = 0
@@ -189,7 +189,7 @@ class _Unpacker:
         if self._stream is None:
             window = _GZIP_WINDOW
             if self._encoding == "deflate":
-                # It should be in zlib format, but many servers omit the header.
+                # The data should be in zlib format, but many servers omit the header.
                 has_header = raw[0] & 0x0F == _ZLIB_METHOD and (len(raw) == 1 or int.from_bytes(raw[:2]) % 31 == 0)
                 window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
             self._stream = zlib.decompressobj(window)

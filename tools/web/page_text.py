@@ -1,4 +1,4 @@
-"""Converts a response for a model, to text, an image, the text of a PDF, or a sentence about it.
+"""Converts a response for a model: to text, an image, the text of a PDF, or a sentence about the response.
 
 Text is decoded as in browsers.
 """
@@ -38,7 +38,7 @@ DECLARATION_BYTES = 4_096  # searched for a page's encoding (the HTML standard r
 _META = re.compile(rb"""(?i)<meta\s[^>]{0,400}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{1,40})""")
 _XML = re.compile(rb"""(?i)\A\s{0,9}<\?xml\s[^>]{0,200}?encoding\s{0,9}=\s{0,9}["']([\w:.-]{1,40})""")
 
-# Labels of the WHATWG encoding standard in common use, with the codec that decodes them as browsers do
+# Common labels of the WHATWG encoding standard, with the codec that decodes them as browsers do
 _LABELS = {
     **{name: name for name in ("koi8-r", "koi8-u", "euc-jp", "iso-2022-jp")},
     **{f"iso-8859-{part}": f"iso-8859-{part}" for part in range(2, 17) if part not in (9, 11, 12)},
@@ -62,9 +62,9 @@ _LABELS = {
 # Codecs with several bytes per character, except those of Unicode
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
 # Bytes to decode at a time. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
-# five milliseconds for so many.
+# five milliseconds for this many.
 DECODED_AT_ONCE = 1 << 14
-# Per text; then only ASCII is decoded. Only texts with millions of invalid bytes take this long.
+# Limit per text; after that, only ASCII is decoded. Only texts with millions of invalid bytes take this long.
 DECODE_SECONDS = 2.0
 _LONGEST_CHARACTER = 4
 
@@ -72,8 +72,8 @@ _LONGEST_CHARACTER = 4
 def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
     """Decode a body. Return the text, and a sentence if the encoding is a guess. Undecodable bytes become U+FFFD.
 
-    `declared` is the charset of `Content-Type`. Markup may declare its own encoding. A body that was cut may end within
-    a character.
+    `declared` is the charset of `Content-Type`. Markup may declare its own encoding. A truncated body may end within a
+    character.
     """
     name = None
     if (mark := marked_encoding(body)) is not None:
@@ -83,7 +83,7 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
         if name is None and is_markup:
             found = _META.search(body, 0, DECLARATION_BYTES) or _XML.search(body, 0, DECLARATION_BYTES)
             name = _LABELS.get(found[1].decode("ascii", "replace").lower()) if found is not None else None
-            # The declaration was readable as ASCII, so the page is not UTF-16, whatever it declares.
+            # The declaration was readable as ASCII, so the page is not UTF-16, even if it says so.
             name = "utf-8" if name is not None and name.startswith("utf-16") else name
     if name is None:
         try:
@@ -108,7 +108,7 @@ def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) 
 
 
 def _by_table(body: bytes, name: str) -> str:
-    """Decode with a table, which is not slower for invalid bytes."""
+    """Decode with a table, which is equally fast for invalid bytes."""
     table: Any = bytes(range(256)).decode(name, "replace")  # the stub allows only other kinds of tables
     return codecs.charmap_decode(body, "strict", table)[0]
 
@@ -133,7 +133,7 @@ class Format(StrEnum):
 
 MAX_SECONDS = 5.0  # per page; an ordinary page of two megabytes takes a tenth of a second
 MAX_MEMORY = 1 << 30  # address space of the process; the largest accepted page (10 MiB) needs half of it
-MAX_TEXT_BYTES = 64 << 20  # longer text is an attack
+MAX_TEXT_BYTES = 64 << 20  # longer text must be an attack
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
         return replace(page, notes=("The response has no content.",)) if response.moved_to is None else page
     head = body[:SNIFFED_BYTES]
     found = detect(head, parse_url(response.url).path.partition("?")[0])
-    # For media, the first bytes decide, whatever type the server states.
+    # For media, the first bytes decide, regardless of the type that the server states.
     if found.kind in (FileKind.BINARY, FileKind.SVG, FileKind.NOTEBOOK, FileKind.TEXT):
         begins_as_html = head.lstrip().lower().startswith((b"<!doctype html", b"<html"))
         if media_type in _HTML_TYPES or (media_type in _VAGUE_TYPES and begins_as_html):

@@ -1,4 +1,4 @@
-"""Web search through the documented APIs of several providers. One table lists their differences.
+"""Web search through the documented APIs of several providers. A table lists their differences.
 
 Every failure becomes a sentence for the model. Responses are not trusted: they may have any type and length.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # for a genuine response.
 MAX_REPLY_BYTES = 512 << 10
 MAX_TITLE_CHARS = 200
-MAX_URL_CHARS = 2_000  # as displayed; encoded Chinese is nine times as long as typed
+MAX_URL_CHARS = 2_000  # as displayed; percent-encoded Chinese is nine times as long as typed
 MAX_SNIPPET_CHARS = 1_000  # enough to decide whether to fetch the page
 MAX_ANSWER_CHARS = 4_000
 MAX_DATE_CHARS = 40
@@ -140,7 +140,7 @@ PROVIDERS: Mapping[str, _Interface] = {
     "google": _Interface(
         title="Google",
         url="https://www.googleapis.com/customsearch/v1",
-        # The documentation puts the key into the URL.
+        # The documentation puts the key in the URL.
         asks=lambda query, limit, settings: {
             "key": settings.api_key, "cx": settings.search_engine_id, "q": query, "num": min(limit, 10),
             "safe": "active",
@@ -323,7 +323,7 @@ class SearchProvider:
 def report(query: str, title: str, found: SearchResults) -> str:
     """Format the results for a model. Text from strangers is kept separate from our own."""
     shown = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
-    # Without this, the list would look complete.
+    # Without this note, the list would look complete.
     left_out = f" Results left out, because their addresses cannot be opened: {found.left_out}." * (found.left_out > 0)
     if not found.results and not found.answer:
         return f'{title} found nothing for "{shown}". Try fewer or other words.{left_out}'
@@ -339,7 +339,7 @@ def report(query: str, title: str, found: SearchResults) -> str:
 
 
 def _text(value: Any, max_chars: int) -> str:
-    """Return a text on one line, cut if too long, or an empty string."""
+    """Return a text on one line, truncated if too long, or an empty string."""
     if not isinstance(value, str):
         return ""
     line = " ".join(value[:MAX_READ_CHARS].split())

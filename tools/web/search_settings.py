@@ -1,4 +1,7 @@
-"""The configured providers of web search, and the settings that each needs. Imported at startup, so kept cheap."""
+"""The configured providers of web search, and the settings that each needs.
+
+Imported at startup, so the import must stay cheap.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The only way to open a URL.
 
 A request goes to a checked address, never to a name. The addresses of a host are looked up once, and all of them must
-be allowed. The connection goes to one of these, with the host's name for TLS. Each redirect is a new request with all
-checks. Nothing is sent that browsers or HTTP clients add (cookies, credentials, proxies, secrets from the environment),
-because `exchange` has none of it.
+be allowed. The connection goes to one of these addresses, with the host's name for TLS. Each redirect is a new request
+with all checks. Nothing that browsers or HTTP clients usually add is sent (cookies, credentials, secrets from the
+environment), and no proxies are used, because `exchange` supports none of this.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ENDPOINTS = "endpoints of the settings"
 
 
 class FairLimit:
-    """Limits concurrent work, in total and per client. The order is first come, first served."""
+    """Limits concurrent work, in total and per client. First come, first served."""
 
     def __init__(self, total: int = MAX_CONCURRENT, per_client: int = MAX_CONCURRENT_PER_CLIENT) -> None:
         self._total = anyio.Semaphore(total)
@@ -185,7 +185,7 @@ class UrlOpener:
                     target = onward
                     continue
                 # Nobody has consented to another host, not even its `www.`, and no rule was checked. Ask the guard
-                # first, so that the model is not sent to an address that is refused anyway.
+                # first, so that the model is not told to use an address that would be refused anyway.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url
@@ -218,7 +218,7 @@ class UrlOpener:
         import ssl  # noqa: PLC0415 - loaded on first use
 
         if target.scheme != "https":
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, but is not used
+            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, but is never used
         if self._trust is None:
             self._trust = await THREADS.run(self._make_trust)
         return self._trust

@@ -1,4 +1,4 @@
-"""What upstreams offer, under the names that clients see, and which tools a person has approved.
+"""The offers of upstreams, under the names that clients see, and the approvals of tools by a person.
 
-The connections and the relay import it; it opens no session.
+`connections` and `relay` import this package; it opens no session.
 """

@@ -1,8 +1,8 @@
 """Reads, writes and compares `mcp.lock.json`, the record of approved servers and tools.
 
-The file has one hash per field, sorted, one per line, so that changes can be named and reviewed. The set of fields and
-how they are hashed is the formula. It has a number, so that a later version's formula is not mistaken for changes by
-servers.
+The file has one hash per field, sorted, one per line, so that changes can be named and reviewed. The formula defines
+which fields are hashed, and how. Formulas are numbered, so that a later version's formula is not mistaken for changes
+by servers.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MAX_EXECUTABLE_BYTES = 32 << 20  # largest program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-_STOPPING = frozenset({"description", "inputSchema", "outputSchema"})  # what models rely on
-WATCHED = ("title", *sorted(_STOPPING))  # what models see of a tool
+_STOPPING = frozenset({"description", "inputSchema", "outputSchema"})  # the fields that models rely on
+WATCHED = ("title", *sorted(_STOPPING))  # the fields of a tool that models see
 _APART = frozenset({"name", "_meta", *_FIELDS})  # a tool's remaining fields share one hash
 _MERGE_MARK = re.compile(rb"^(?:<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
@@ -101,13 +101,13 @@ def executable_hash(entry: UpstreamSettings) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between a server and what was approved."""
+    """One difference between a server and its approved state."""
 
     server: str
     tool: str  # empty if it is about the server itself
     field: str  # empty if it is about the whole tool or the whole server
     change: Literal["new", "gone", "changed", "milder"]
-    stops: bool = False  # whether it blocks calls of the tool
+    stops: bool = False  # whether it blocks calls to the tool
 
     def __str__(self) -> str:
         what = f"{self.server}: " + (f"tool {self.tool}" if self.tool else "the server itself")
@@ -115,7 +115,7 @@ class Difference:
 
 
 def tool_differences(alias: str, name: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """Yield the differences between a tool and what was approved; `None` means that there is no such tool."""
+    """Yield the differences between a tool and its approved state; `None` means that there is no such tool."""
     if approved is None or now is None:
         yield Difference(alias, name, "", "gone" if now is None else "new", stops=approved is None)
         return
@@ -126,8 +126,8 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
     for hint in _HINTS:
         was, is_now = before.get(hint), after.get(hint)
         if was is not is_now:
-            # Servers sometimes omit all annotations, for example after a reconnect. That never leads to fewer
-            # questions.
+            # Servers sometimes omit all annotations, for example after a reconnect. Omitted annotations never lead to
+            # fewer questions.
             milder = "annotations" in now and {
                 "readOnlyHint": is_now is True,
                 "destructiveHint": is_now is False or was is True,
@@ -137,7 +137,7 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
 
 
 def differences(alias: str, approved: Json | None, now: Json | None) -> Iterator[Difference]:
-    """Yield the differences between a server and what was approved; `None` means that there is no such server."""
+    """Yield the differences between a server and its approved state; `None` means that there is no such server."""
     if approved is None or now is None:
         yield Difference(alias, "", "", "gone" if now is None else "new")
     before, after = approved or Json(), now or Json()
@@ -201,11 +201,11 @@ class _LockFile(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """What is currently approved, by the file and on top of it. With a problem, nothing is."""
+    """The current approvals, in the file and on top of it. If there is a problem, nothing is approved."""
 
     path: str
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    problem: str = ""  # why it cannot be used, as the end of a sentence
+    problem: str = ""  # why the file cannot be used, as the end of a sentence
     digest: str = ""  # digest of a valid file's content
 
     def tool(self, alias: str, name: str) -> Json | None:
@@ -292,7 +292,7 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
 
 
 def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the servers of a lock, with tools approved since then; everything else stays."""
+    """Return the servers of a lock, with tools approved since then; everything else is unchanged."""
     after = dict(servers)
     for alias, server in approved.items():
         before = servers.get(alias, {"tools": {}})
@@ -301,7 +301,7 @@ def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> 
 
 
 def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
-    """Approve these tools of a server in the file; everything else in it stays. Blocks.
+    """Approve these tools of a server in the file; everything else in it is unchanged. Blocks.
 
     Raises:
         ToolError: The file cannot be used or written.

@@ -1,7 +1,7 @@
 """MCP Apps (SEP-1865): the resource that displays a tool, and the tools that the page in it may call.
 
-Clients take an app's address from a tool's `_meta`, so that must contain the published URI. A page calls tools by its
-own server's names, because it knows no other server.
+Clients take an app's address from a tool's `_meta`, which must therefore contain the published URI. A page calls tools
+by the names that its own server uses, because it knows no other server.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FLAT_KEY = "ui/resourceUri"  # the `_meta` key in a draft of the extension
 
 
 def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the URIs with which a tool refers to its app: one, and perhaps the same under the draft's key."""
+    """Yield the URIs with which a tool refers to its app: one, possibly repeated under the draft's key."""
     meta = as_mapping(tool.get("_meta"))
     for uri in (as_mapping(meta.get("ui")).get("resourceUri"), meta.get(FLAT_KEY)):
         if isinstance(uri, str):
@@ -25,7 +25,7 @@ def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
-    """Return a tool with published URIs in its app links; the rest of its `_meta` stays."""
+    """Return a tool with published URIs in its app links; the rest of its `_meta` is unchanged."""
     changed = {uri: name for uri in app_links(tool) if (name := published(uri)) != uri}
     if not changed:
         return tool

@@ -34,7 +34,7 @@ class NameChange(StrEnum):
 
 
 def full_name(alias: str, name: str) -> str:
-    """Return the name that always means this tool, whatever its published name."""
+    """Return the name that always means this tool, regardless of its published name."""
     return f"{alias}{BETWEEN}{name}"
 
 
@@ -52,9 +52,9 @@ def is_changed(name: str) -> bool:
 def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameChange | None]:
     """Return the published name, and why it differs from the wanted one.
 
-    It depends only on these arguments (`original` is the full name), so it stays the same whatever else is listed. A
-    changed name ends with a mark. A name that already ends this way gets one too, so that no name is mistaken for
-    another's shortened form.
+    It depends only on these arguments (`original` is the full name), so it stays the same regardless of what else is
+    listed. A changed name ends with a mark. A name that already ends this way gets one too, so that no name is mistaken
+    for another's shortened form.
     """
     if not wanted or _OTHER.search(wanted) is not None:
         change = NameChange.CHARACTERS
@@ -126,7 +126,7 @@ class ChangedName:
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """What every name means: published names in list order, and full names, including those of hidden items."""
+    """The meaning of every name: published names in list order, and full names, including those of hidden items."""
 
     published: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     full: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
@@ -141,8 +141,8 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
     """Assign all names.
 
     A prefixed name depends only on the alias, the item's own name and renames. If two items want a name, taken names
-    win, then prefixed ones, then the order of the configuration. Include upstreams that list nothing yet: names that
-    begin with their alias are reserved.
+    win, then prefixed ones, then the order of the configuration. Include upstreams that have listed nothing yet,
+    because names that begin with their alias are reserved.
     """
     aliases = {listed.alias for listed in upstreams}
     wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget, aliases, taken)]
@@ -169,8 +169,8 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
 class _Wish:
     origin: Origin
     name: str
-    change: NameChange | None  # why it differs from the natural name
-    # Decides who gets a contested name, independent of the order of an upstream's list, which may change
+    change: NameChange | None  # why the name differs from the natural one
+    # Decides which item gets a contested name, regardless of the order of an upstream's list, which may change
     rank: tuple[bool, int, str]
     holder: str  # a description of the name's fixed owner; empty if there is none
 

@@ -1,9 +1,9 @@
 """Approvals that replicas share in a row of their store, on top of the lock file.
 
 Rows are encrypted and authenticated, so that write access to the store cannot approve anything. The key depends on the
-file's content. So a new file from `coretools-mcp lock` starts without approvals, and during a rolling restart, replicas
-with the old and the new file have separate rows. The worst attack is to restore an old row: that revives what a person
-once approved, for exactly this file.
+file's content. A new file from `coretools-mcp lock` therefore starts without approvals, and during a rolling restart,
+replicas with the old and the new file have separate rows. The worst possible attack is to restore an old row, which
+revives approvals that a person once gave for exactly this file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SharedApprovals:
         self._news = anyio.Event()
 
     def on_change(self, change: ListChange) -> None:
-        """Handle a changed tool list, which may be due to an approval on another replica."""
+        """Handle a changed tool list, which an approval on another replica may have caused."""
         if change.kind == "tools":
             self._news.set()
 
@@ -75,12 +75,11 @@ class SharedApprovals:
                 try:
                     row = self._row = await self._rows.read(digest, self._row)
                     if row.value and not self._is_renewed:
-                        # Renews the row's lifetime and encrypts it with the first key, so that other keys can be
-                        # retired.
+                        # Renew the row's lifetime and encrypt it with the first key, so that other keys can be retired.
                         if version := await self._rows.write(digest, row.value, row.version):
                             self._row, self._is_renewed = SealedRow(row.value, version), True
                         else:
-                            self._news.set()  # another replica has written it in the meantime
+                            self._news.set()  # another replica has written the row in the meantime
                 except ToolError:  # from the store, or because threads are exhausted
                     self._news.set()
             await self._apply_all()
@@ -111,7 +110,7 @@ class SharedApprovals:
                 f"operator must write that file again, with `{COMMAND}`.",
             ) from None
         finally:
-            self._news.set()  # after a cancellation or a lost reply, it may have been written
+            self._news.set()  # after a cancellation or a lost reply, the row may have been written
         raise ToolError(
             ToolErrorType.STORE_UNAVAILABLE,
             f"The approval does not count: {why}. Try again a little later, if the tool is still blocked. If this "

@@ -1,6 +1,6 @@
 """Stores the lists of servers in the user's state folder, to answer the first list of the next run.
 
-Each server has a file, named by a hash of its entry. The content is treated like the server's own response, with the
+Each server has a file, named by a hash of its entry. The content is treated like a response from the server, with the
 same checks and limits. If it is unusable, the server is listed once it responds.
 """
 
@@ -42,7 +42,7 @@ MAX_BYTES_OF_ALL = 64 << 20
 MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
-NEVER_LISTED = ""  # instead of a revision: the server was too slow for the first list
+NEVER_LISTED = ""  # in place of a revision: the server was too slow for the first list
 NEVER_LISTED_SECONDS = 3_600  # until the first list waits again: a slow installation may have been the reason
 
 _ENDING = ".json"
@@ -90,7 +90,7 @@ def key_of(entry: UpstreamSettings) -> str:
     """Hash what decides a server's lists: how it is reached, its entry as written, and this program's version.
 
     The entry has unexpanded variables. No value of a variable or header is hashed, and no likely secret, because a hash
-    allows guesses to be tested. If two servers differ in nothing else, each is listed like the other until it responds.
+    allows guesses to be tested. If two servers differ only in these, each is listed like the other until it responds.
     The same applies to a server whose lists depend on the client.
     """
     command, args, address = program_and_address(entry)
@@ -196,8 +196,8 @@ def _read(folder: Folder, key: str) -> LastRun:
 def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> bytes | None:
     """Return the content of one file; `None` if nothing should be stored.
 
-    That is the case if it is too large, and for servers like this one, which store their own lists and mark items as
-    valid for this run only.
+    Nothing is stored if the content is too large, or for servers like this one, which store their own lists and mark
+    items as valid for this run only.
     """
     head = json.dumps({"key": key, "version": version})
     size = len(head)
@@ -207,7 +207,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
         for item in lists.get(kind.field, ()):
             if chain_of(as_mapping(item.get("_meta"))):
                 return None
-            items.append(json.dumps(item))  # one by one, because encoding blocks everything else
+            items.append(json.dumps(item))  # one by one, because encoding blocks all other work
             size += len(items[-1]) + 1
             if size > MAX_BYTES - 200:
                 return None

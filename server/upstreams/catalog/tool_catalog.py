@@ -54,14 +54,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A listed tool, a digest of what models see, and a copy with all text made visible."""
+    """A listed tool, a digest of the fields that models see, and a copy with invisible characters marked."""
 
     definition: Definition
     digest: str
     shown: dict[str, Any]
     entry: Json  # its lock file entry; empty without a lock file
     lock: Lock | None  # the lock that it was checked against
-    differences: tuple[Difference, ...]  # from the approved entry
+    differences: tuple[Difference, ...]  # the differences from the approved entry
     stop: Stop | None  # replaces it if it is not approved
 
     @property
@@ -89,7 +89,7 @@ class ToolCatalog:
         self._budget = budget
         self._reserved = frozenset(reserved)
         self._entries: Mapping[str, UpstreamSettings] = {}
-        self._reaches: Mapping[str, str] = {}  # digests of how each is reached, by alias
+        self._reaches: Mapping[str, str] = {}  # digests of the settings by which each is reached, by alias
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
@@ -150,7 +150,7 @@ class ToolCatalog:
 
     @contextmanager
     def at_once(self) -> Generator[None]:
-        """Publish everything listed within this context together, at its end."""
+        """Publish everything listed within this context together when the context exits."""
         self._is_publishing = True
         try:
             yield
@@ -282,7 +282,7 @@ class ToolCatalog:
         )
 
     async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
-        """Handle the call of a blocked tool after a person has agreed."""
+        """Handle a call to a blocked tool after a person has agreed."""
         del params
         assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - nothing else is given this
         # Consent to an earlier version of the tool does not cover the current one.

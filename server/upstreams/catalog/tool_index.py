@@ -1,8 +1,9 @@
 """Tool search: an index of names and descriptions, and a ranking.
 
 BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates; a query word also matches related words of
-its group. A candidate becomes a result only if it covers enough of the query, and does what the first word asks for, if
-that is a known action. bench/tool_search.py measures the constants. This module knows nothing about clients or rules.
+its group. A candidate becomes a result only if it covers enough of the query, and performs the action in the first
+word, if that is a known action. bench/tool_search.py measures the constants. This module knows nothing about clients or
+rules.
 """
 
 from __future__ import annotations
@@ -215,7 +216,7 @@ class _Concept:
     alike: Set[str]  # words with the same prefix, if no tool contains the word itself
     is_name: bool  # whether it is written like a proper name
     postings: Sequence[tuple[float, Postings]]  # the tools found by each kind of match, with the weight
-    weight: float  # how rare it is
+    weight: float  # its rarity
 
 
 class ToolIndex:
@@ -352,7 +353,7 @@ class ToolIndex:
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # A query that names the tool's object completely means it, whatever verb it uses, except for removal.
+            # A query that names the tool's object completely means it, regardless of its verb, except for removal.
             named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
             is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
             fit *= 1.0 if is_named else OTHER_ACTION

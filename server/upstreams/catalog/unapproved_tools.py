@@ -26,10 +26,10 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stop:
-    """What blocks a tool."""
+    """The reason why a tool is blocked, and its placeholder."""
 
     definition: Definition  # the placeholder's definition, in this server's words
-    shown: Definition  # the tool's definition, with all text visible
+    shown: Definition  # the tool's definition, with invisible characters marked
     entry: Json  # its entry for the lock file, once approved
     standing: str  # "new", or the changed fields
     closed: str  # why nothing can be approved, and what to do
@@ -37,7 +37,7 @@ class Stop:
 
 
 def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:
-    """Return what blocks a tool, or `None` if it is approved.
+    """Return the block on a tool, or `None` if the tool is approved.
 
     Apart from the name, nothing in the placeholder comes from the server.
     """
@@ -68,7 +68,8 @@ class StoppedMCPTool(DiscoveredMCPTool):
     Args:
         approve: Approves the tool as it was shown; runs instead of a call.
         is_current: Whether the tool is still blocked for the same reason.
-        in_file: Whether approvals go into the lock file. If they go into the store, a change to the file ends them.
+        in_file: Whether approvals go into the lock file. If they go into the store, a change to the file invalidates
+            them.
     """
 
     def __init__(

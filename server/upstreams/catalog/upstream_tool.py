@@ -60,7 +60,7 @@ class ToolHistory:
     """The past and current definitions of every upstream tool.
 
     An upstream may list new names each time, so the longest-unlisted names are forgotten. After that, a new name cannot
-    be distinguished from an old one that returns with another meaning.
+    be distinguished from an old one that returns with a different meaning.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         known: Its history, and who has agreed to what; `None` for a tool that never changed. If the upstream changes
             the tool, this object keeps its version.
         reach: Distinguishes it from a tool with the same name whose server is reached differently.
-        shown: The definition with all text visible, if known.
+        shown: The definition with invisible characters marked, if known.
     """
 
     kind = ToolKind.OTHER
@@ -225,7 +225,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
 
     def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Return the HTTP headers that repeat some of a call's arguments, if the tool wants that."""
+        """Return the HTTP headers that repeat some of a call's arguments, if the tool wants this."""
         if not self.repeated:
             return None
         from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools want it

@@ -1,4 +1,4 @@
-"""The connections to upstreams: one task owns each, and a pool finds them by tool name.
+"""The connections to upstreams: one task owns each connection, and a pool finds it by tool name.
 
-The relay imports it; it builds on the sessions, the catalog and the wire.
+`relay` imports this package; it builds on `session`, `catalog` and `wire`.
 """

@@ -1,8 +1,8 @@
 """An upstream's sessions, one per client, so that questions and state never reach another client.
 
-A session opens at a client's first use. It closes when it has been idle for long, when the client's connection ends,
-when the upstream's entry changes, or when another session needs its place. Each has an owner task, because a connection
-must be entered and left in the same task.
+A session opens at a client's first use. It closes when it has been idle for long, when the client's connection is
+closed, when the upstream's entry changes, or when another session needs its place. Each has an owner task, because the
+same task must open and close a connection.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class ClientSessions:
         return held.session
 
     def opened(self, serial: int) -> UpstreamSession | None:
-        """Return the session with this number, and mark it as in use; `None` if it has ended."""
+        """Return the session with this number, and mark it as in use; `None` if it is closed."""
         for held in self._held.values():
             if held.session is not None and held.session.serial == serial and not held.session.lost.is_set():
                 held.last_used = anyio.current_time()
@@ -125,7 +125,7 @@ class ClientSessions:
         return listing if listing is not None and listing.serial == serial else None
 
     def _live(self, key: SessionKey) -> _SessionSlot | None:
-        """Return a client's own session, or the attempt to open it, unless it has ended."""
+        """Return a client's own session, or the attempt to open it, unless it is closed."""
         held = self._held.get(key)
         if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
             self._close(key)
@@ -170,7 +170,7 @@ class ClientSessions:
     def _make_room(self, client_key: str, share: int) -> bool:
         """Close the most dispensable session to make room for this client. Returns whether there was one.
 
-        Sessions that others use stay, unless their client has more than its `share` and this client has less.
+        Sessions that others use stay open, unless their client has more than its `share` and this client has less.
         """
         counts = Counter(key[0] for key in self._held)
         may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]
@@ -209,8 +209,8 @@ class ClientSessions:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
                     if not session.era.is_modern and options.told(options.announced).get("roots") is not None:
-                        # File servers ask for the roots right after the handshake. During the first call, that request
-                        # would end with the call, and the call would run without roots.
+                        # File servers ask for the roots right after the handshake. If that happened during the first
+                        # call, the request would end with the call, and the call would run without roots.
                         await session.flush()
                         if await session.questions.until_roots_are_told() or options.announced.get("roots") is None:
                             await session.flush()

@@ -1,6 +1,6 @@
 """One upstream, owned by one task, which connects, lists, watches, and reconnects after a loss.
 
-The same task enters and leaves a connection; others send requests through it. While the upstream is down, they get an
+This task opens and closes connections; others send requests through them. While the upstream is down, they get an
 immediate error with its state.
 """
 
@@ -95,7 +95,7 @@ LOGIN_LOOK_SECONDS = 1.0  # interval of checks whether somebody has logged in wi
 
 @dataclass(slots=True)
 class UpstreamStatus:
-    """What is known about an upstream's connection."""
+    """The status of an upstream's connection."""
 
     state: UpstreamState = UpstreamState.WAITING
     problem: str = ""  # why it is not connected, in this server's own words
@@ -104,8 +104,8 @@ class UpstreamStatus:
     list_ms: float | None = None  # how long listing then took
     since: float = field(default_factory=time.time)  # when the state last changed, in seconds since the epoch
     attempts: int = 0  # attempts to connect since the last connection
-    program_end: ProgramEnd | None = None  # how its program ended, if applicable
-    losses: int = 0  # consecutive connections that were lost soon after they opened
+    program_end: ProgramEnd | None = None  # how its program exited, if applicable
+    losses: int = 0  # number of consecutive connections that were lost soon after opening
     challenge: Challenge | None = None  # its latest demand for a login
 
     def change(self, state: UpstreamState, problem: str = "") -> None:
@@ -283,7 +283,7 @@ class Upstream:
         )
         while True:
             self.status.attempts += 1
-            self._hurry = anyio.Event()  # set here, because it may be wanted while its loss is still being handled
+            self._hurry = anyio.Event()  # set here, because a request may come while the loss is still being handled
             began = anyio.current_time()
             for transport in transports:
                 if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
@@ -303,7 +303,7 @@ class Upstream:
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
             # The next attempt starts after the pause, or when the upstream is wanted. If it keeps failing, a minimum
-            # pause remains, so that it is not started for each call.
+            # pause remains, so that it is not restarted for each call.
             respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
             if self.status.losses >= CRASHES:
                 respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
@@ -315,7 +315,7 @@ class Upstream:
             pause = min(pause * 2, LAST_RETRY_SECONDS)
 
     async def _until_wanted(self) -> None:
-        """Wait until somebody wants the upstream, or has logged in to it."""
+        """Wait until a request needs the upstream, or somebody has logged in to it."""
         while not self._hurry.is_set():
             with anyio.move_on_after(LOGIN_LOOK_SECONDS if self.wants_login else None):
                 await self._hurry.wait()
@@ -434,7 +434,7 @@ class Upstream:
         self._changed(self, kind, is_said)
 
     async def offer_stored(self, last_run: Lister) -> None:
-        """Offer the lists from the last run, until the upstream sends current ones, or cannot be reached."""
+        """Offer the lists from the last run until the upstream sends current ones or cannot be reached."""
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
             await self._take(kind, items, is_said=bool(items), is_stored=True)
@@ -442,7 +442,7 @@ class Upstream:
         await read_lists(last_run, KINDS, self.entry.list_timeout / 1000, take, self.offer)
 
     async def _offer_login(self) -> None:
-        """Offer a login tool if no tools are known; those from the last run stay."""
+        """Offer a login tool if no tools are known; tools from the last run stay."""
         if not self.offer.items(TOOLS):
             description = (
                 f"The MCP server {self.alias} needs a login before it shows its tools. Call this to have the user "
@@ -482,7 +482,8 @@ class Upstream:
         stale: dict[str, bool] = {}
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
-            # An announcement is passed on even for an equal list, because what an item refers to may have changed.
+            # An announcement is passed on even for an equal list, because the content that an item refers to may have
+            # changed.
             if stale[kind.capability] or self.offer.items(kind) != items:
                 await self._take(kind, items, is_said=True)
 
@@ -513,7 +514,7 @@ class Upstream:
             self._read_again = anyio.Event()
 
     def list_changed(self, kind: str, is_said: bool) -> None:
-        """Schedule a list to be read again. Unless the upstream announced a change, it may be the same."""
+        """Schedule a list to be read again. Unless the upstream announced a change, the list may be the same."""
         self._stale[kind] = self._stale.get(kind, False) or is_said
         self._news.set()
 
@@ -525,8 +526,8 @@ class Upstream:
     def look_for_client(self, capability: str) -> anyio.Event | None:
         """Schedule a read of a list that a client wants, if it is old and changes may not be announced.
 
-        An HTTP server may have no stream to announce changes, whatever it declares. The returned event is set after the
-        read.
+        An HTTP server may have no stream to announce changes, even if it declares that it announces them. The returned
+        event is set after the read.
         """
         if self.era is None or self.transport is None:
             return None
@@ -605,7 +606,7 @@ class Upstream:
         await self.come_back()
 
     async def come_back(self) -> None:
-        """Wait until the upstream is connected or has failed again, at most for the time of an attempt."""
+        """Wait until the upstream is connected or has failed again, at most for the duration of an attempt."""
         is_pausing = self.status.state not in (UpstreamState.CONNECTED, UpstreamState.CONNECTING)
         self.retry_now()
         with anyio.move_on_after(self.entry.connect_timeout / 1000):
@@ -622,7 +623,7 @@ class Upstream:
         status = self.status
         why = f"state {status.state}: {status.problem}" if status.problem else f"state {status.state}"
         if status.state is UpstreamState.CONNECTED:
-            why = "its connection was just lost"  # the state follows in a moment
+            why = "its connection was just lost"  # the state will be updated in a moment
         left = math.ceil(self._spared_until - time.monotonic())
         when = f"in {left} s; try the call after that" if left > 0 else "automatically; try the call later"
         what_next = f"The connection is retried {when}, or continue without it."

@@ -51,9 +51,9 @@ CallOf = Callable[[Upstream], UpstreamCall]
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
-    """Run work that must not raise, and wait for a limited time. Returns whether all is done.
+    """Run work that must not raise, and wait for a limited time. Returns whether all of it is done.
 
-    Unfinished work ends with `tasks` or, without a task group, when the time is over.
+    Unfinished work continues in `tasks` or, without a task group, is cancelled when the time is over.
     """
     done = anyio.Event()
 
@@ -80,7 +80,7 @@ class LoginOptions:
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
     port: int = 18_809  # for redirects, unless an entry sets another one
-    options: str = ""  # the command-line options that lead to the same settings
+    options: str = ""  # the command-line options that result in the same settings
     has_principals: bool = False  # whether there are several people with their own logins
     is_local: bool = True  # whether a client's browser is on this machine, so that the redirect reaches it
     pages: ConnectPages | None = None  # the redirect address that any browser can reach
@@ -203,7 +203,7 @@ class UpstreamPool:
         self.by_alias = {each.alias: each for each in self.upstreams}
         self.catalog.configure(entries)
         for upstream, before in edited:
-            # Only names or tool settings change; the connection stays.
+            # Only names or tool settings change; the connection is kept.
             if TOOLS.field in upstream.offer.lists:
                 self._changed(upstream, TOOLS, True)
             if upstream.entry.prefix != before.prefix:
@@ -339,7 +339,7 @@ class UpstreamPool:
     async def _own(
         self, upstream: Upstream, scope: anyio.CancelScope, audience: Audience, may_begin: anyio.Event
     ) -> None:
-        """Run an upstream, and its client sessions, which end with it."""
+        """Run an upstream and its client sessions, which are closed together with it."""
         try:
             with scope:
                 await may_begin.wait()
@@ -374,7 +374,7 @@ class UpstreamPool:
     async def wait_for_first_list(self, most: float | None = None, *, is_live: bool = False) -> None:
         """Wait a moment for upstreams at startup, so that the first list is complete if possible.
 
-        It does not wait for upstreams with stored lists, unless the list must be `is_live`.
+        Upstreams with stored lists are not waited for, unless the list must be `is_live`.
         """
         # Even waiting for a set event costs a loop iteration.
         if self._recalled is not None and not self._recalled.is_set():
@@ -421,9 +421,9 @@ class UpstreamPool:
         """Return the owner of a name, after the first connection attempt of all possible owners.
 
         If several servers without prefixes offer the same tool name, the first one in the configuration owns it,
-        however long it takes to start. A bare name that apps call is valid while nobody else has it. A client may know
-        a tool from an earlier run, and many servers take longer to start than a list should wait. So the call waits,
-        within its own timeout.
+        however long it takes to start. A bare name that apps call is valid while no other tool has it. A client may
+        know a tool from an earlier run, and many servers take longer to start than a list should wait. The call
+        therefore waits, within its own timeout.
         """
         waited: set[Upstream] = set()
         while True:
@@ -500,7 +500,7 @@ class UpstreamPool:
         return [session for sessions in self.sessions.values() for session in sessions.opened_by(exchange)]
 
     def forget(self, client_key: str) -> None:
-        """Forget a client and end its sessions."""
+        """Forget a client and close its sessions."""
         for sessions in self.sessions.values():
             sessions.forget(client_key)
 

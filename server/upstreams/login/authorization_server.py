@@ -1,7 +1,7 @@
 """The authorization server of an upstream: discovery, registration, and token requests.
 
 Discovery follows the MCP specification of 2026-07-28; comments mark where RFC 6749, 7591, 8414, 8707, 9207 and 9728
-apply. Redirects are not followed, so secrets only go to addresses from the authorization server itself.
+apply. Redirects are not followed, so secrets go only to addresses that the authorization server itself published.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ASSERTION_SECONDS = 60.0  # lifetime of this server's signed assertions
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the server is not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # of a rejected address
-_GIVEN, _WRONG = (200, 201), (400, 422)  # the statuses for a result and for an error in the request
+_GIVEN, _WRONG = (200, 201), (400, 422)  # HTTP statuses of a result, and of an error in the request
 _WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
@@ -79,7 +79,7 @@ class AuthorizationServer:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """The parameters of a request to the authorization server, and what the redirect must contain."""
+    """The parameters of a request to the authorization server, and the parameters that the redirect must contain."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)
@@ -140,7 +140,7 @@ class AuthorizationServerClient:
         )
 
     async def _discover_by_origin(self) -> AuthorizationServer:
-        """Return the authorization server of revision 2025-03-26: at the upstream's origin, maybe without metadata."""
+        """Return the authorization server by revision 2025-03-26: at the upstream's origin, maybe without metadata."""
         parts = urlsplit(canonical(self._url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
@@ -149,7 +149,7 @@ class AuthorizationServerClient:
             return AuthorizationServer(str(metadata.get("issuer")), self._metadata(metadata, origin))
         ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
         addresses = {name: f"{origin}/{end}" for name, end in ends.items()}
-        challenges = {"code_challenge_methods_supported": [_PKCE]}  # that revision requires it of every server
+        challenges = {"code_challenge_methods_supported": [_PKCE]}  # that revision requires PKCE of every server
         return AuthorizationServer(origin, OAuthMetadata.model_validate({"issuer": origin, **addresses, **challenges}))
 
     def _metadata(self, said: Json, issuer: str) -> OAuthMetadata:
@@ -171,7 +171,7 @@ class AuthorizationServerClient:
     def _check(self, address: str) -> None:
         """Reject an address without TLS, unless both servers are on this machine.
 
-        Also rejects an address that could pass for another host's, or has a fragment (RFC 6749, 3.1).
+        An address is also rejected if it could pass for another host's, or has a fragment (RFC 6749, 3.1).
         """
         if not is_safe(address, may_be_local=self._is_local):
             raise LoginError(
@@ -313,7 +313,7 @@ class AuthorizationServerClient:
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
         status, answer = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
-        if not answer:  # from something in between, such as a captive portal
+        if not answer:  # the response comes from something in between, such as a captive portal
             raise AuthorizationServerDownError(
                 f"its authorization server {server.host} sent an answer that is not JSON (HTTP status {status})"
             )
@@ -354,7 +354,7 @@ class AuthorizationServerClient:
         return status, {**answer, _WHY: secrets.hide(str(answer[_WHY]))} if _WHY in answer else answer
 
     async def _get(self, address: str, who: str) -> Json:
-        """Return the object at an address, or an empty one, because many servers answer any request with a page."""
+        """Return the object at an address, or an empty one, because many servers respond to any request with a page."""
         self._check(address)
         request = httpx2.Request("GET", address, headers={"accept": "application/json"})
         status, answer = await self._fetch_json(request, who)
@@ -378,7 +378,7 @@ def wanted_scopes(
 ) -> str | None:
     """Return the scopes to request: the configured ones, else the challenge's, else all that the upstream supports.
 
-    Scopes requested `before` are requested again, so that one call does not lose what another has gained.
+    Scopes requested `before` are requested again, so that one call does not lose the scopes that another has gained.
     """
     if oauth.scopes is not None:
         wanted = " ".join(oauth.scopes) or None
@@ -455,7 +455,7 @@ def is_same_issuer(one: Any, other: Any) -> bool:
 
 
 def _told(status: int, said: Json) -> str:
-    """Return the failure in a response, as far as it is safe to show."""
+    """Return the part of a failed response that is safe to show."""
     if told := error_told(said):
         return f": {told}"
     return f" (HTTP status {status}{'' if said else ', not JSON'})"

@@ -1,7 +1,7 @@
 """The redirect address on this machine for an authorization server (RFC 8252, 7.3).
 
 Its port is fixed, because some authorization servers compare it. Only the process that logs in listens there: the
-system gives the port to no other process, and frees it if the process is killed. Other processes ask there which logins
+system gives the port to no other process, and frees it if the process is killed. Other processes ask it which logins
 are open, and wait for their tokens.
 """
 
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"  # not `localhost`, which some systems resolve to another address first (RFC 8252, 8.3)
 CALLBACK = "/callback"
 OPEN_LOGINS = "/coretools-mcp-logins"  # where other processes learn which logins are open
-REQUEST_BYTES = 1 << 16  # per request with headers; codes have hundreds
+REQUEST_BYTES = 1 << 16  # per request with headers; codes have hundreds of bytes
 REQUEST_SECONDS = 10.0  # limit for receiving a request, because browsers open connections that they never use
-PAGE_SECONDS = 40.0  # how long a browser waits for the login to finish, which takes two responses
+PAGE_SECONDS = 40.0  # how long a browser waits for the login to finish, which takes two requests
 MAX_CONNECTIONS = 32
 
 HEADERS = {
@@ -97,7 +97,7 @@ class CallbackListener:
         if listener is None:
             listener = cls(port)
             try:
-                with anyio.CancelScope(shield=True):  # it starts at once, and must be closed
+                with anyio.CancelScope(shield=True):  # the server starts at once, and must be closed
                     listener._server = await asyncio.start_server(
                         listener._answer, sock=_bound(port), limit=REQUEST_BYTES
                     )
@@ -120,8 +120,8 @@ class CallbackListener:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one redirect, identified by its secret `state`.
 
-        On exit, the browser gets a page with the text in `page`. Yields a function that returns the address to start
-        at.
+        On exit, the browser gets a page with the text in `page`. Yields a function that returns the address at which to
+        start.
         """
         self._redirects[state] = redirect
         try:

@@ -2,8 +2,8 @@
 
 The first page's address is for one login, and goes to the principal's client. The login is bound to the browser that
 continues there. A redirect in another browser is rejected (RFC 6749, 10.12; RFC 9700, 4.7), so forwarding the
-authorization server's address achieves nothing. If somebody forwards the first page's address, the page itself warns:
-it says whose calls would use the account.
+authorization server's address achieves nothing. In case somebody forwards the first page's address, the page says whose
+calls would use the account.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NO_COOKIE = (
     "call to get a new one."
 )
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # as this server creates them
-# No `form-action`, because browsers apply it to the whole chain of redirects, which the authorization server decides.
+# No `form-action`, because browsers apply it to the whole chain of redirects, which the authorization server controls.
 _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connection"} | {
     "Referrer-Policy": "same-origin",  # with `no-referrer`, browsers send forms with the origin `null`
     "Content-Security-Policy": f"{HEADERS['Content-Security-Policy']}; base-uri 'none'",
@@ -98,7 +98,7 @@ class ConnectPages:
         """Accept one login, like `CallbackListener.expect`.
 
         Yields a function that returns the address to start at. The address changes once a browser has continued with
-        the last one, because that browser may be lost.
+        the previous one, because that browser may be lost.
 
         """
         login = self._states[state] = _OpenLogin(redirect)

@@ -1,7 +1,7 @@
 """The logins that replicas share, each encrypted under a digest in their store.
 
 A refresh token used twice looks stolen, and the process that got a new token may have died, or be unable to write it.
-So a lock does not expire by the store's clock. Another replica takes it over after seeing it unchanged for
+Therefore a lock does not expire by the store's clock. Another replica takes it over after seeing it unchanged for
 LOCK_SECONDS, with the store available throughout, because a living owner would have written by then.
 """
 
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 20.0  # more than a renewal takes, including store requests; it is aborted after 15 s
 LOOK_SECONDS = 1.0  # interval of checks for written logins and unfinished work
-GAP_SECONDS = 5.0  # after which a lock may have changed unnoticed; longer than a request to a silent store takes
-FORGOTTEN_SECONDS = 600.0  # after which a watched lock counts as abandoned
+GAP_SECONDS = 5.0  # after this gap, a lock may have changed unnoticed; longer than a request to a silent store takes
+FORGOTTEN_SECONDS = 600.0  # after this time, a watched lock counts as abandoned
 _INDEX = "logins"  # the key of the digests of all logins, separated by spaces
 
 
@@ -146,7 +146,7 @@ class SharedLogins:
         return held.version if now > lock.since + LOCK_SECONDS else None
 
     async def _release(self, key: str, version: str) -> None:
-        """Release a login, but only after it is written, which `run` completes."""
+        """Release a login, but only after its write, which `run` completes."""
         self._unreleased[key] = version
         if key not in self._unsaved:
             with suppress(LoginsUnavailableError):
@@ -182,9 +182,9 @@ class SharedLogins:
         return [] if held is None else held.value.split()
 
     async def _seal_again(self) -> bool:
-        """Re-encrypt with the first key what another key encrypted, so that the other can be retired.
+        """Re-encrypt with the first key all logins that another key encrypted, so that the other can be retired.
 
-        Returns whether all is done.
+        Returns whether all are done.
         """
         is_done = True
         for key in await self._keys():

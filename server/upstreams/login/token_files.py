@@ -1,7 +1,8 @@
 """Logins on this machine: one file each in the user's state folder, with secrets there or in the system keyring.
 
-A file is named by a digest of the server's address and the principal. It contains the authorization server and
-everything from it, so a login is never used with another one. Moving from the keyring to files requires a new login.
+A file is named by a digest of the server's address and the principal. The file names the authorization server and
+contains everything from it, so a login is never used with another server. Moving from the keyring to files requires a
+new login.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class StoredLogin:
         metadata: Its metadata (RFC 8414).
         client: The registered client (RFC 7591), possibly with a secret.
         scopes: The requested scopes, separated by spaces.
-        token: Its response (RFC 6749, 5.1); `None` before the first one, and after a refused grant.
+        token: The server's token response (RFC 6749, 5.1); `None` before the first one, and after a refused grant.
         expires_at: When the access token expires, in seconds since the epoch, if known.
         version: The version in a shared store that it was made from; `None` if it is new, or in a file.
     """
@@ -228,8 +229,8 @@ class TokenStore:
     def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
         """Lock a login; `None` while another process has the lock. Does not wait.
 
-        The returned function releases the lock; so does the end of the process. On a file system without locks, this
-        has no effect.
+        The returned function releases the lock; so does the exit of the process. On a file system without locks, this
+        method has no effect.
 
         Raises:
             TokenStoreError: The folder cannot be used.

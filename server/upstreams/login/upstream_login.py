@@ -1,7 +1,7 @@
 """The login of one principal to one upstream: tokens, their renewal, and asking a person.
 
-Calls only wait for a token that is being renewed. One process renews it or logs in, and the others use the result,
-because a refresh token used twice looks stolen and all its tokens are revoked (RFC 9700, 4.14.2).
+Calls only wait for a token that is being renewed. One process renews a token or logs in, and the others use the result,
+because a refresh token used twice looks stolen, and all its tokens are revoked (RFC 9700, 4.14.2).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelle
 POLL_SECONDS = 0.1  # interval of checks for another process's work
 WATCH_SECONDS = 1.0  # the same while a person is at the authorization server
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
-LOOK_SECONDS = 10.0  # interval of checks whether a login in use has been ended or replaced
+LOOK_SECONDS = 10.0  # interval of checks whether a login in use has been removed or replaced
 
 StoredT = TypeVar("StoredT")
 _ENDED = "this server has exited"
@@ -62,7 +62,7 @@ _FORGOTTEN = ("invalid_client", "unauthorized_client")  # RFC 6749, 5.2: errors 
 
 
 class LoginStoreUnavailableError(LoginError):
-    """The store with the login is unavailable, so the login is unknown and stays unchanged."""
+    """The store with the login is unavailable, so the login cannot be read or changed."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -77,7 +77,7 @@ class LoginAttempt:
 
     request: AuthorizationRequest
     redirect: Redirect
-    current_address: Callable[[], str]  # returns the address to start at
+    current_address: Callable[[], str]  # returns the address at which to start
     name: str = field(default_factory=lambda: secrets.token_hex(12))  # unique
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = _ENDED  # why it failed, once done; empty on success
@@ -89,7 +89,7 @@ class LoginAttempt:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it ended so long ago that the client would have called again."""
+        """Whether it finished so long ago that the client would have called again."""
         return self.ended is not None and time.monotonic() > self.ended + LOGIN_SECONDS
 
     def is_over_for(self, other: LoginAttempt) -> bool:
@@ -153,7 +153,7 @@ class Login:
         self.principal = principal
         self.oauth = oauth
         self.challenge: Challenge | None = None  # the server's latest challenge
-        self.is_unsaved = False  # whether this process's state could not be stored
+        self.is_unsaved = False  # whether the login as known to this process could not be stored
         self._options = options
         self._store = store
         self._resource = canonical(url)
@@ -211,7 +211,7 @@ class Login:
                 return None if self.needs_person else await self.renew(None)
         if _is_old(record):
             return await self.renew(_header_of(record))
-        if time.monotonic() > self._looked + LOOK_SECONDS:  # the login may have been ended or replaced
+        if time.monotonic() > self._looked + LOOK_SECONDS:  # the login may have been removed or replaced
             self._looked = time.monotonic()
             if await self.has_changed():
                 try:
@@ -278,7 +278,7 @@ class Login:
     async def _take(self, record: StoredLogin, token: OAuthToken, asked: str | None) -> str:
         """Use a token, requested with the scopes `asked`, from now on."""
         life = token.expires_in or 0
-        expires_at = time.time() + life if life > 0 else None  # otherwise it is used until it is rejected
+        expires_at = time.time() + life if life > 0 else None  # otherwise the token is used until it is rejected
         as_json = {**token.model_dump(mode="json", exclude_none=True), _ASKED: asked}
         self._renewed = time.monotonic()
         self.challenge = None
@@ -286,7 +286,7 @@ class Login:
         return f"Bearer {token.access_token}"
 
     def wants_more(self, challenge: Challenge) -> bool:
-        """Return whether another login could satisfy a server that wants scopes: only if it would request new ones."""
+        """Return whether another login could satisfy a server that wants scopes, because it would request new ones."""
         if self.oauth.scopes is not None:
             return False
         named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
@@ -413,7 +413,7 @@ class Login:
         record: StoredLogin,
         had: str | None,
     ) -> str:
-        """Wait for the redirect and redeem the code, unless a login is made elsewhere.
+        """Wait for the redirect and redeem the code, unless somebody logs in elsewhere.
 
         Returns why it failed, if it did.
         """
@@ -495,9 +495,9 @@ class Login:
         return header is not None and _has_all(record)
 
     async def _is_made_elsewhere(self, had: str | None) -> bool:
-        """Return whether another process has written a new token that covers what is needed.
+        """Return whether another process has written a new token with all needed scopes.
 
-        Any call may have read that token. A token that this process renewed itself does not end a login.
+        Any call may have read that token. A token that this process renewed itself does not count.
         """
         if await self.has_changed():
             with suppress(LoginStoreUnavailableError, ExhaustedError):
@@ -547,7 +547,7 @@ class Login:
             await self._want_scopes(lambda before: " ".join(dict.fromkeys([*(before or "").split(), *named.split()])))
 
     async def _want_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
-        async with self._alone():  # the written record includes the token, which others renew
+        async with self._alone():  # the written record includes the token, which other processes may renew
             record = await self._read_usable()
             if record is not None:
                 await self._write(replace(record, scopes=scopes(record.scopes)))
@@ -586,10 +586,10 @@ class Login:
         try:
             record = await self._stored(self._store.read(self._resource, self.principal))
         except (LoginStoreUnavailableError, ExhaustedError, anyio.get_cancelled_exc_class()):
-            self._stamp = object()  # read it again
+            self._stamp = object()  # forces the record to be read again
             raise
         if writes != self._writes:
-            return self._record  # what was written in the meantime is newer
+            return self._record  # a record written in the meantime is newer
         self._is_read = True
         try:
             if record is not None and (record.client or record.token is not None):

@@ -1,7 +1,7 @@
 """Saves results that are too long for a conversation to a private file of the client, which gets the beginning.
 
-The file is stored with the long outputs of commands: nobody else can read it, and it disappears with the client. JSON
-on one line is split into lines, for `read_file` and `grep_search`.
+The file is stored with the long outputs of commands: no other client can read it, and it is removed when the client is
+forgotten. JSON on one line is split into lines, for `read_file` and `grep_search`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_CLAIMED = 500_000  # Claude Code's own maximum
 MAX_SHOWN = 2_048  # bytes of the beginning in the result
 WRITE_SECONDS = 10.0  # limit for writing to the disk
 
-LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` cut lines at this length
+LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` truncate lines at this length
 GOOD_LINE_CHARS = 100  # shorter parts of JSON share a line
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
@@ -54,8 +54,8 @@ class LargeResults:
         """Return the result, or, if it is too long, its beginning and the location of the rest.
 
         Images and audio are not shortened, nor is structured content with a schema. A higher limit applies if the
-        client asks for it, or if it is Claude Code and the tool asks for it. A server like this one gets everything,
-        and decides for its own client.
+        client asks for it, or if it is Claude Code and the tool asks for it. A client that is a server like this one
+        gets everything, and decides for its own client.
         """
         is_question = result.get("resultType", "complete") != "complete"
         if self.limit is None or is_question or chain_of(exchange.meta):
@@ -70,7 +70,7 @@ class LargeResults:
         sizes = list(map(_chars_of, blocks))
         is_long = sum(sizes) > limit
         folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
-        if folder is None:  # also for an unidentified client, which could not read the file
+        if folder is None:  # also the case for an unidentified client, which could not read the file
             return result
         shorter, texts, rest = dict(result), list[str](), blocks
         if is_long:

@@ -1,8 +1,8 @@
-"""Asks the person behind a client to log in: with an address that the client opens, or with a command.
+"""Asks the person behind a client to log in, through an address that the client opens or through a command.
 
-The address is the authorization server's, so no secret passes through the client. It redirects to this machine, so only
-a browser here can complete the login. With `http.publicUrl`, the address is a page of this server, for any browser.
-Accepting the question means opening the address; the call then waits for the login.
+The address is the authorization server's, so no secret passes through the client. The server redirects to this machine,
+so only a browser here can complete the login. With `http.publicUrl`, the address is a page of this server, for any
+browser. Accepting the question means opening the address; the call then waits for the login.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 
 MAX_ATTEMPTS = 64  # logins that clients may still have to answer
 ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has started
-LOOK_SECONDS = 0.5  # interval of checks for it
+LOOK_SECONDS = 0.5  # interval of checks for that login
 PULSE_SECONDS = 5.0  # interval of progress during a login, because clients give up on silent calls
 
 
@@ -78,7 +78,7 @@ class LoginQuestions:
         attempt = await _begun(login, exchange, tasks)
         if attempt is None:
             return None
-        # A failed login is reported with the next one, so starting many does not use up places.
+        # A failed login is reported with the next one, so starting many logins does not use up slots.
         self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MAX_ATTEMPTS
         if exchange.is_modern and is_full and not self._has_pages:
@@ -167,7 +167,7 @@ async def _begun(login: Login, exchange: Exchange, tasks: TaskGroup) -> LoginAtt
 
 
 def _give_up_unless_wanted(attempt: LoginAttempt) -> None:
-    if not attempt.questions:  # otherwise another call is waiting for it
+    if not attempt.questions:  # otherwise another call is waiting for the login
         attempt.give_up()
 
 

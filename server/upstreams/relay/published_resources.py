@@ -2,7 +2,7 @@
 
 An unambiguous URI stays as it is. Otherwise it is published with the alias and a plus sign before it (for an app, after
 the scheme). The same applies to a template without a scheme, which could match any URI. Neither order nor time decides,
-because an upstream could then take over another's resources.
+because an upstream could then take over another upstream's resources.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def with_alias(alias: str, uri: str) -> str:
     """Return the URI that always means this resource of this upstream."""
     if uri.startswith(_APP):
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
-    # A scheme has no _ and begins with a letter; Python clients reject a list with an invalid one. An alias has no dot.
+    # A scheme has no _ and begins with a letter; Python clients reject a list with an invalid scheme. An alias has no
+    # dot.
     named = alias if alias[0].isalpha() else f"a__{alias}"
     return f"{named.replace('_', '.')}+{uri}"
 
@@ -207,9 +208,9 @@ class ResourceRoutes:
     def published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
         """Return the URI under which clients reach a resource of an upstream, listed or not.
 
-        An unlisted URI is compared with templates if `is_sought`. Otherwise it gets the alias, which is always right.
+        An unlisted URI is compared with templates if `is_sought`. Otherwise it gets the alias, which is always correct.
         """
-        # An unlisted URI that this server serves stays: a link to a file may be for the user's editor.
+        # An unlisted URI that this server serves is unchanged, because a link to a file may be for the user's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
             return uri
         if (upstream.alias, uri) in self._named_apart:

@@ -101,8 +101,8 @@ STATE_MARK = "relay."  # prefix of the states of rounds with an upstream, as opp
 STALE: Json = {
     "code": INVALID_PARAMS,
     "message": (
-        "The requestState is invalid: it is forged, expired, already used, for another request, or what it refers to "
-        "has changed. Send the request again without it."
+        "The requestState is invalid: it is forged, expired, already used, for another request, or its "
+        "target has changed. Send the request again without it."
     ),
 }
 """The error for a state that cannot be continued."""
@@ -144,7 +144,7 @@ class SuspendedCall:
     async def cancel(self) -> None:
         """Cancel an abandoned call.
 
-        The upstream is notified first, because an answer might make it continue.
+        The upstream is notified first, because answering the question might make it continue.
         """
         if isinstance(self.call, FollowedTask):
             await self.call.cancel()
@@ -280,7 +280,7 @@ class Relay:
         """Call a tool.
 
         Raises:
-            ToolError: It was not delivered, or the upstream answered with an error, which the context records.
+            ToolError: The call was not delivered, or the upstream responded with an error, which the context records.
         """
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
@@ -332,7 +332,7 @@ class Relay:
                 if has_met_unknown:
                     raise
                 has_met_unknown, request.slot = True, None
-                await upstream.begin_session()  # nothing was done, so send it again
+                await upstream.begin_session()  # nothing was done, so send the request again
             except (LoginNeededError, UnusableAnswerError) as error:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
@@ -561,7 +561,7 @@ class Relay:
         return result
 
     async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:
-        """Pass on messages until the upstream answers, or until the call is suspended with a question."""
+        """Pass on messages until the upstream responds, or until the call is suspended with a question."""
         pending, exchange = call.pending, call.exchange
         pending.expect(request.patience, request.patience - request.waited)
         try:

@@ -48,7 +48,7 @@ class Watch:
         self.name = name
         self.exchange = exchange
         self.is_ended = False
-        self.is_refused = False  # whether the upstream no longer allows watching it after a reconnect
+        self.is_refused = False  # whether the upstream has refused to let it be watched again after a reconnect
         self._is_begun = False
         self._session: UpstreamSession | None = None
         self._stream: ChangeStream | None = None
@@ -144,7 +144,7 @@ class Watching:
             self._is_telling = False
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
-        """Subscribe a handshake-era client to a resource. Raises the error if that fails."""
+        """Subscribe a handshake-era client to a resource. Raises the error if this fails."""
         client = exchange.outside_request()
         known = self._of(exchange, route)
         if client is None or any(watch.is_active for watch in known):
@@ -152,7 +152,7 @@ class Watching:
         if not known and len(self._of(exchange)) >= MAX_WATCHED:
             raise TooManyWatchedError
         if id(exchange.connection) not in self._connections:
-            # Once per connection, which keeps callbacks until its end.
+            # Only once per connection, because it keeps callbacks until it is closed.
             self._connections.add(id(exchange.connection))
             exchange.at_end(partial(self._forget, client))
         await self._begin(route, client)
@@ -205,7 +205,7 @@ class Watching:
                 ToolErrorType.UPSTREAM_UNAVAILABLE, "Resources there cannot be watched with a personal login."
             )
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
-        # Recorded before the upstream reports changes, because it may be ended in the meantime.
+        # Record the subscription before the upstream reports changes, because the subscription may end in the meantime.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         try:
             await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._lost)
@@ -266,7 +266,7 @@ class Watching:
                         failed.add(client)
                         log.info("upstream %s was lost, and its resources cannot be watched again yet", alias)
                         continue
-                    # It may have changed in the meantime, so report a change.
+                    # The resource may have changed in the meantime, so report a change.
                     upstream.resource_updated(watch.uri, key_of(watch.exchange))
                 if self._lost_of(alias):
                     await anyio.sleep(pause)

@@ -1,6 +1,6 @@
 """Upstream tasks: calls that immediately return a task, whose result is fetched later (SEP-2663).
 
-A client that supports tasks gets the upstream's tasks, each under an id of this server. For any other client, this
+A client that supports tasks gets the upstream's tasks, each under an id from this server. For any other client, this
 server fetches the result while the call waits. A task's questions are asked and answered once, no matter who fetches
 it.
 """
@@ -43,7 +43,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.permissions.client_rights import Rights
 
 USUAL_POLL_SECONDS = 1.0  # polling interval if a task does not set one
-LEAST_POLL_SECONDS = 0.05  # the shortest interval, whatever a task sets
+LEAST_POLL_SECONDS = 0.05  # the shortest interval, even if a task sets a shorter one
 
 LONGEST_KEPT_SECONDS = 3_600.0
 """How long a session stays open after the last news about a task, if the task is kept that long."""
@@ -66,7 +66,7 @@ NO_SUCH_TASK: Json = {
         "tool again if the result is still needed."
     ),
 }
-"""The error for every unusable id, whatever the reason."""
+"""The error for every unusable id, regardless of the reason."""
 
 
 def at_other_replica(name: str) -> MCPError:
@@ -109,7 +109,7 @@ def _id_of(task: Json) -> str:
 
 
 def _state_of(task: Json) -> Json:
-    """Return a task's state, without fields for a particular status or of other results."""
+    """Return a task's state, without the fields of a particular status or of other results."""
     return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
 
 
@@ -128,7 +128,7 @@ def _milliseconds(told: Any) -> float | None:
 
 @dataclass(slots=True)
 class TaskQuestions:
-    """A task's questions, and which of them were answered."""
+    """A task's questions, and a record of those that were answered."""
 
     keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's keys, by the client's
     answered: set[str] = field(default_factory=set[str])  # the upstream's keys of answered questions
@@ -143,7 +143,7 @@ class TaskQuestions:
         self.keys = {key: carried["keys"].get(key, key) for key in shown}
         if refused := carried["refused"]:
             params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}
-            # If this is not delivered, the next report triggers it again.
+            # If the refusal is not delivered, the next report triggers it again.
             with suppress(RelayError, TimeoutError):
                 await session.request("tasks/update", params, seconds, exchange)
                 self.answered |= refused.keys()
@@ -176,7 +176,7 @@ class FollowedTask:
         """Poll until the task is done, or has questions for its client. Returns the questions, or nothing when done."""
         deadline = anyio.current_time() + self.patience
         if self.task.get("status") in _FINAL:
-            await self._look()  # it was already done when created, and that report has no result
+            await self._look()  # the task was already done when created, and that report has no result
         while True:
             text = self.task.get("statusMessage")
             if isinstance(text, str) and text not in ("", self._told):
@@ -249,7 +249,7 @@ class FollowedTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskRoute:
-    """Where a client's task is."""
+    """The location of a client's task."""
 
     upstream: Upstream
     session: UpstreamSession
@@ -314,7 +314,7 @@ class Tasks:
                     raise
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
-                # This shows whether the task is unknown or the answers are invalid.
+                # This request shows whether the task is unknown or the answers are invalid.
                 asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
                 await self.request("tasks/get", asking)
                 raise
@@ -389,7 +389,7 @@ class Tasks:
     async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
         """Report tasks on a client's stream until their upstreams end their reports.
 
-        Yields the context to acknowledge the stream in, with the tasks that upstreams will report.
+        Yields the context for acknowledging the stream, with the tasks that upstreams will report.
         """
         by_session: dict[UpstreamSession, list[TaskRoute]] = {}
         for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MAX_LISTENED):
@@ -438,7 +438,10 @@ class _TaskStream:
         self._acknowledged = anyio.Event()
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
-        """Have an upstream report tasks. When its stream ends, the client's ends too, and can be reopened."""
+        """Have an upstream report tasks.
+
+        When the upstream's stream ends, the client's stream is closed too, and can be reopened.
+        """
         by_id = {route.id: route for route in routes}
         news: dict[str, Json] = {}  # the latest unsent report of each task
         has_news = asyncio.Event()

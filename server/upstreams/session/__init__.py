@@ -1,4 +1,4 @@
 """One session with an upstream: its revision, lists, questions and results.
 
-The connections and the relay import it; it builds on the wire.
+`connections` and `relay` import this package; it builds on `wire`.
 """

@@ -1,6 +1,6 @@
-"""The relayed protocol extensions (SEP-2133), and what is declared to clients and upstreams.
+"""The relayed protocol extensions (SEP-2133), and their declarations to clients and upstreams.
 
-Only these are declared on either side: with any other extension, responses would be lost on the way.
+Only these are declared on either side, because responses for any other extension would be lost on the way.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads an upstream's lists page by page, within limits, and keeps only what clients can read."""
+"""Reads an upstream's lists page by page, within limits, and keeps only the items and parts that clients can read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tools.contract.display import visible_line
 
 MAX_PAGES = 100  # maximum number of pages per list, so that an endless cursor cannot block this server
 MAX_ITEMS = 10_000  # maximum number of items per list
-MAX_BYTES = 16 << 20  # maximum size of a list's items as JSON, because every client gets all of it
+MAX_BYTES = 16 << 20  # maximum size of a list's items as JSON, because every client gets the whole list
 
 MAX_TOLD, MAX_TOLD_CHARS = 20, 200  # limits for reporting omissions from a list: entries, and characters per entry
 
@@ -179,7 +179,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 left_out.append(f"item {position} (it has no {kind.key})")
                 continue
             if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
-                # Many servers omit the type, which can only be an object.
+                # Many servers omit the type, which can only be `object`.
                 item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
             try:
                 encoded = to_json(item)

@@ -27,7 +27,7 @@ from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, U
 
 PROBE_SECONDS = 10.0
 """How long `server/discover` may take before the handshake is tried (the SDK's value), because some servers do not
-answer unknown methods.
+respond to unknown methods.
 """
 
 _LIKE = {"2024-10-07": "2024-11-05"}  # an older revision, and the known revision to use for it
@@ -50,7 +50,7 @@ _NAME_BEARING: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class EraChoice:
-    """Which era to try first with an upstream, and whether it is the only one."""
+    """The era to try first with an upstream, and whether it is the only one."""
 
     is_modern: bool
     is_only: bool = False
@@ -59,8 +59,8 @@ class EraChoice:
 def wanted_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
     """Choose the era: the operator's setting, or else the client's.
 
-    A server that supports both may have fewer features in one of them (questions during a call, log messages). A client
-    gets the most features if its own revision is used end to end.
+    A server that supports both eras may have fewer features in one of them (questions during a call, log messages). A
+    client gets the most features if its own revision is used end to end.
     """
     if protocol == "auto":
         return EraChoice(client_is_modern)

@@ -1,4 +1,4 @@
-"""Makes every character visible in upstream text for people, in lists and forms."""
+"""Marks invisible characters in upstream text for people, in lists and forms."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def with_visible_form(schema: Any) -> Any:
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
     if not isinstance(fields, dict):
         return cast("Any", shown)
-    # A copy, because an unchanged object is still the upstream's.
+    # Make a copy, because an unchanged object still belongs to the upstream.
     named = dict(cast("dict[str, Any]", fields))
     for name, given in named.items():
         if isinstance(given, dict):

@@ -1,11 +1,10 @@
 """Questions from a handshake-era upstream: who is asked, and how the answer gets back.
 
-Such an upstream does not say which call caused a question. So the question belongs to the session, and goes to a client
-with a call in progress there. A handshake-era client is asked while its call waits. A 2026-07-28 client gets the
-question as the result of its call, and answers with the next one.
-
-Some upstreams request roots outside of calls (file servers do so right after the handshake). If the client can only be
-asked during calls, this request is deferred to its next call, which is sent after the answer.
+Such an upstream does not say which call caused a question. The question therefore belongs to the session, and goes to a
+client with a call in progress there. A handshake-era client is asked while its call waits. A 2026-07-28 client gets the
+question as the result of its call, and answers with the next one. Some upstreams request roots outside of calls (file
+servers do so right after the handshake). If the client can only be asked during calls, this request is deferred to its
+next call, which is sent after the client's answer.
 
 The load from one upstream is bounded, both in background tasks and in messages to relay.
 """
@@ -84,7 +83,7 @@ class MessageLimit:
 class BoundedTasks:
     """Runs tasks in the background. Above the limit, new ones are dropped.
 
-    An upstream that keeps asking without reading answers gets no more answers; its other messages are still read.
+    An upstream that keeps asking without reading the answers gets no more of them; its other messages are still read.
     """
 
     def __init__(self, alias: str, tasks: TaskGroup) -> None:
@@ -129,7 +128,8 @@ class SessionOptions:
     wanted: EraChoice  # the preferred era
     announced: Json  # the client's capabilities
     question_seconds: float  # how long a question may stay open
-    # called with a list (`tools`, `prompts` or `resources`) that may have changed, and whether the server said so
+    # called with a list (`tools`, `prompts` or `resources`) that may have changed, and whether the server announced
+    # this
     list_changed: Callable[[str, bool], None]
     resource_updated: Callable[[str], None]  # called with a changed resource
     is_shared: bool = False  # whether several clients share it
@@ -151,7 +151,7 @@ class SessionOptions:
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress. While it is suspended, its client has a question, and nobody waits for the call."""
+    """A call in progress. While the call is suspended, its client has a question, and no request waits for the call."""
 
     pending: PendingRequest
     exchange: Exchange
@@ -184,7 +184,7 @@ class LiveQuestion:
 
     method: str
     calls: list[InFlightCall]  # the calls that may have caused it; empty if it was asked outside of calls
-    is_void: bool = False  # whether all of these are over, so that an answer is no longer valid
+    is_void: bool = False  # whether all of these calls are over, so that an answer is no longer valid
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_settled: anyio.Event = field(default_factory=anyio.Event)
 
@@ -356,8 +356,8 @@ class SessionQuestions:
     async def _settle(self, question: UpstreamQuestion) -> None:
         """Wait for the answer to a question and relay it. On timeout, the question counts as cancelled.
 
-        If a client has the question, it waits as long as the suspended call, whose end is reported to the upstream
-        first.
+        If a client has the question, it waits as long as the suspended call, and the end of that call is reported to
+        the upstream first.
         """
         try:
             while True:
@@ -375,12 +375,12 @@ class SessionQuestions:
             if not question.answer.cancelled():
                 raise
         finally:
-            # No longer open, even if the answer cannot be delivered.
+            # The question is no longer open, even if the answer cannot be delivered.
             self._open.pop(question.key, None)
             question.is_settled.set()
 
     async def _ask(self, identity: RequestId, method: str, shown: Json, client: Exchange) -> None:
-        """Ask a client during its call, and relay the answer. Meanwhile the calls' timeouts are paused."""
+        """Ask a client during its call, and relay the answer. The calls' timeouts are paused in the meantime."""
         live = self._live[identity]
         waiting = [call.pending for call in live.calls]
         response = refusal_of(method)
@@ -396,7 +396,7 @@ class SessionQuestions:
                     pending.pause_clock(is_asking=False)
         try:
             if live.is_void and method == "roots/list" and (owner := self._options.client) is not None:
-                # The roots are the client's, whichever call caused the request.
+                # The roots are the client's, regardless of the call that caused the request.
                 with suppress(NotAskedError):
                     response = await owner.ask(method, shown, DOUBT_SECONDS)
             elif live.is_void:
@@ -408,7 +408,7 @@ class SessionQuestions:
             del self._live[identity]
 
     async def _reply(self, identity: RequestId, response: Json) -> None:
-        """Answer an upstream's question. A refusal that the protocol cannot express becomes an error."""
+        """Respond to an upstream's question. A refusal that the protocol cannot express becomes an error."""
         if response is NO_ANSWER:
             await self._peer.refuse(identity, METHOD_NOT_FOUND, "The client does not accept such requests.")
             return

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _SERIALS = itertools.count(1)
 
-LEVEL_SECONDS = 5.0  # limit for accepting a log level, or answering a ping
+LEVEL_SECONDS = 5.0  # limit for accepting a log level, or responding to a ping
 
 LOG = "notifications/message"
 
@@ -73,7 +73,7 @@ class UpstreamSession:
         self.refusal: Challenge | None = None  # why it is gone, if the server now requires a login
         self.on_lost: Callable[[], None] | None = None  # called when it is gone
         self.task_ends = set[Callable[[], None]]()  # one per followed task; called when the session is gone
-        self.wanted_until = float("-inf")  # until when its tasks need it, by the loop's clock
+        self.wanted_until = float("-inf")  # time until which its tasks need it, by the loop's clock
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Receivers for messages on clients' streams, by the id of the stream's request."""
         self._background = BoundedTasks(self.alias, tasks)
@@ -193,7 +193,7 @@ class UpstreamSession:
 
 @asynccontextmanager
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
-    """Open a session as a context, which must be entered and left in the same task.
+    """Open a session as a context, which must be entered and exited in the same task.
 
     Raises:
         IncompatibleError: There is no common revision.
@@ -204,7 +204,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
     on_end: Callable[[], None] | None = None
 
     def on_doubt() -> None:
-        # A single failed request says nothing about the session if others are open.
+        # A single failed request says nothing about the session if other requests are open.
         if session is not None and session.is_greeted and session.channel.open_requests <= 1:
             lost.set()
 

@@ -1,4 +1,4 @@
-"""Subscriptions at an upstream: one per resource, or one stream for its lists and resources.
+"""Subscriptions at an upstream: one per resource, or one stream for all lists and resources.
 
 In the handshake era, a session subscribes to a resource for all its watchers, one request at a time. In 2026-07-28, one
 stream per upstream reports changed lists and resources.
@@ -44,7 +44,7 @@ class _SubscriptionState:
     attempt: asyncio.Future[None] = field(default_factory=_attempt)  # all watchers wait for the same event
 
     def fail(self, error: Exception) -> None:
-        """Report an error to the current waiters; later ones wait for another attempt."""
+        """Report an error to the current waiters; later waiters wait for another attempt."""
         self.attempt.set_exception(error)
         self.attempt.exception()  # mark it as retrieved: there may be no waiters
         self.attempt = _attempt()

@@ -1,8 +1,8 @@
-"""Upstreams over Streamable HTTP and the older SSE transport, with a client that survives bad servers.
+"""Upstreams over Streamable HTTP and the older SSE transport, with a client that tolerates misbehaving servers.
 
-If a request cannot be sent, or its response is unusable, this module answers it with an error, and only this request
-fails. If a server says that it does not know a session, and a ping confirms it, nothing was done: the request can be
-repeated in another session.
+If a request cannot be sent, or its response is unusable, this module creates an error response, and only this request
+fails. If a server says that it does not know a session, and a ping confirms this, nothing was done, so the request can
+be repeated in another session.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MAX_CHALLENGES = 8
 CHALLENGE_CHARS = 8_192
 """Limits for a stored challenge: number of schemes, and characters per scheme."""
 
-LEAVING_SECONDS = 1.0  # limit for ending a session at the server
+LEAVING_SECONDS = 1.0  # limit for closing a session at the server
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
@@ -81,7 +81,7 @@ MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""The first and last pause before an ended stream is reopened; pauses double while streams bring nothing."""
+"""The first and last pause before an ended stream is reopened; pauses double while streams deliver nothing."""
 MAX_REFUSED = 2  # consecutive attempts to fetch a response whose stream was interrupted
 
 
@@ -101,7 +101,7 @@ class RefusedError(UnusableAnswerError):
         self.says_more = False  # whether there is more than in `answers`
 
     def answers_to(self, identity: RequestId) -> bool:
-        """Return whether it answers this request, which was then accepted and perhaps executed."""
+        """Return whether the body answers this request, which was then accepted and perhaps executed."""
         return any(identity in (each.id, own_number(each.id)) for each in self.answers)
 
 
@@ -136,7 +136,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
             why = cause_of(error, is_proxied=self._proxy is not None)
             if why.endswith(NOT_HTTP):
-                raise RefusedError(why) from None  # the server exists, and may answer other requests
+                raise RefusedError(why) from None  # the server exists, and may respond to other requests
             self.unreachable = why
             self._on_doubt()
             raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
@@ -244,7 +244,7 @@ def _challenge_of(response: httpx2.Response) -> Challenge:
 
 
 class _CarefulStream(httpx2.AsyncByteStream):
-    """A body that ends if its connection breaks, or it gets too long."""
+    """A response body that ends early if its connection breaks or it gets too long."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, most: int | None) -> None:
         self._inner = inner
@@ -376,7 +376,7 @@ async def streamable_streams(
         try:
             yield writer.inbox, writer
         finally:
-            # Shielded, because the server must learn about the end even if the task is cancelled.
+            # Shielded, because the server must learn that the session is over even if the task is cancelled.
             with anyio.move_on_after(LEAVING_SECONDS, shield=True):
                 await writer.leave()
             writer.inbox.close()
@@ -390,10 +390,10 @@ class _StreamReading:
     identity: RequestId | None = None
     count: int = 0  # messages so far
     last_event: str = ""  # the id to resume an ended stream with
-    pause: float = 0.0  # the pause that the server requests before that, in seconds
+    pause: float = 0.0  # the pause that the server requests before resuming, in seconds
     is_resumed: bool = False
     is_answered: bool = False
-    why: str = "it ended its answer too early"  # why it is unanswered
+    why: str = "it ended its answer too early"  # why there is no response
 
 
 class StreamableWriter(_Writer):
@@ -413,7 +413,7 @@ class StreamableWriter(_Writer):
         self._undecided: set[RequestId] = set()  # the requests that may still be refused
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message, and wait until a request is accepted, but not for its response."""
+        """Send a message. If it is a request, wait until it is accepted, but not for its response."""
         method = "" if isinstance(message, Response | ErrorResponse) else message.method
         self._version = None if method == "initialize" else (headers or {}).get(_VERSION, self._version)
         sent, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
@@ -435,14 +435,14 @@ class StreamableWriter(_Writer):
                 await self._tell(message, sent)
             finally:
                 if scope is not None:
-                    scope.cancel()  # frees its connection
+                    scope.cancel()  # frees the request's connection
             return
         if method == "notifications/initialized" and self._session is not None:
             self._tasks.start_soon(self._follow, _StreamReading())
         await self._tell(message, sent)
 
     async def leave(self) -> None:
-        """Tell the server that the session ends."""
+        """Tell the server that the session is over."""
         if self._session is not None and not self._is_forgotten:
             with suppress(Exception):
                 await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
@@ -468,7 +468,9 @@ class StreamableWriter(_Writer):
         finally:
             self._decide(request.id)
         if is_refused:
-            await anyio.sleep(ACCEPT_SECONDS)  # give the session's other requests time, because the first error ends it
+            await anyio.sleep(
+                ACCEPT_SECONDS
+            )  # give the session's other requests time, because the first error ends the session
             self._undecided.clear()
             self._decide(request.id)
             return
@@ -480,7 +482,7 @@ class StreamableWriter(_Writer):
             raise RefusedError(reading.why)
 
     def _decide(self, identity: RequestId) -> None:
-        """Record that a request is accepted or refused. The last undecided one reports all refusals."""
+        """Record that a request is accepted or refused. The last undecided request reports all refusals."""
         self._undecided.discard(identity)
         if not self._undecided:
             refused, self._refused = self._refused, {}
@@ -524,7 +526,7 @@ class StreamableWriter(_Writer):
             refusals = 0 if status == HTTPStatus.OK else refusals + 1
             if HTTPStatus.OK < status < HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.TOO_MANY_REQUESTS:
                 if reading.identity is None and reading.last_event:
-                    reading.last_event = ""  # the server no longer keeps it
+                    reading.last_event = ""  # the server no longer keeps this event
                     continue
                 if is_known and await self._is_session_unknown(status, self._headers()):
                     self._is_forgotten = True

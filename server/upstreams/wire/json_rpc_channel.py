@@ -55,7 +55,7 @@ CANCEL_SECONDS = 1.0
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
 
 MAX_ABANDONED = 1_000
-"""Abandoned requests remembered by id. Above this, as many clients are remembered until their time is over."""
+"""Abandoned requests remembered by id. Above this, up to as many clients are remembered until their time is over."""
 
 
 class RelayError(Exception):
@@ -63,7 +63,7 @@ class RelayError(Exception):
 
 
 class UpstreamError(RelayError):
-    """The upstream answered a request with an error, kept unchanged: `code`, `message` and possibly `data`."""
+    """The upstream responded to a request with an error, kept unchanged: `code`, `message` and possibly `data`."""
 
     def __init__(self, error: Mapping[str, Any], method: str = "") -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Challenge:
 
     @property
     def could_be_met(self) -> bool:
-        """Whether a login could help: without a scheme, the server wants something else."""
+        """Whether a login could help: without a scheme, the server wants something other than a login."""
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
     @property
@@ -107,7 +107,7 @@ class Challenge:
 
 
 class NeedsAuthenticationError(Exception):
-    """The server answered 401 or 403."""
+    """The server responded with 401 or 403."""
 
     def __init__(self, challenge: Challenge) -> None:
         super().__init__("the server requires a login")
@@ -184,11 +184,11 @@ class UnusableAnswerError(RelayError):
 
 
 class SessionUnknownError(UnusableAnswerError):
-    """The server no longer knows the session, so the request was not done."""
+    """The server no longer knows the session, so the request was not executed."""
 
 
 class ConnectionLostError(RelayError):
-    """The connection has ended, so there will be no response."""
+    """The connection is closed, so there will be no response."""
 
 
 _UNUSABLE = f"coretools-mcp/unusable-{secrets.token_hex(8)}"  # marks errors that this process creates
@@ -211,9 +211,9 @@ def _unusable_answer(error: Mapping[str, Any]) -> UnusableAnswerError:
 
 @dataclass(frozen=True, slots=True)
 class ProgramEnd:
-    """How an upstream's program ended."""
+    """How an upstream's program exited."""
 
-    exit: ExitStatus | None  # `None` if this server ended it
+    exit: ExitStatus | None  # `None` if this server stopped it
     last_lines: tuple[str, ...]  # its last output, apart from messages
 
 
@@ -292,7 +292,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class RpcAnswer:
-    """The end of a request: its result, or the error."""
+    """The outcome of a request: its result, or the error."""
 
     result: Json
     problem: RelayError | None = None
@@ -332,7 +332,7 @@ class PendingRequest:
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
     def pause_clock(self, *, is_asking: bool) -> None:
-        """Pause or resume the clock while a person is asked, because that time is not the upstream's."""
+        """Pause or resume the clock while a person is asked, because that time does not count for the upstream."""
         self._questions += 1 if is_asking else -1
         self.expect(self._patience)
 
@@ -425,7 +425,7 @@ class JsonRpcChannel:
 
     `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`. `on_notification` gets
     notifications other than progress of an open request. `on_refusal` is called if the server requires a login and no
-    open request can report that, and with `None` if it no longer knows the session.
+    open request can report this, and with `None` if it no longer knows the session.
     """
 
     def __init__(
@@ -446,13 +446,14 @@ class JsonRpcChannel:
         self._abandoned: dict[int, tuple[str, float]] = {}
         """The clients of abandoned requests, oldest first, with the time until which they count."""
         self._uncounted: dict[str, float] = {}
-        """Until when a client may have further abandoned requests; an unknown client stands for the surplus."""
+        """The time until which a client may have further abandoned requests; an unknown client stands for the
+        surplus."""
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, reader: MessageReader) -> None:
-        """Receive messages until the connection ends; then every open request ends too."""
+        """Receive messages until the connection ends; every open request then fails."""
         try:
             await reader.listen(self.take)
         finally:
@@ -581,7 +582,7 @@ class JsonRpcChannel:
         await self._send(Notification(method, params), headers)
 
     async def notify_briefly(self, method: str, params: Json) -> None:
-        """Send a notification if that is possible at once, even during cancellation."""
+        """Send a notification if this is possible without waiting, even during cancellation."""
         if self._is_lost:
             return
         with anyio.move_on_after(CANCEL_SECONDS, shield=True):
@@ -621,19 +622,19 @@ MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The start of a response. Other text does not count as one, because its content is arbitrary."""
+"""The start of a response. Other text does not count as a response, because its content is arbitrary."""
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
     """Return the messages in a text that begins with a brace or a bracket, and whether it is valid.
 
-    If it is not, an error replaces the response.
+    If the text is invalid, an error replaces the response.
     """
     messages: list[Message] = []
     parts: Any = []
     if text.lstrip()[:1] == "[":
         with suppress(ValueError):
-            parts = from_json(text, allow_inf_nan=False)
+            parts = from_json(text, allow_inf_nan=False, cache_strings="keys")
     for part in cast("list[Any]", parts)[:MAX_TOGETHER]:
         written = to_json(part, inf_nan_mode="null") if isinstance(part, dict) else b""
         try:
@@ -666,7 +667,7 @@ def _failure_for(line: bytes) -> ErrorResponse | None:
 def failure_for_ends(
     ends: bytes, why: str = f"its message is larger than {MESSAGE_BYTES} bytes"
 ) -> ErrorResponse | None:
-    """Return the error for a response with only its ends kept; `None` for any other message."""
+    """Return the error for a response of which only the ends were kept; `None` for any other message."""
     head, _, tail = ends.partition(b"\n")
     identity = certain_id(head, tail) if _ANSWER.match(ends) else None
     return None if identity is None else unusable(identity, why)

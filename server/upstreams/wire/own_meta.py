@@ -1,8 +1,8 @@
-"""This server's own keys in `_meta`, which record where something comes from and which nobody else may set.
+"""This server's own keys in `_meta`. They record the origin of items, and nobody else may set them.
 
 Each server of this kind has a random number while it runs, which it sends in `_meta` of requests to upstreams, and of
 lists to servers of the same kind. List items carry the numbers of the servers that they came through, and are not
-listed to these again. So lists settle even in a loop of servers.
+listed to these again, so lists settle even in a loop of servers.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
                     ours += [key for key, is_right in _OF_PROTOCOL.items() if key in meta and not is_right(meta[key])]
                 for key in ours:
                     del meta[key]
-                # An object that was already empty may be a schema.
+                # Keep an object that was already empty, because it may be a schema.
                 if ours and not meta:
                     del fields["_meta"]
             for name, value in fields.items():
@@ -88,7 +88,7 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
 
 
 def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
-    """Add the origin to an item or question of an upstream."""
+    """Add the origin to an item or question from an upstream."""
     return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias, **more}}}
 
 

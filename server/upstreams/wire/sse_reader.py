@@ -1,4 +1,4 @@
-"""Server-sent events (WHATWG HTML, 9.2), parsed from bytes: always UTF-8, whatever charset a server declares."""
+"""Server-sent events (WHATWG HTML, 9.2), parsed from bytes: always UTF-8, regardless of the declared charset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE_COST = 64  # extra bytes per line, for the time that parsing a line takes
 class Event:
     name: str = ""
     data: bytes = b""
-    id: str | None = None  # empty to forget the previous one
+    id: str | None = None  # empty to forget the previous id
     retry: int | None = None  # milliseconds
 
 

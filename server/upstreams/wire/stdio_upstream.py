@@ -1,7 +1,7 @@
-"""Upstreams over stdio: programs that the broker starts, so that nothing they start outlives this server.
+"""Upstreams over stdio: programs that the broker starts, so that none of their processes outlive this server.
 
 Shutdown follows the specification: this server closes the upstream's input, then asks it to exit, then kills it.
-Everything that it started ends too. If this server is killed, the broker does all this.
+Everything that the upstream started is killed too. If this server is killed, the broker does all this.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ if sys.platform == "win32":
     raise ImportError("Windows uses the SDK's transport")
 
 logger = logging.getLogger(__name__)
-# At any log level, show what people would see if they ran the upstream themselves.
+# At any log level, show the lines that people would see if they ran the upstream themselves.
 logger.setLevel(logging.INFO)
 
 LOG_LINE_BYTES = 1 << 14  # maximum bytes of a line to examine for the log
 LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
-LAST_LINES = 5  # lines of a program's output kept to explain its end
+LAST_LINES = 5  # lines of a program's output kept to explain its exit
 LOG_LINES_PER_SECOND = 200  # lines shown per second, more than a traceback has; others are counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
@@ -61,7 +61,7 @@ WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 FLUSH_SECONDS = 0.5
 """Limit for an upstream to read what was sent before its input closes (the SDK's value, like the next two)."""
 
-ENDED_SECONDS = 0.2  # limit for the exit status of a program that has closed its output
+ENDED_SECONDS = 0.2  # how long to wait for the exit status of a program that has closed its output
 LEAVING_SECONDS = 2.0  # limit for its exit after end of input
 GRACE_SECONDS = 2.0  # limit for its exit, and its children's, after SIGTERM; then they are killed
 
@@ -232,7 +232,7 @@ class StdoutReader(PipeReader):
         if not self.is_unwanted and (self.inbox.count >= INBOX_MESSAGES or self.inbox.size > WAITING_BYTES):
             self.pause()
         elif took > TURN_SECONDS and not self.is_ended:
-            # Give other tasks as much time as this took.
+            # Give other tasks as much time as this iteration took.
             self.pause(took)
 
     def take_line(self, line: bytes) -> None:
@@ -293,7 +293,7 @@ class StdinWriter:
         await self._lines.wait_empty()
 
     def close(self) -> None:
-        """Close the descriptor, which ends the upstream's input."""
+        """Close the descriptor, so that the upstream reaches the end of its input."""
         self._stop()
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -377,9 +377,9 @@ class UpstreamProgram:
 async def stdio_streams(
     alias: str, program: UpstreamProgram, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None = None
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
-    """Start an upstream and connect to it until the context ends, which leaves no process behind.
+    """Start an upstream and connect to it until the context exits, which leaves no process behind.
 
-    `on_end` is called with how it ended.
+    `on_end` is called with how the program exited.
 
     Raises:
         OSError: It cannot be started.
@@ -392,7 +392,7 @@ async def stdio_streams(
     writer = StdinWriter(writing, on_lost=output.finish)
 
     async def end_with_program() -> None:
-        # The connection ends with the program, even if other processes hold its output open.
+        # The connection is closed when the program exits, even if other processes hold its output open.
         await process.wait()
         output.finish()
 

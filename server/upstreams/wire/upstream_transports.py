@@ -52,7 +52,7 @@ def transports_to(
 ) -> list[Transport]:
     """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    `on_end` is called with how a program ended. A remote server gets the token of `login`, and is reached through the
+    `on_end` is called with how a program exited. A remote server gets the token of `login`, and is reached through the
     proxy from the environment if `by_proxy`.
     """
     if entry.transport == "stdio":

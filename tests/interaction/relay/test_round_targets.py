@@ -68,7 +68,7 @@ async def test_an_answer_for_a_server_never_goes_to_another_one_of_its_alias(ups
         assert prompt["resultType"] == "input_required"
         await move(tmp_path, client, entry)
         told = await refused(client, "tools/call", {**params, **await client.answers_to(result)})
-        assert "what it refers to has changed" in told
+        assert "its target has changed" in told
         await refused(client, "prompts/get", {**about, **await client.answers_to(prompt)})
         assert await client.told("up__ask", {"questions": [FORM]}) == [ANSWERS["accept"]]
 

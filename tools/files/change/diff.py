@@ -1,6 +1,6 @@
 """Unified diffs for people.
 
-White space is exact. The time is bounded for any input: common beginnings and ends are removed first, and `difflib`
+White space is exact. The time is bounded for any input: a common beginning and end are removed first, and `difflib`
 compares the rest. If the rest has too many lines, it is shown as completely replaced.
 """
 
@@ -15,7 +15,7 @@ from tools.files.line_endings import count_lines
 from tools.text.file_names import shown_name
 
 CONTEXT_LINES = 3  # unchanged lines around each change (as usual in unified diffs)
-MAX_DIFF_CHARS = 64_000  # longer diffs are cut
+MAX_DIFF_CHARS = 64_000  # longer diffs are truncated
 # Lines on each side between the first and the last difference. If every other line has changed, `difflib` takes half a
 # second for this many, and its time grows with the square of the number.
 MAX_COMPARED_LINES = 4_000
@@ -27,7 +27,7 @@ MAX_PARTS = 40  # differences shown within one line
 # Characters of a line that are searched for differences; the rest counts as one difference
 MAX_COMPARED_CHARS = 100_000
 _SYNC_WORDS = 50  # words to look ahead until two lines agree again
-_MAX_SYNC_WORK = 1_000_000  # word comparisons for that; then the rest of the line counts as one difference
+_MAX_SYNC_WORK = 1_000_000  # word comparisons for this; beyond the limit, the rest of the line counts as one difference
 # Characters of the other parts: the beginning, the context of a difference, the end
 _HEAD, _AROUND, _TAIL = 300, 200, 100
 _NEAR = 20  # differences that are closer than this are shown as one
@@ -41,10 +41,10 @@ _IN_PART = " characters, shown in part]"  # the end of a shortened line
 class Diff:
     """A change to one text."""
 
-    hunks: str  # the unified diff without its header, cut with a mark at `MAX_DIFF_CHARS`; empty if nothing changed
+    hunks: str  # the unified diff without its header, truncated at `MAX_DIFF_CHARS`; empty if nothing changed
     added: int
     removed: int
-    truncated: bool = False  # whether the hunks or a line in them were cut
+    truncated: bool = False  # whether the hunks or a line in them were truncated
 
     def text(self, name: str, labels: tuple[str, str]) -> str:
         """Return the whole diff of a file. The labels name the two sides, such as `("Current", "Proposed")`."""
@@ -55,7 +55,7 @@ class Diff:
 
 
 def changed_lines(diff: Diff) -> str:
-    """Return the new lines that differ, such as `lines 3-5, 9`. For a deletion, it is the line after it."""
+    """Return the new lines that differ, such as `lines 3-5, 9`. For a deletion, this is the line after it."""
     runs: list[list[int]] = []
     number = 0
     for line in diff.hunks.split("\n"):
@@ -156,7 +156,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
 
 
 def _common_prefix(old: str, new: str) -> int:
-    """Return the length of the common prefix. Each step compares half as much as the one before."""
+    """Return the length of the common prefix. Each step compares half as much as the previous one."""
     low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2
@@ -265,7 +265,7 @@ def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
         if old[old_at] == new[new_at]:
             old_at, new_at = old_at + 1, new_at + 1
             continue
-        # Skip as few words as possible in total on both sides until two words in a row agree.
+        # Skip as few words as possible, on both sides together, until two consecutive words agree.
         skips = (
             (skipped, distance - skipped)
             for distance in range(1, 2 * _SYNC_WORDS if work > 0 else 1)

@@ -1,7 +1,7 @@
 """Errors of edits whose `old_string` matched nothing, or not the expected number of times.
 
 If nothing matched, the error gives the likely cause and the most similar part of the file. The time is bounded for any
-input. Approximate matches only help to write the next call, and are never replaced.
+input. Approximate matches only help the model to write the next call; they are never replaced.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_count(
     expected: int | None,
     replaces_all: bool,
 ) -> None:
-    """Refuse an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`).
+    """Reject an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`).
 
     `lines` has the line numbers of at least the first matches.
     """
@@ -185,7 +185,7 @@ def _lf_head(haystack: Haystack, size: int) -> str:
 
 
 def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
-    """Yield a text in pieces, so that other work can run in between and calls can be cancelled."""
+    """Yield a text in pieces, so that other work can run in between and the call can be cancelled."""
     for start in range(0, len(text), PIECE_CHARS):
         haystack.checkpoint()
         yield text[start : start + PIECE_CHARS]
@@ -208,11 +208,11 @@ def _squeezed(haystack: Haystack, text: str) -> str:
 class Nearest(NamedTuple):
     first: int  # number of the first line, from 1
     last: int
-    text: str  # the lines, with long ones cut
+    text: str  # the lines, with long ones truncated
 
 
 def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
-    """Return the part of the file that shares most lines with `old`, else the line most like one of its lines."""
+    """Return the part of the file that shares the most lines with `old`, else the line most similar to one in `old`."""
     if is_too_large_for_relaxed(old):
         return None
     # Split off any text after the last line, so that no line is mistaken for the file's last one.
@@ -220,7 +220,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Find the run of as many lines as in `old` that has most of those lines, in any order.
+    # Find the run of as many lines as in `old` that has the most of those lines, in any order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in wanted if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0
@@ -251,7 +251,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
 def _most_similar(keys: list[str], wanted: list[str]) -> int | None:
     """Return the line where `old` would begin, based on the single most similar line.
 
-    Half of the time is for finding lines with many common words, the rest for comparing these by character.
+    Half of the time goes to finding lines with many common words, the rest to comparing these lines by character.
     """
     import difflib  # noqa: PLC0415 - needed only for failed edits
 

@@ -1,7 +1,7 @@
 """Changes one file: plan the change, ask about it, check the file again, and write it.
 
 `tools.files.change.text_edit` plans for `edit`, and `tools.files.change.whole_file` for `write_file`. This module does
-what both need: it checks that the file is what the model and the user saw, locks out other writers, and makes, records
+what both need: it checks that the file is what the model and the user saw, locks out other writers, then makes, records
 and reports the change.
 """
 
@@ -36,7 +36,7 @@ from tools.text.file_names import exact_path, meant_path, sendable_name, shown_n
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
 ABSENT = "absent"  # the state of a file that does not exist
 EDITABLE_BYTES = 16_000  # text up to this size can be edited in the question
-SHOWN_BYTES = 5_000  # bytes of a change repeated in the result, which stays below 8 kB
+SHOWN_BYTES = 5_000  # maximum bytes of a change repeated in the result, so that it stays below 8 kB
 # The labels of the two sides of a diff in a question (as in Qwen Code and Gemini CLI)
 PROPOSED = ("Current", "Proposed")
 
@@ -127,7 +127,7 @@ def check_fresh(
     """Refuse to change a file that differs from what the model has seen (`file_changed_since_read`).
 
     A file that was never read may be changed. An expected digest takes precedence over earlier reads. For content that
-    is hidden from the client no digest is accepted, because a correct guess would reveal the content.
+    is hidden from the client, no digest is accepted, because a correct guess would reveal the content.
     """
     seen, shown = target.seen, target.location.shown
     # Report a change of hidden content only once: the client cannot read the file, but may replace it.
@@ -277,19 +277,19 @@ class FileChange(ABC):
 
     @property
     def form(self) -> str:
-        """The size, encoding and line endings of the new content."""
+        """A description of the new content: size, encoding and line endings."""
         eol = eol_style(self.text)
         size = len(self.data)
         return f"{size:,} {'byte' if size == 1 else 'bytes'}, {self.encoding.name}" + (f", {eol}" if eol else "")
 
     @property
     def held_bytes(self) -> int:
-        """The memory needed to keep this plan."""
+        """The memory that this plan occupies."""
         return len(self.data) + len(self.snapshot.data or b"")
 
     @property
     def state(self) -> str:
-        """Return the real path and the file's state, which the question shows and the answer is bound to."""
+        """Return the real path and the file's state. The question shows them, and the answer applies only to them."""
         return f"{self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def is_current(self) -> bool:
@@ -333,8 +333,8 @@ def make_change(
 ) -> ToolResult:
     """Make a change, and record the file as seen by this client. Blocking.
 
-    `plan` plans the change for a text, and is told whether the user wrote that text. The plan made for the question is
-    reused if it still fits. `confirmed_state` is the state of the file that the user saw.
+    `plan` plans the change for a text; its other argument is whether the user wrote that text. The plan made for
+    the question is reused if it still fits. `confirmed_state` is the state of the file that the user saw.
 
     Raises:
         ToolError: The change cannot be made. The old content is intact.
@@ -460,6 +460,6 @@ def about_broken_links(count: int) -> str:
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:
-    """Cut a text to at most `size` bytes, at a line end, and mark the cut."""
+    """Truncate a text to at most `size` bytes, at the end of a line, and mark this."""
     shown, is_cut = cut_at_line(text, size)
     return f"{shown}\n[cut here]" if is_cut else shown

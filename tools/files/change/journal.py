@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 FILE = "changes.db"
 ENDINGS = ("", "-shm", "-wal", "-journal")  # of the database file and the files that SQLite creates next to it
-BUSY_SECONDS = 0.5  # how long an edit waits for another server's write, which normally takes milliseconds
+BUSY_SECONDS = 0.5  # how long an edit waits while another server writes, which normally takes milliseconds
 DAY = 86_400.0
 # Twice SQLite's default. Files of 100 kB are written a sixth faster, those of 500 kB a third faster, and small ones as
-# fast as before. Still larger pages slow down small files, because a change touches at least five pages.
+# fast as before. Even larger pages slow down changes to small files, because each change touches at least five pages.
 PAGE_BYTES = 8_192
 _APPLICATION = 0x43544A31  # identifies our files among other databases (SQLite's application_id)
 _SCHEMA = f"""
@@ -53,7 +53,7 @@ AND NOT EXISTS (SELECT 1 FROM change WHERE before = sha256) AND NOT EXISTS (SELE
 
 @dataclass(frozen=True, slots=True)
 class JournaledChange:
-    """A change of one file, as recorded."""
+    """A change to one file, as recorded."""
 
     id: int
     time: float  # seconds since the epoch
@@ -158,7 +158,7 @@ class Journal:
         number: int | None = None,
         counts: bool = False,
     ) -> list[JournaledChange]:
-        """Return the last changes of files in some folders, newest first.
+        """Return the last changes to files in some folders, newest first.
 
         Args:
             client: The client, or `None` for all.
@@ -316,8 +316,9 @@ def _make_private(path: str) -> None:
 def _mark_undone(database: sqlite3.Connection, path: object) -> None:
     """Mark the changes to a file that have been undone, based on all recorded undos.
 
-    An undo that was itself undone does not count. An undo is possible only if the file is as its change left it. So any
-    changes in between, by any client, are no longer in the file: they failed, or were undone in another way.
+    An undo that was itself undone does not count. An undo is possible only if the file is as its change left it.
+    Therefore any changes in between, by any client, are no longer in the file: they failed, or were undone in another
+    way.
     """
     undos: dict[int, bool] = {}  # for each undone change, whether its undo counts
     marks: list[tuple[bool, int]] = []

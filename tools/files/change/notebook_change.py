@@ -81,7 +81,7 @@ def plan_notebook_edit(
     mode: EditMode,
     is_users: bool = False,
 ) -> NotebookEdit:
-    """Plan a change of one cell. Writes nothing. `is_users` is as in `plan_edit`.
+    """Plan a change to one cell. Writes nothing. `is_users` is as in `plan_edit`.
 
     A new cell is inserted after the named one, or at the beginning. The outputs of changed code are cleared.
     """
@@ -111,7 +111,7 @@ def plan_notebook_edit(
     except NotANotebookError as error:
         raise _not_a_notebook(location.shown, str(error)) from None
     target.signal.raise_if_aborted()
-    encode_or_refuse(source, old.encoding, "new_source")  # before escapes hide invalid characters
+    encode_or_refuse(source, old.encoding, "new_source")  # first, because escapes would hide invalid characters
     names, notes = notebook.names, list[str]()
     number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1
     if mode == "insert":
@@ -168,7 +168,7 @@ def _not_a_notebook(shown: str, why: str) -> ToolError:
 
 
 def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -> int:
-    """Find the cell by its name, its id in the file, or its number."""
+    """Return the number of the cell that has this name, id in the file, or number."""
     if cell_id in names:
         return names.index(cell_id)
     same = [at for at, part in enumerate(notebook.cells) if mapping(part.value).get("id") == cell_id]

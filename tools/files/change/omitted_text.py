@@ -1,8 +1,8 @@
 """Finds placeholders for omitted text, such as `// ... existing code ...`. Writing one would delete the text.
 
-Such a line has only comment marks, dots or brackets around words that are typical of placeholders. A few such lines
-occur in real files. So an ambiguous line counts only if it is not next to other comments, and if old lines would be
-lost in its place.
+Such a line has only comment marks, dots or brackets around words that are typical of placeholders. Real files contain a
+few such lines. An ambiguous line therefore counts only if it is not next to other comments, and if it would take the
+place of old lines.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from itertools import accumulate
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
 MAX_UNKNOWN_WORDS = 3  # for example, the name of what is omitted
 _MAX_WORDS = 12
-_MORE_GONE = 2  # if more old lines are lost per new line, ambiguous lines count
+_MORE_GONE = 2  # above this number of lost old lines per new line, ambiguous lines count
 _LINE = re.compile(
     r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'`\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""",
     re.VERBOSE,
 )
 _COMMENT = re.compile(r"//|\#|--|;|%|\*|[{(]?/?\*|\{[/\#-]|<!--|<%|@\*|\{\{!")
-# Words that begin a comment, as in `REM ...`; dots after them belong to the line
+# Words that begin a comment, as in `REM ...`; dots after them belong to the placeholder
 _COMMENT_WORD = re.compile(r"(?:rem|dnl|c|\#\w+)\s+(?=\W*(?:\.\.|\u2026|\w+ of\b))", re.IGNORECASE)
 _DOTS = re.compile(r"(?<!\.)\.{2,5}(?![./])|[\u2026\u22ef]")
 _AROUND = " \t._\u2026\u22ef"  # allowed between brackets and words
@@ -34,10 +34,10 @@ _SIGN_WORDS = """
 existing rest remaining remainder unchanged same previous prior keep kept omitted unmodified elided truncated
 snip snipped abbreviated untouched identical
 """
-# Words of a sentence in such a line: subject and predicate
+# Words of a sentence in a placeholder: subject and predicate
 _SUBJECT_WORDS = "existing rest remaining remainder other others else everything previous prior lines"
 _PREDICATE_WORDS = "unchanged same omitted unmodified elided untouched identical intact remain remains stay stays"
-# Other words that occur in such lines
+# Other words that occur in placeholders
 _OTHER_WORDS = """
 above all already and any are as at be been before below block blocks body brevity but by changes class classes code
 component components config configuration constructor content contents continue continues css current declarations
@@ -53,7 +53,7 @@ _SIGNS = frozenset(_SIGN_WORDS.split())
 _SUBJECTS = frozenset(_SUBJECT_WORDS.split())
 _PREDICATES = frozenset(_PREDICATE_WORDS.split())
 _WORDS = _SIGNS.union(_OTHER_WORDS.split())
-# In lower case, every such line contains one of these, and most other lines contain none
+# Every placeholder contains one of these in lower case, and most other lines contain none
 _HINTS = "..", "\u2026", "\u22ef", *_SIGN_WORDS.split()
 
 
@@ -62,7 +62,7 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
 
     Args:
         new: The text to be written.
-        old: The text that it replaces, or `None` if that must not influence the result.
+        old: The text that it replaces, or `None` if the old text must not influence the result.
         known: A text whose lines may be repeated; by default the old text.
         path: The path of the file. In Markdown, `#` begins a heading.
     """

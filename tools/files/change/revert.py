@@ -34,8 +34,8 @@ from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode, guess, 
 from tools.files.workspace import Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
-MAX_LOOKS = 20  # changes to examine, newest first, for one that can still be undone
-NONE_KEPT = "undo.enabled is false, or there is no home folder"  # why there is no journal
+MAX_LOOKS = 20  # maximum number of changes to examine, newest first, in search of one that can be undone
+NONE_KEPT = "undo.enabled is false, or there is no home folder"  # the reason why there is no journal
 NOT_COVERED = "Changes by commands and other programs are not recorded."
 
 
@@ -193,7 +193,7 @@ def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
 
 
 def _text_of(data: bytes | None) -> Decoded | None:
-    """Decode a content, or return `None` if it is not text. A missing file counts as empty."""
+    """Decode the content of a file, or return `None` if it is not text. A missing file counts as empty."""
     if data is None:
         return Decoded("", UTF_8)
     if marked_encoding(data) is None and looks_binary(data):
@@ -214,7 +214,7 @@ def _diff(old: Decoded | None, new: Decoded | None, old_bytes: int, new_bytes: i
 def _moved_on(
     target: TargetFile, change: JournaledChange, journal: Journal, client: str | None, data: bytes | None
 ) -> str:
-    """Explain why a file is left alone, and show its differences since the change."""
+    """Explain why a file is left alone, and show how it differs from the content that the change wrote."""
     said = f"'{target.location.shown}' has changed since change {change.id}, so nothing was undone."
     of_file = journal.changes(None, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
     later = [each for each in of_file if each.id > change.id]

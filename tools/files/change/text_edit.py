@@ -125,7 +125,7 @@ def plan_edit(
     """Plan a replacement, or a new file if `old_string` is empty. Writes nothing.
 
     `expected_sha256` is the required digest of the file. `is_users` is true if a person wrote the new text, who may
-    really mean a line that looks like a placeholder.
+    intend a line that looks like a placeholder.
     """
     location, signal = target.location, target.signal
     snapshot = take_snapshot(target)
@@ -174,7 +174,7 @@ def plan_edit(
     lines = tuple(haystack.line_number(span.start) for span in match.spans[:MAX_STRUCTURED_LINES])
     check_count(location, old.text, old_string, match, lines, expected=expected_replacements, replaces_all=replace_all)
     growth = len(match.spans) * max(0, len(new_string) - len(old_string))
-    if len(old.text) + growth > MAX_CHANGED_BYTES:  # before anything of this size is created
+    if len(old.text) + growth > MAX_CHANGED_BYTES:  # checked before anything of this size is created
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
             f"The edit would make '{location.shown}' larger than {MAX_CHANGED_BYTES:,} bytes: old_string was "
@@ -311,7 +311,7 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
 
 
 def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
-    """Return how many leading lines of a new text lack the file's indentation. `None`: all, as in the old text.
+    """Return how many leading lines of a new text lack the file's indentation, or `None` if all do, as in the old text.
 
     This is decided by the lines that both texts begin with, and by the next line if its indentation never occurs in the
     old text.
@@ -368,7 +368,7 @@ def _indented(line: str, indentations: dict[str, str]) -> str:
     rest = line[len(own) :]
     known = max((known for known in indentations if own.startswith(known)), key=len, default=None)
     if known is None:
-        # Less indented than all of old_string: keep the difference as far as the file's indentation allows.
+        # The line is less indented than all of old_string. Keep the difference as far as the file's indentation allows.
         shortest = min(indentations, key=len)
         missing = shortest.removeprefix(own) if shortest.startswith(own) else ""
         return indentations[shortest].removesuffix(missing) + rest

@@ -1,7 +1,7 @@
 """Finds an edit's `old_string` in a file. Deterministic strategies are tried in a fixed order.
 
 The first strategy with a match decides, and only its matches count. Each later strategy ignores more differences, and
-from the third on a match must be unique. Nothing is guessed by similarity.
+from the third strategy on, a match must be unique. Nothing is guessed by similarity.
 
 Large texts are searched in pieces, so that other work can run and a call can be cancelled. Strategies that need an
 object per line are skipped for very large texts (`Haystack.too_large_for_relaxed`).
@@ -21,12 +21,12 @@ from tools.files.text_encodings import UTF_8, Encoding
 from tools.text.look_alikes import fold
 
 BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes
-# Limit on matches, which take about 50 MB and one second
+# Limit on matches; this many take about 50 MB and one second
 MAX_MATCHES = 200_000
-PIECE_CHARS = 1 << 16  # searched per step, which takes a few milliseconds in repetitive texts, the worst case
-# Longer texts are not compared line by line. The copies of this many characters take up to 100 MB
+PIECE_CHARS = 1 << 16  # searched per step; a step takes a few milliseconds in the worst case, a repetitive text
+# Longer texts are not compared line by line, because copies of this many characters take up to 100 MB
 MAX_RELAXED_CHARS = 8_000_000
-# The same limit in lines, which take about 50 MB and half a second
+# The same limit in lines; this many take about 50 MB and half a second
 MAX_RELAXED_LINES = 300_000
 # In GB18030, Shift JIS and Big5, ASCII bytes in this range may be the second half of a character
 _FIRST_TRAIL, _LAST_TRAIL = "\x30", "\x7e"
@@ -43,7 +43,7 @@ class Strategy(StrEnum):
 
     @property
     def is_relaxed(self) -> bool:
-        """True if more than line endings is ignored, so that the match must be unique."""
+        """True if the strategy ignores more than line endings, so that a match must be unique."""
         return self not in {Strategy.EXACT, Strategy.LINE_ENDINGS}
 
 
@@ -65,14 +65,14 @@ class TextMatch:
 
 
 def never_ends() -> None:
-    """Do nothing. The checkpoint of work that cannot be cancelled."""
+    """Do nothing. Serves as the checkpoint of work that cannot be cancelled."""
 
 
 class Haystack:
     """A file's text, and other forms of it that are created on demand.
 
     In an unknown encoding there is one character per byte, and only ASCII is reliable. Every search calls the
-    checkpoint between its steps. The checkpoint can raise to stop the work.
+    checkpoint between its steps. The checkpoint can raise an exception to stop the work.
     """
 
     def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = never_ends) -> None:
@@ -238,7 +238,7 @@ def indentation_map(old: str, raw: str) -> dict[str, str] | None:
 def find_text(text: str, wanted: str, start: int = 0, checkpoint: Callable[[], None] = never_ends) -> int:
     """Like `text.find`, but in pieces, because one search in a large text would block all other work.
 
-    The checkpoint is called before each piece and can raise to stop the search.
+    The checkpoint is called before each piece and can raise an exception to stop the search.
     """
     # A step must be at least as long as `wanted`, so that the search is linear.
     step = max(PIECE_CHARS, len(wanted))
@@ -266,7 +266,7 @@ def _in_lf(haystack: Haystack, lf_text: str, wanted: str) -> list[Span]:
 
 
 def _not_within_ending(text: str, position: int) -> int:
-    """Return the position, or the next if it is within a CRLF."""
+    """Return the position, or the next one if it is within a CRLF."""
     return position + 1 if text[position - 1 : position + 1] == "\r\n" else position
 
 

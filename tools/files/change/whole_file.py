@@ -69,7 +69,8 @@ def plan_write(
     elif expected_sha256 is None and not is_users:
         refuse_taking_back(target, snapshot, content)
 
-    # The current text for people. `None` if there is none, or if it is hidden, because then nothing may depend on it.
+    # The current text for people. `None` if there is no text, or if it is hidden, because then nothing may depend on
+    # it.
     old: str | None = None
     notes: list[str] = []
     if data is None or hidden_by is not None:
@@ -98,7 +99,7 @@ def plan_write(
             f"the line '{omission}' is a placeholder for omitted text; writing it would delete that text. Give the "
             "complete content, or use edit to change only a part.",
         )
-    # The current file's byte order mark is kept, so one in the new content would be the second.
+    # The current file's byte order mark is kept, so one in the new content would be duplicated.
     new = content.removeprefix("\ufeff") if form.bom else content
     if encoding is not None:
         check_fits(new, form, "content")

@@ -1,7 +1,7 @@
 """The only way to change a file. Writes the whole content to a temporary file, and renames it over the old one.
 
 Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept; set-id bits are
-dropped. All operations use one open folder, so they cannot be redirected.
+dropped. All operations go through one open folder, so they cannot be redirected.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
         lock.release()
 
 
-# How long a write waits for its turn in a folder. A turn creates or renames one file in less than a millisecond, and a
-# few dozen threads wait at most. Only a process that was stopped during its turn takes so long.
+# How long a write waits for its turn in a folder. A turn creates or renames one file in less than a millisecond, and at
+# most a few dozen threads wait. A longer wait means that a process was stopped during its turn.
 BUSY_SECONDS = 5.0
 POLL_SECONDS = 0.001
-FolderId = tuple[int, int]  # device and inode, which identify the folder whatever its path
+FolderId = tuple[int, int]  # device and inode, which identify the folder regardless of its path
 _folder_locks: WeakValueDictionary[FolderId, threading.Lock] = WeakValueDictionary()
 
 
@@ -114,7 +114,7 @@ def alone_in(folder: Folder) -> Generator[None]:
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-# Folders with fewer names are searched for leftovers at every write, which takes less than a millisecond.
+# Smaller folders are searched for leftovers at every write, which takes less than a millisecond.
 LARGE_FOLDER = 1_000
 REST_SECONDS = 10.0  # pause between searches of a large folder; one with 150,000 files takes a tenth of a second
 MAX_RESTING = 1_000  # large folders remembered; the least recently used are dropped first
@@ -150,7 +150,7 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
     """
     name = temporary_name()
     leftovers = _find_leftovers(folder)
-    with alone_in(folder):  # so that a file that was created but not yet locked does not count as a leftover
+    with alone_in(folder):  # so that a file that has been created but not yet locked does not count as a leftover
         for leftover in leftovers:
             with suppress(OSError):
                 held = os.open(folder.named(leftover), _INSPECT, dir_fd=folder.descriptor)
@@ -174,8 +174,8 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
 def _find_leftovers(folder: Folder) -> list[str]:
     """Find temporary files in a folder, including those still being written.
 
-    It takes no lock, because listing a folder may take long. It returns nothing while another thread searches, and
-    shortly after a search of a large folder.
+    Takes no lock, because listing a folder may take long. Returns nothing while another thread searches, and shortly
+    after a search of a large folder.
     """
     if folder.descriptor is None:
         return []  # locks need descriptors for folders
@@ -295,7 +295,7 @@ def _rename_new() -> Callable[[int | None, str, str], bool] | None:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The disk operations of a write. Each may fail at any time."""
+    """The disk operations of a write, each of which may fail at any time."""
 
     write: Callable[[int, memoryview], int] = os.write  # writes some bytes to a descriptor and returns how many
     sync: Callable[[int], None] = os.fsync  # flushes a descriptor to the disk

@@ -20,7 +20,7 @@ from tools.text.file_names import shown_path
 
 # Folders among Gemini CLI's default excludes
 EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {".vscode", ".idea", "dist", "build", "coverage", "__pycache__"}
-_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # shows that a missing entry is not a plain file name
+_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # matches an entry that cannot be a plain file name
 # Secrets, and context files that an agent has already read
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
 # Binary formats other than media
@@ -50,7 +50,7 @@ class _DefaultExcludes:
 
 
 class Candidate(NamedTuple):
-    """A file that may be read. There may be very many, so only those that are read get a location."""
+    """A file that may be read. There may be very many, so only the files that are read get a location."""
 
     path: str
     named: Location | None  # its location, if the call named it

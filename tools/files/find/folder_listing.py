@@ -1,6 +1,6 @@
 """`list_directory`: lists the visible entries of a folder, page by page.
 
-One scan gets the names. Then only the entries on the page are examined, and symlinks, because those to folders are
+One scan gets the names. Then only the entries on the page are examined, and all symlinks, because those to folders are
 sorted with the folders.
 """
 
@@ -26,14 +26,15 @@ from tools.text.file_names import sendable_name, shown_name, shown_whole_path
 
 CHECK_EVERY = 1_000  # entries between checks for cancellation
 # Symlinks that are resolved before sorting, so that those to folders are sorted with the folders. If there are more,
-# all are sorted with the files. Resolving one takes microseconds, but milliseconds if somebody made it slow.
+# all are sorted with the files. Resolving one takes microseconds, but milliseconds if somebody has made it slow on
+# purpose.
 MAX_SORTED_LINKS = 500
 
 
 class _ListedLink(NamedTuple):
     type: str  # `directory` or `file`; `link` if it is broken or leads out of the workspace
     target: Location | None = None  # the target, if it is inside the workspace
-    note: str = ""  # a remark for the line
+    note: str = ""  # a remark on the entry
 
 
 def list_folder(
@@ -150,7 +151,7 @@ def list_folder(
 
 
 def _first(names: list[str], count: int) -> list[str]:
-    """Return at least the first `count` names in order, ignoring case. Few of many are found without sorting all."""
+    """Return at least the first `count` names in order, ignoring case. Does not sort all names to find a few."""
     few = count if count < len(names) // 8 else len(names)
     return heapq.nsmallest(few, names, key=lambda name: (name.casefold(), name))
 

@@ -18,17 +18,17 @@ from tools.text.file_names import shown_whole_path
 # Folders with third-party code or version control data that searches skip (as in Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
 CHECK_EVERY = 500  # entries of one folder between checks of the clock and for cancellation
-MAX_LINKED = 100  # symlinks to folders that one walk follows, because a pattern may name many that form loops
+MAX_LINKED = 100  # symlinks to folders that one walk follows, because a pattern may name many symlinks that form loops
 MAX_REFUSALS = 3  # skipped folders for which the result gives the reason
 
 
 class Selection(Protocol):
-    """What a walk is looking for, as seen from one folder."""
+    """The files that a walk is looking for, as seen from one folder."""
 
     # The wanted files of this folder
     def chosen(self, names: list[str]) -> list[str]: ...
 
-    # What is wanted in a subfolder; `None` if nothing
+    # The selection in a subfolder; `None` if nothing there is wanted
     def enter(self, name: str) -> Selection | None: ...
 
     # The same for a symlink to a folder, which is followed only if the pattern names it
@@ -49,7 +49,10 @@ class Everything:
 
 
 class Exclusion(Protocol):
-    """What is left out, as seen from one folder. Implemented by `tools.files.find.glob_patterns.PatternPosition`."""
+    """The entries to leave out, as seen from one folder.
+
+    Implemented by `tools.files.find.glob_patterns.PatternPosition`.
+    """
 
     # The excluded files of this folder
     def chosen(self, names: list[str]) -> list[str]: ...
@@ -116,13 +119,13 @@ class Walk:
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
     has_passed_links: bool = False  # whether skipped symlinks may lead to wanted files
-    # Targets of symlinks that the selection names, and what is wanted in them
+    # Targets of symlinks that the selection names, with the selection in each
     _linked: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
 
     def through_links(self, start: Location, selection: Selection) -> Iterator[tuple[Location, Selection]]:
         """Yield a folder to walk, then the targets of symlinks that the walks find and the selection names.
 
-        Each comes with what is wanted in it. Request the next one only after its walk is complete. Loops are detected.
+        Each comes with its selection. Request the next one only after the walk is complete. Loops are detected.
         """
         ahead = dict.fromkeys([(start, selection)])
         known = {(start.path, selection)}
@@ -141,7 +144,7 @@ class Walk:
             self._linked.clear()
 
     def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
-        """Walk a folder. Folders come in the order of their names, the files of a folder in any order.
+        """Walk a folder. Folders come in order of their names, and the files of a folder in any order.
 
         The starting folder is walked even if it is ignored, because the call named it. `others` are roots that have
         their own walk, and are skipped here. An `OSError` is about the starting folder; folders below it count as
@@ -150,7 +153,7 @@ class Walk:
         filters = self.filters
         top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
         apart = frozenset(others) - {start.path}
-        # Folders to walk: path, relative path, the parent's rules, and what is wanted.
+        # Folders to walk: path, relative path, the parent's rules, and the selection.
         ahead = [(start.path, "", top, selection)]
         while ahead and not self.is_out_of_time():
             path, prefix, scope, wanted = ahead.pop()
@@ -173,7 +176,7 @@ class Walk:
                             found += [Found(prefix + name, are_links, None) for name in visible]
             except (OSError, ToolError) as error:
                 if prefix and isinstance(error, ToolError) and error.code is ToolErrorType.PATH_IGNORED:
-                    # Nobody knows what is hidden in this folder.
+                    # It is unknown which files are hidden in this folder.
                     self.hidden[HiddenBy.AGENT] += 1
                     if len(self.refusals) < MAX_REFUSALS:
                         self.refusals.append(error.message)
@@ -228,9 +231,9 @@ class Walk:
                 self.hidden[hidden_by] += 1
 
     def names_below(self, folder: Location) -> Callable[[str], bool]:
-        """Return a function that checks, until the time is up, if a relative path exists below a folder.
+        """Return a function that checks, until the time is up, whether a relative path exists below a folder.
 
-        A pattern may ask very often, each time through symlinks.
+        A pattern may ask very often, and symlinks make each check slow.
         """
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 

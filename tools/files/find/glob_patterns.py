@@ -1,7 +1,7 @@
 """Compiles glob patterns from models into matchers that a walk follows folder by folder.
 
 Supported are `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists
-literally as a name means that name, so `app/[id]/(group)/page.tsx` finds that file.
+literally as a name stands for that name, so `app/[id]/(group)/page.tsx` finds that file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def expand_braces(pattern: str) -> list[str]:
 
     Raises a `PatternRefusedError` if the expansion is too large.
     """
-    # Positions of special braces and commas. A range stands at its opening brace.
+    # Positions of special braces and commas. A range is recorded at the position of its opening brace.
     marks: dict[int, str | re.Match[str]] = {}
     opened: list[tuple[int, list[int]]] = []
     for found in _BRACE.finditer(pattern):
@@ -51,8 +51,8 @@ def expand_braces(pattern: str) -> list[str]:
             case _:
                 pass
 
-    # For each open pair of braces, and for the whole pattern: the finished choices, and the expansion so far of the
-    # current one.
+    # For the whole pattern and each open pair of braces: the finished choices, and the current choice as expanded so
+    # far.
     groups: list[tuple[list[str], list[str]]] = [([], [""])]
 
     def append(ends: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
 _LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part without any character that has look-alikes
 _WILDCARDS = re.compile(r"[*?\[\\]")
 _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
-Names = Callable[[str], bool]  # whether a single name, or a path of several, matches
+Names = Callable[[str], bool]  # whether a name, or a path of several names, matches
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ _Step = Names | _PatternTree
 class PatternPosition:
     """The position of a folder in a pattern, with the possible next steps. Equivalent folders share one position."""
 
-    # The possible next steps: what each matches, the number of the step after it, and whether it is the last one
+    # The possible next steps: the matcher of each, the number of the step after it, and whether it is the last one
     steps: tuple[tuple[_Step, int, bool], ...]
     pattern: PathPattern  # the pattern that the steps belong to
 
@@ -228,7 +228,7 @@ class PathPattern:
 def compile_patterns(
     patterns: Sequence[str], *, ignore_case: bool, exists: Names | None = None, at_any_depth: bool = False
 ) -> PathPattern:
-    """Compile alternative relative patterns. Raises a `PatternRefusedError` for an unusable one.
+    """Compile alternative relative patterns. Raises a `PatternRefusedError` for an unusable pattern.
 
     Parts that exist below the starting folder are taken literally. With `at_any_depth`, a pattern without a slash
     matches names in any folder, as in ignore files.
@@ -274,7 +274,7 @@ _SEVERAL = re.compile(r"\s*[,;|]\s*|(?<=\S)\s+(?=\S*[*?])")
 
 
 def glob_hint(pattern: str) -> str:
-    """Return a hint about a mistake in a pattern without matches. Usually empty."""
+    """Return a hint about a likely mistake in a pattern that matched nothing. Usually empty."""
     if _OF_REGEX.search(pattern):
         return "This is a glob, not a regular expression: '*' matches any characters, and '.' only itself."
     meant, why = _GROUP.sub(lambda found: f"{{{found[1].replace('|', ',')}}}", pattern), ""
@@ -334,8 +334,8 @@ def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
     @cache
     def matcher() -> Callable[[str], object]:
         # Compiled on the first name, because it takes time and a walk runs in a thread. `fnmatch` makes stars atomic,
-        # so the time is at most the product of the lengths of part and name. It has no backslash escapes, negates only
-        # with `!`, and may search long for the end of `[`.
+        # so the time is at most proportional to the length of the part times that of the name. It has no backslash
+        # escapes, negates only with `!`, and may take long to find the end of a `[`.
         end = part.rfind("]")
 
         def rewritten(found: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
 """Suggests what a missing path was meant to be: other readings of the path, and files with similar names.
 
-Only paths that a walk would show are suggested, so nothing that is ignored, forbidden or outside the workspace. The
+Only paths that a walk would show are suggested, never paths that are ignored, forbidden or outside the workspace. The
 time is limited for any size of workspace.
 """
 
@@ -74,9 +74,9 @@ def proposal(
 
 
 def readings(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
-    """Return the existing path that is left without the extra text that people and models add, if any.
+    """Return the existing path that remains when extra text added by people or models is removed, if any.
 
-    A new file may be in a folder that is named like the prefix of a path in a diff.
+    A new file may be in a folder whose name looks like a diff's path prefix.
     """
     for text in _without_marks(location.spelled, _MARKS[:-1] if is_new else _MARKS):
         try:
@@ -85,7 +85,7 @@ def readings(workspace: Workspace, location: Location, *, is_new: bool = False) 
             continue
         if workspace.kind_of(meant) is not None and not is_hidden_target(workspace, meant, agent=True):
             return [meant]
-    # Reads have already accepted a single look-alike. Changes, and paths with several look-alikes, get here.
+    # Reads accept a single look-alike, so only changes, and paths with several look-alikes, get here.
     alike = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
     return [each for each in alike if not is_hidden_target(workspace, each, agent=True)]
 
@@ -177,7 +177,10 @@ class _Ranking:
         return 0.9 * self._matcher.ratio() + 0.1 * (suffix == self._suffix)
 
     def _closeness_of(self, folder: str) -> float:
-        """Return how well a folder fits, up to 0.3. The same folder is best, then one with more or fewer parents."""
+        """Return how well a folder fits, up to 0.3.
+
+        The same folder is best, followed by one with more or fewer parents.
+        """
         if folder == self._folder:
             return 0.3
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)

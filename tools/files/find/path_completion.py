@@ -1,7 +1,7 @@
 """Completes a path that is being typed: entries of one folder, or files below it by part of their name.
 
-However large the tree is, only that one folder is listed. The search below it is for a few characters without a folder.
-It has its own time limit, and returns what it has found by then.
+However large the tree is, only that one folder is listed. The search below it is used for a few characters without a
+folder. It has its own time limit, and returns what it has found when the time is up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PIECE = re.compile(
     r"""\\(?P<escaped>[\s,"'])|"(?P<quoted>[^"]*)"|(?P<braces>\{[^{}\s"']*\})|(?P<plain>[^\s,"])|"(?P<open>[^"]*)\Z""",
     re.DOTALL,
 )
-# If the backslash separates folders, it is not an escape
+# Where the backslash separates folders, it is not an escape
 _PIECE_WITHOUT_ESCAPES = re.compile(_PIECE.pattern.removeprefix(r"""\\(?P<escaped>[\s,"'])|"""), re.DOTALL)
 _SINGLE_QUOTED = re.compile(r"'(?P<quoted>[^']*)'(?=[\s,]|\Z)|'(?P<open>[^']*)\Z", re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]*")
@@ -51,7 +51,7 @@ def last_typed(line: str) -> TypedPath:
 
 
 def quoted_path(path: str) -> str:
-    """Return a path with the quotes or escapes that make it count as one path."""
+    """Return a path with quotes or escapes, so that it is read as a single path."""
     at = "@" if path.startswith("@") else ""
     if not _NEEDS_QUOTES.search(path):
         return at + path
@@ -92,7 +92,7 @@ def _after_separators(line: str, position: int) -> int:
 
 LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between keystrokes
 BELOW_SECONDS = 0.2  # time for the search below; enough for about ten thousand files
-MAX_BELOW = 1_000  # files found below, of which the best are returned
+MAX_BELOW = 1_000  # files found below, the best of which are returned
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,11 @@ EMPTY = "[The file is empty.]"
 
 class Beginning(NamedTuple):
     head: bytes  # the first bytes; the whole file if it is smaller than `HEAD_BYTES`
-    type: FileType  # the file type that they indicate
+    type: FileType  # the file type that these bytes indicate
 
 
 def look_at(opened: OpenedFile, location: Location) -> Beginning:
-    """Detect the type of a file, before deciding whether to read it."""
+    """Detect the type of a file before deciding whether to read it."""
     try:
         head = opened.head(HEAD_BYTES)
     except OSError as error:
@@ -56,7 +56,7 @@ def read_path(
     signal: AbortSignal,
     reads: ReadLedger | None,
 ) -> tuple[Reading, Location]:
-    """Read a file for a model, and record what it has seen. Blocking: call it in a worker thread.
+    """Read a file for a model, and record what the model has seen. Blocking: call it in a worker thread.
 
     A negative offset counts lines from the end. `pages` selects pages of a PDF; blank means all. `chars` selects
     characters of the line at the offset.

@@ -10,7 +10,7 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 
-MAX_PIXELS = 8_000  # per side; APIs reject larger images, and the conversation then fails
+MAX_PIXELS = 8_000  # per side; APIs reject larger images, which ends the conversation
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # segments that begin with the size
 
 
@@ -37,7 +37,7 @@ class Image:
 
 
 def measure(data: bytes, mime_type: str) -> Image:
-    """Examine an image, of which only the beginning may be given."""
+    """Examine an image. `data` may be only its beginning."""
     image = Image(mime_type)
     reader = _READERS.get(mime_type)
     if reader is not None:

@@ -1,4 +1,4 @@
-"""Selects lines of a file for the model, with a header about lines left out."""
+"""Selects lines of a file for the model, with a header that mentions any lines left out."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 
 BLOCK = 1 << 20  # bytes read and counted at a time
-# Bytes that one call reads to find a line or the end (half a second). Counts are cached
+# Maximum bytes that one call reads to find a line or the end (half a second). Counts are cached
 SOUGHT_BYTES = 1 << 29
 STEP = 1 << 16  # bytes between cached counts; the beginning of a line is searched within such a step
 MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes per MB of file
 # A more recently changed file may change again with the same timestamp, so its counts are not cached
 SETTLED_NS = 100_000_000
-TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window rarely has more
-# Longer remainders are not read only to count lines (about 10 ms)
+TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window is rarely larger
+# A longer rest of a file is not read just to count its lines (this much takes about 10 ms)
 COUNTED_BYTES = 16 << 20
-CUT_MARK = "... [truncated]"  # marks the end of a line that was cut (as in Qwen Code and Gemini CLI)
+CUT_MARK = "... [truncated]"  # marks the end of a truncated line (as in Qwen Code and Gemini CLI)
 MAX_UTF8_BYTES = 4
 _CHAR_RANGE = re.compile(r"\s*(\d{1,12})\s*(?:-\s*(\d{1,12})?\s*)?")
 
@@ -114,7 +114,7 @@ class LineIndex:
                 counted += block.count(source.separator, start, start + STEP)
                 counts.append(counted)
             last = block[-1:]
-            # A file that was truncated meanwhile ends early.
+            # A file that was truncated in the meantime ends early.
             is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
         if is_complete and not last and source.size:
             last = source.read_at(source.size - 1, 1)
@@ -172,7 +172,7 @@ class CharRange:
 class WantedLines:
     offset: int  # the first line, from 0; a negative offset counts from the end
     limit: int
-    limits: Limits  # `line_chars` cuts long lines; `read_chars` ends the window before a line that does not fit
+    limits: Limits  # `line_chars` truncates long lines; `read_chars` ends the window before a line that does not fit
     signal: AbortSignal  # checked between blocks
     chars: CharRange | None = None  # of the line at the offset
 
@@ -185,7 +185,7 @@ class LineWindow:
     total: int | None  # lines in the file, or `None` if not counted
     at_least: int  # the known minimum number of lines in the file
     reaches_end: bool
-    cut: int | None  # index of the first line that was cut, from 0
+    cut: int | None  # index of the first truncated line, from 0
     is_decodable: bool  # whether the lines are valid UTF-8
     chars: int  # characters of `text` that come from the file
     part: LinePart | None = None  # the part of a line, if one was requested
@@ -301,7 +301,7 @@ def line_part(source: Source, position: int, chars: CharRange, most: int, signal
 
 
 class _Lines:
-    """Collects lines until there are enough. Keeps no more of a line than is shown."""
+    """Collects lines until there are enough. Keeps only the part of each line that is shown."""
 
     def __init__(self, separator: bytes, wanted: WantedLines) -> None:
         self._separator = separator
@@ -326,7 +326,7 @@ class _Lines:
             if not block:
                 return not length or self._add(line, length, b"")
             if position >= last_position:
-                # This line is cut anyway, and only its end is still being searched.
+                # This line is truncated anyway, and only its end is still being searched for.
                 self._add(line, length, b"")
                 return False
             start = 0 if length else self._add_plain(block)
@@ -375,7 +375,7 @@ class _Lines:
         """Add a line. Return False if there is no room for it."""
         is_whole = length == len(line)
         try:
-            # A character that is cut at the end of the kept bytes comes after the shown part.
+            # A character that is incomplete at the end of the kept bytes comes after the shown part.
             text = codecs.getincrementaldecoder("utf-8")().decode(line, final=is_whole)
         except UnicodeDecodeError:
             self.is_decodable = False
@@ -414,7 +414,7 @@ class Reading:
     # Lines in the file, or `None` if unknown or not text. A final line ending does not start another line.
     total: int | None = None
     truncated: bool = False  # lines after `end` were left out; continue with `next_offset`
-    shortened: bool = False  # at least one line was cut at `Limits.line_chars`
+    shortened: bool = False  # at least one line was truncated at `Limits.line_chars`
     chars: int = 0  # characters of the file's text in `parts`, without the header; 0 for media
     # Name of the encoding, `unknown-8bit` if unknown, `None` for media and binary files
     encoding: str | None = None

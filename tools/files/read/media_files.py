@@ -49,7 +49,7 @@ class FileType:
 TEXT = FileType(FileKind.TEXT, "text/plain")
 BINARY = FileType(FileKind.BINARY, "application/octet-stream")
 PDF = FileType(FileKind.PDF, "application/pdf")
-# First bytes with which no text starts
+# First bytes that no text starts with
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"),
     (b"GIF87a", "image/gif"), (b"GIF89a", "image/gif"), (b"II*\0", "image/tiff"), (b"MM\0*", "image/tiff"),
@@ -73,7 +73,7 @@ _PDF_HEADER = re.compile(rb"%PDF-\d\.\d")
 _OGG, _ID3, _MATROSKA = b"OggS\0", b"ID3", b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
 _BEGINNINGS = (*(beginning for beginning, _ in (*_SIGNATURES, *_CONTAINERS)), _OGG, _ID3, _MATROSKA)
-# Media whose first bytes are a weak sign. The name decides if the content is not text
+# Media types whose first bytes are only a weak sign. The name decides if the content is not text
 _NAMED = {
     ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
     ".mpg": "video/mpeg", ".mpeg": "video/mpeg",

@@ -20,10 +20,10 @@ _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 
 
 def render(data: bytes) -> str | None:
-    """Render a notebook as text: a header with the language and the number of cells, then the cells. Cuts are marked.
+    """Render a notebook as text: a header with the language and the number of cells, then the cells.
 
-    Cells have the same names as in `notebook_edit`. Returns `None` if the content is not a notebook, or has too many
-    values.
+    Omissions are marked. Cells have the same names as in `notebook_edit`. Returns `None` if the content is not a
+    notebook, or has too many values.
     """
     if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES:
         return None
@@ -59,7 +59,7 @@ def render(data: bytes) -> str | None:
 
 
 def _outputs(outputs: Sequence[Any]) -> str:
-    """Return the outputs of a cell, cut to a reasonable length."""
+    """Return the outputs of a cell, truncated to a reasonable length."""
     shown, left_out = "", 0
     # A stream comes in pieces, and a later piece may overwrite an earlier one.
     pieces = groupby(map(mapping, outputs), lambda each: each.get("output_type") == "stream" and each.get("name"))

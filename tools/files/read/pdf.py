@@ -1,7 +1,7 @@
-"""Reads a PDF as lines of text. Without text, or without a PDF reader, the PDF is returned as a file.
+"""Reads a PDF as lines of text. If it has no text, or if no PDF reader is installed, the PDF is returned as a file.
 
 A child process extracts the text, because a PDF can be built to exhaust time and memory. The child gets the open file
-instead of its path, and nothing of the server's environment. It is killed when the call is cancelled, when its time is
+instead of its path, and none of the server's environment. It is killed when the call is cancelled, when its time is
 over, or when there is enough text.
 """
 
@@ -34,7 +34,7 @@ MAX_MEMORY = 512 << 20
 MAX_CHARS = 4_000_000  # characters extracted from one document, about as many as in the longest books
 MAX_AT_ONCE = 2  # concurrent children, so that many calls do not use up all memory
 MAX_WAITING = 4  # waiting calls; more are refused immediately
-# How long a call waits in the queue: three times the limit for a document, because others wait before it
+# How long a call waits in the queue: three times the limit for a document, because others may be ahead in the queue
 MAX_WAIT_SECONDS = 60.0
 TURN_SECONDS = 0.05  # how often a waiting call checks for cancellation
 # Longest line from the child: UTF-8 has up to 4 bytes per character, and JSON escapes may double them
@@ -79,7 +79,7 @@ class PdfText:
     first: int
     last: int
     is_complete: bool  # whether it has every requested page
-    cut: str  # why it is incomplete, for the end of a sentence; empty if there was enough text
+    cut: str  # why the text is incomplete, for the end of a sentence; empty if it was enough
     has_words: bool  # whether any page has text
 
     @property

@@ -24,9 +24,9 @@ from tools.files.read_ledger import ReadLedger, SeenFile
 from tools.files.workspace import Location, Workspace, explain
 from tools.text.file_names import one_line, sendable_name, shown_path, shown_whole_path
 
-MAX_MEDIA_BYTES = 10_000_000  # raw bytes of media in one result; base64 makes 13 MB of them
-MAX_LISTED = 100  # unread files that are listed
-MAX_REASONS = 20  # skipped files that are listed with the reason
+MAX_MEDIA_BYTES = 10_000_000  # raw bytes of media in one result, which become 13 MB in base64
+MAX_LISTED = 100  # maximum number of unread files listed
+MAX_REASONS = 20  # maximum number of skipped files listed with a reason
 MAX_LISTED_CHARS = 10_000  # characters per list, because paths may be very long
 MAX_REASON_CHARS = 400  # characters of one reason
 END_MARKER = "\n--- End of content ---"
@@ -124,7 +124,7 @@ class Batch:
     def _open(self, location: Location) -> OpenedFile:
         """Open a file.
 
-        For further files in a folder, use the open folder, which is faster than the path and as safe.
+        Further files in the same folder are opened through the open folder, which is faster than by path and as safe.
         """
         above, _, name = location.path.rpartition(os.sep)
         if above != self._above:
@@ -218,7 +218,7 @@ def _notes(batch: Batch, walk: Walk) -> list[str]:
 
 
 def _list_of(lines: Iterable[str], total: int) -> list[str]:
-    """Format as many lines as fit as a list, with the number of further ones and the end of the note."""
+    """Format as many lines as fit as a list, followed by the number of further ones and the end of the note."""
     listed = [f"- {line}" for line in _fitting(lines)]
     more = total - len(listed)
     return [*listed, *([f"- and {more:,} more"] if more else []), "]"]
@@ -236,7 +236,7 @@ def _fitting(lines: Iterable[str]) -> list[str]:
 
 
 def _reasons(skipped: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
-    """Return the first skipped entries, each cut to a reasonable length."""
+    """Return the first skipped entries with their reasons, each truncated to a reasonable length."""
     return [(shown_path(path), reason[:MAX_REASON_CHARS]) for path, reason in skipped[:most]]
 
 

@@ -45,13 +45,13 @@ from tools.files.search.ripgrep import (
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import brief, shown_whole_path
 
-MAX_PATTERN_CHARS = 10_000  # more than any real pattern has, and still fits on the command line of every system
+MAX_PATTERN_CHARS = 10_000  # longer than any real pattern, but still fits on the command line of every system
 # A glob name that ripgrep reads the same way: literal text and single stars
 _PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
 
 
 def check_pattern(spelled: str, pattern: str) -> None:
-    """Refuse a pattern that cannot be passed to ripgrep. `spelled` is the parameter's name in the call."""
+    """Reject a pattern that cannot be passed to ripgrep. `spelled` is the parameter's name in the call."""
     problem = ""
     if not pattern:
         problem = "it is empty; give the text or expression to search for."
@@ -83,7 +83,7 @@ def _unusable(spelled: str, value: str, problem: str) -> InvalidToolParamsError:
 
 
 def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline) -> ToolResult:
-    """Search. Blocking. Raises an `InvalidToolParamsError` if ripgrep refuses a pattern."""
+    """Run a search. Blocking. Raises an `InvalidToolParamsError` if ripgrep rejects a pattern."""
     starts, is_file = search_starts(workspace, query.path, deadline, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
     wanted: Selection = folder_walk.Everything()
@@ -100,7 +100,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             wanted, named = position, pattern.literals
             # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a type
             # never unhides ignored files, but it supports only names. Our own matcher handles paths, and syntax that
-            # ripgrep may read differently.
+            # ripgrep may interpret differently.
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
                 type_options = [*(f"--type-add=wanted:{name}" for name in sorted(names)), "--type=wanted"]
@@ -155,8 +155,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     )
 
 
-MAX_SORTED = 1_000  # matching lines to sort here
-EXCLUDED_AT_ONCE = 20  # files per run that searches for the exclude pattern
+MAX_SORTED = 1_000  # maximum number of matching lines to sort here
+EXCLUDED_AT_ONCE = 20  # files per ripgrep run that searches for the exclude pattern
 
 
 @dataclass(slots=True)
@@ -172,9 +172,9 @@ class ContentSearch:
     decodes: bool  # whether decoding non-UTF-8 files could find more
     huge: int = 0  # files named by the call that are too large to search
     undecoded: int = 0  # files that are too large to decode
-    otherwise: dict[str, str] = field(default_factory=dict[str, str])  # as in `matches_in_texts`
+    otherwise: dict[str, str] = field(default_factory=dict[str, str])  # the `otherwise` of `matches_in_texts`
     notes: Sequence[str] = ()  # why symlinks in the filter are not followed
-    # Targets of symlinks that the filter names, and what is wanted in them
+    # Targets of symlinks that the filter names, with the selection in each
     _linked: Sequence[tuple[Location, Selection]] = ()
 
     def follow_links(self, starts: Sequence[Location], position: PatternPosition, walk: Walk) -> None:
@@ -255,7 +255,7 @@ class ContentSearch:
                     if is_searched_by_bytes(self.workspace, self.workspace.below(folder, match.path)):
                         yield match
                     else:
-                        # In other encodings, an ASCII byte may be the second half of a character.
+                        # In some other encodings, an ASCII byte may be the second half of a character.
                         yield from matches_in_texts(
                             self.workspace, self.excluding, folder, [match.path], query, exclude, self.otherwise
                         )
@@ -292,7 +292,7 @@ class ContentSearch:
             yield from (match for match in found if visible.holds(match.path))
 
     def _without(self, folder: Location, found: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
-        """Yield matches without the lines that another query finds."""
+        """Yield matches, leaving out the lines that another query finds."""
         while some := list(islice(found, EXCLUDED_AT_ONCE)):
             left = {match.path: match for match in some}
             count = f"--max-count={MAX_LINES_OF_FILE}"
@@ -327,8 +327,8 @@ class _ToLinks(folder_walk.Everything):
         return self.position.linked(name)
 
 
-MAX_FOLDERS = 10_000  # folders whose rules are kept
-_FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and what is wanted in it
+MAX_FOLDERS = 10_000  # maximum number of folders whose rules are cached
+_FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and the selection there
 
 
 class VisibleFiles:
@@ -352,7 +352,7 @@ class VisibleFiles:
         self._others = others
         self._type_options = type_options
         self._top: _FolderRules = (scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
-        # By path below the folder; `None` if hidden, or if nothing in it is wanted
+        # By path below the folder; `None` if a folder is hidden or nothing in it is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
 
     @property

@@ -1,8 +1,8 @@
-"""Searches non-UTF-8 files in the text that `read_file` shows, not in their bytes.
+"""Searches non-UTF-8 files by the text that `read_file` shows, not by their bytes.
 
 Several files are decoded into one text for ripgrep, so that they match as other files do. Guessing the encoding takes
-longer than everything else. So every possible text of a file is searched, and the encoding is guessed only if one of
-them matches.
+longer than everything else. Therefore every possible text of a file is searched, and the encoding is guessed only if
+one of them matches.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tools.files.workspace import Location, Workspace
 
 FILES_AT_ONCE = 50  # files decoded per run of ripgrep
 TEXT_AT_ONCE = 4 << 20  # bytes of text after which a run is full
-MAX_READ_BYTES = 1 << 17  # larger files are guessed first, as several decodings often take longer
+MAX_READ_BYTES = 1 << 17  # for larger files, the encoding is guessed first, because several decodings often take longer
 
 
 class _TextReading(NamedTuple):
-    """One possible text of a file, which is searched together with others."""
+    """One possible text of a file, searched together with others."""
 
     path: str
     data: bytes
@@ -95,7 +95,7 @@ def is_searched_by_bytes(workspace: Workspace, location: Location) -> bool:
             decoded = decode(opened.whole(AbortSignal()))
             return decoded is not None and decoded.encoding.is_known
     except (OSError, ToolError):
-        return True  # the reason is reported when it is shown
+        return True  # the reason is reported when the file is shown
 
 
 def _lines_of(texts: IO[bytes], ripgrep: Ripgrep, folder: Location, query: Query) -> LineMatch:

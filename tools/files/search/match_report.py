@@ -1,4 +1,4 @@
-"""Builds the result of a search: matches by file, within all limits, and what was left out.
+"""Builds the result of a search: matches by file, within all limits, and a list of omissions.
 
 Lines are read by number through the workspace, and look the same as in `read_file`.
 """
@@ -34,7 +34,7 @@ BEFORE_SHARE = 4  # a quarter of the shown part of a long line precedes the matc
 
 
 def is_searchable(opened: OpenedFile) -> bool:
-    """Return True if a search can show a file, which must not be binary, UTF-32 or large UTF-16."""
+    """Return True if a search can show a file: it is not binary, UTF-32, or large UTF-16."""
     head = opened.head(SNIFFED_BYTES)
     encoding = marked_encoding(head)
     if encoding is None:
@@ -139,7 +139,7 @@ class MatchReport:
         self._binary = 0
         self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # limited, because parsing takes longer than searching
         self._has_more = False  # whether there are more matches than the limit
-        self._is_cut = False  # whether the text became too long
+        self._is_cut = False  # whether the text was truncated
         self._per_file_reached = False  # whether any file has reached the limit per file
         self._part = ""  # the shown part of the first long line, and its position for `read_file`
         folder = starts[0].name if len(starts) == 1 else ""
@@ -199,7 +199,7 @@ class MatchReport:
         except ToolError as error:
             if error.code in (ToolErrorType.CANCELLED, ToolErrorType.RESOURCES_EXHAUSTED):
                 raise
-            return True  # it was removed or replaced since the search
+            return True  # the file was removed or replaced since the search
         if shown:
             self._blocks.append("\n".join(block))
             self.matches += shown
@@ -209,7 +209,10 @@ class MatchReport:
         return not (self._has_more or self._is_cut)
 
     def _cells(self, opened: OpenedFile, location: Location) -> Callable[[int, int | None], str] | None:
-        """Return a function that names the notebook cell at a position, or `None` for other files or after too many."""
+        """Return a function that names the notebook cell at a position.
+
+        `None` for other files or after too many notebooks.
+        """
         size = opened.info.st_size
         if not location.path.lower().endswith(NOTEBOOK_ENDING) or size > self._notebook_bytes_left:
             return None

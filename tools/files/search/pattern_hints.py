@@ -1,4 +1,4 @@
-"""Gives hints about patterns in the syntax of other programs that found nothing or were refused."""
+"""Gives hints about patterns that found nothing or were rejected because they use another program's syntax."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SYNTAX = re.compile(r"\\.|\.[*+]|\w\|\w|^\^|\$$")
 
 
 def pattern_hint(pattern: str, *, fixed: bool) -> str:
-    """Return a hint about characters of a pattern that mean something else here. Usually empty."""
+    """Return a hint about characters of a pattern that have a different meaning here. Usually empty."""
     if fixed:
         return (
             "With fixed_strings every character is literal; omit it for a regular expression."

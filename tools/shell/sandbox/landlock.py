@@ -1,7 +1,7 @@
-"""Confines reading commands by Landlock and a system call filter, if namespaces are not available.
+"""Confines reading commands with Landlock and a system call filter, if namespaces are not available.
 
-Landlock grants rights to folders, and cannot revoke them for a part of a folder. Other processes are visible, but
-commands cannot affect them.
+Landlock grants rights to folders, and cannot revoke them for a part of a folder. Commands can see other processes, but
+cannot affect them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
-# In addition to a command's own folders. Not `/dev/shm`, which contains other programs' memory
+# Readable in addition to a command's own folders. Not `/dev/shm`, which contains other programs' memory
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 
@@ -113,7 +113,7 @@ class LandlockCommand(ConfinedCommand):
 
 
 class LandlockConfinement:
-    """Confines reading commands if namespaces are not available. The first command tests it."""
+    """Confines reading commands if namespaces are not available. The first command tests whether this works."""
 
     def __init__(self, starter: ProcessStarter, folders: PrivateFolders) -> None:
         self._starter = starter
@@ -127,7 +127,10 @@ class LandlockConfinement:
         return not (self._failure or why_not_here())
 
     async def failure(self) -> str:
-        """Return why it does not confine reading commands, phrased for the middle of a sentence. Empty if it does."""
+        """Return why Landlock does not confine reading commands, phrased for the middle of a sentence.
+
+        Empty if it does.
+        """
         async with self._trying:
             if not self._is_tried:
                 parent = await THREADS.run(partial(self._folders.make, "probe"))

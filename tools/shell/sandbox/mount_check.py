@@ -1,12 +1,12 @@
 """Communicates with a running bubblewrap, and checks its mounts before the command begins.
 
-Bubblewrap reads its options from a pipe, so it can already start while they are being prepared.
+Bubblewrap reads its options from a pipe, so it can start while they are still being prepared.
 
-Protected workspace paths are mounted by path, while other commands may work in the same workspace. One of them could
-replace a folder with a symlink between our check and the mount, so that something else on the machine would be mounted
-as writable. So the last step of bubblewrap's setup copies a pipe to `/dev/null`. The pipe is full at first, so once it
-has room, everything is mounted. Bubblewrap then waits until we close the pipe. Meanwhile, the sandbox's mount table is
-compared with the intended one, from outside, where no command can interfere.
+Protected workspace paths are mounted by path, while other commands may be working in the same workspace. One of them
+could replace a folder with a symlink between our check and the mount, so that something else on the machine would be
+mounted as writable. Therefore the last step of bubblewrap's setup copies a pipe to `/dev/null`. The pipe is full at
+first, so room in it means that everything is mounted. Bubblewrap then waits until we close the pipe. Until then, the
+sandbox's mount table is compared with the intended one, from outside, where no command can interfere.
 
 The table says which mount is on top of which. Order and paths are not enough: only the topmost of several mounts at a
 path is visible, and a mount on a folder covers earlier ones below it.
@@ -35,9 +35,10 @@ _ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
 
 
 class MountGate:
-    """The pipes to one bubblewrap process. Closing them lets it continue, so close them only for that or after its end.
+    """The pipes to one bubblewrap process.
 
-    The gate also owns the Landlock ruleset that the command enters, if any.
+    Closing them lets bubblewrap continue, so close them only for that or after it has exited. The gate also owns the
+    Landlock ruleset that the command enters, if any.
     """
 
     def __init__(self, rules: int | None = None) -> None:
@@ -73,7 +74,7 @@ class MountGate:
     def say(self, options: Iterable[str]) -> None:
         """Send the options to bubblewrap. Blocking. Raises a `TimeoutError` if it does not read them."""
         rest = memoryview(os.fsencode("".join(f"{option}\0" for option in options)))
-        # If bubblewrap has ended, its output says why.
+        # If bubblewrap has exited, its output says why.
         with suppress(BrokenPipeError):
             while rest:
                 if not self._poll(self._saying, SECONDS):
@@ -84,7 +85,7 @@ class MountGate:
     async def wait_mounted(self, seconds: float = SECONDS) -> None:
         """Wait until everything is mounted.
 
-        Raises a `TimeoutError`, or an `EndedEarlyError` if bubblewrap has ended.
+        Raises a `TimeoutError`, or an `EndedEarlyError` if bubblewrap has exited.
         """
         with anyio.fail_after(seconds):
             await anyio.wait_writable(self._full)
@@ -92,7 +93,7 @@ class MountGate:
             raise EndedEarlyError
 
     def process(self) -> int:
-        """Return the id of the waiting process that has mounted, or 0 if unknown. Call it only once."""
+        """Return the id of the waiting process that made the mounts, or 0 if unknown. Call it only once."""
         try:
             # Bubblewrap sends the id before it mounts.
             return int(os.read(self._told, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
@@ -100,7 +101,7 @@ class MountGate:
             return 0
 
     def check(self, process: int, expected: Iterable[ExpectedMount]) -> bool:
-        """Let bubblewrap continue if its mounts are as expected. Return True if so; otherwise it still waits."""
+        """If bubblewrap's mounts are as expected, let it continue and return True. Otherwise it keeps waiting."""
         try:
             if not all(map(MountTable(process, NEW_ROOT).has, expected)):
                 return False
@@ -183,7 +184,7 @@ class MountTable:
         return self._seen(path)[0].at == path
 
     def bound_first(self, path: str, at: str | None = None, *, is_read_only: bool = False) -> ExpectedMount:
-        """Return the expected mount of a path without symlinks, if no folder above it is mounted earlier.
+        """Return the expected mount of a path without symlinks, provided that no folder above it is mounted earlier.
 
         The path is mounted onto itself, or at `at`.
         """
@@ -192,7 +193,7 @@ class MountTable:
         return ExpectedMount(at or path, over.device, what or "/", is_read_only or over.is_read_only)
 
     def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
-        """Like `bound_first`, if a folder above it is mounted earlier, together with everything below that folder."""
+        """Like `bound_first`, for a path below a folder that is mounted earlier together with its contents."""
         own, (_, layers) = self.bound_first(path), self._seen(path)
         return own._replace(is_read_only=is_read_only or own.is_read_only, layers=layers + 1)
 

@@ -1,7 +1,7 @@
 """Tests an engine by running a program in it that tries forbidden actions.
 
-The presence of the engine is not enough. It may lack what it needs (user namespaces, or mounts in containers), and even
-if it starts, it might not confine anything.
+An installed engine is not enough. It may lack what it needs (user namespaces, or mounts in containers), and even if it
+starts, it might not confine anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.shell.process_spec import (
 )
 from tools.shell.sandbox.probe_program import WORKED
 
-SECONDS = 5.0  # for the test, which takes as long as starting Python
+SECONDS = 5.0  # time limit for the test, which takes as long as starting Python
 NO_ANSWER = f"it did not answer within {SECONDS:g} s"
 # bubblewrap's messages and their meaning.
 _KNOWN_FAILURES = {

@@ -3,10 +3,10 @@
 python probe_program.py HELD ROOT OWN OUTSIDE PROCESS
 
 HELD is `working` or `reading` for bubblewrap's views, or `landlock`. ROOT is the workspace, with a file named `file`.
-OWN is a folder where anything may be written. OUTSIDE is a file that nobody may write (and that Landlock hides).
-PROCESS is a process outside, given by its id and its namespace, separated by a colon.
+OWN is a folder that the command may write to. OUTSIDE is a file that it may not write to (and that Landlock hides).
+PROCESS is a process outside the sandbox, given as its id and its namespace, separated by a colon.
 
-Exits with 0 if no forbidden action worked, or with `WORKED` after printing one that did.
+Exits with 0 if no forbidden action succeeded, or with `WORKED` after printing one that did.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 WORKED = 100
 
-Attempt = tuple[str, Callable[[], object]]  # what a command did, if the function raises no `OSError`
+Attempt = tuple[str, Callable[[], object]]  # the action that succeeded if the function raises no `OSError`, as a clause
 
 
 def use(path: str, flags: int) -> None:
@@ -45,7 +45,7 @@ def stay_in_the_namespace(outside: str) -> None:
 
 
 def reach_a_network() -> None:
-    # Sends nothing, but requests a route to an address for documentation (RFC 5737).
+    # This sends nothing, but requests a route to an address reserved for documentation (RFC 5737).
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         client.connect(("192.0.2.1", 9))
 

@@ -1,4 +1,4 @@
-"""Finds what a reading command sees besides the workspace: the system, the user's programs, and what git needs.
+"""Finds what a reading command sees besides the workspace: the system, the user's programs, and files for git.
 
 Everything else is absent, including the home folder. These paths are shown read-only, by real path. The workspace adds
 only the repository that it belongs to, and the interpreters of its virtual environments.
@@ -34,7 +34,7 @@ RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driv
 PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 PROGRAM_MANAGERS = (".rustup", ".pyenv", ".asdf", ".nvm", ".local/share/mise", ".local/share/uv")  # in the home folder
 TEMPORARY, WORK = OPEN_TO_ALL = (SCRATCH_NAME, "/var/tmp")  # noqa: S108 - only names
-ETC_SECONDS = 60.0  # how soon the server notices that an existing file became private
+ETC_SECONDS = 60.0  # how soon the server notices that an existing file has become private
 LINKS = 40  # symlinks followed in one path, as in the kernel
 ENVIRONMENTS = 1_000  # names in a workspace folder to check for Python environments
 INCLUDED = 20  # files of the user's git settings to read
@@ -62,15 +62,15 @@ def reading_view_paths(
         home: The home folder.
         search_path: The `PATH` of the command.
         roots: Real paths of the workspace folders.
-        hidden: Real paths that nobody may see. A program folder that contains one is not shown as a whole.
-        more: Further files and folders that are needed, wherever they are.
+        hidden: Real paths that no command may see. A program folder that contains one is not shown as a whole.
+        more: Further files and folders that are needed, regardless of their location.
         with_repository: Whether to show the whole repository whose work tree contains the workspace.
 
     Returns:
         Existing real paths. None is inside another or in the workspace, and none contains the home folder.
     """
     real_home = os.path.realpath(home)
-    # Nothing that a command can write may make anything else readable.
+    # Files that a command can write must not make anything else readable.
     own = [path for path in (home, real_home) if not is_inside(path, roots)]
     folders = [path for path in search_path.split(os.pathsep) if os.path.isabs(path)]
     managers = [os.path.join(folder, name) for folder in own[:1] for name in PROGRAM_MANAGERS]
@@ -139,7 +139,7 @@ _last_looks: dict[str, _EtcLook] = {}
 
 
 def closed_in_etc() -> tuple[str, ...]:
-    """Return what this user may read in `/etc` but others may not. Scans again after changes. Blocking."""
+    """Return the paths in `/etc` that this user may read but others may not. Scans again after changes. Blocking."""
     last, now = _last_looks.get(ETC), time.monotonic()
     is_recent = last is not None and now <= last.at + ETC_SECONDS
     if last is not None and is_recent and all(stamp_of(folder) == stamp for folder, stamp in last.stamps.items()):
@@ -231,7 +231,7 @@ def _programs(
     hidden: tuple[str, ...],
     roots: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """Return what programs in these folders need to see. Cached while the folders do not change."""
+    """Return the paths that programs in these folders need to see. Cached while the folders do not change."""
     table = MountTable()
     found: list[str] = []
     for stamp in stamps:
@@ -254,7 +254,7 @@ def _programs(
 
 
 def _prefix_of(folder: str, home: str, hidden: Iterable[str], table: MountTable) -> str | None:
-    """Return the installation folder that contains a program folder, or `None` if there is no such structure."""
+    """Return the installation folder that contains a program folder, or `None` if there is none."""
     prefix, name = os.path.split(folder)
     is_prefix = (
         name == "bin"
@@ -292,7 +292,7 @@ def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> I
 
 
 def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> Iterator[str]:
-    """Yield what git needs, outside the roots, of the repositories that the roots belong to."""
+    """Yield the paths outside the roots that git needs for the repositories that contain the roots."""
     for root in roots:
         top = work_tree_above(root)
         is_above = top != root
@@ -306,7 +306,7 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
             stores = list(_linked_stores(own))
             yield from stores
         for objects in object_folders(stores):
-            # Show only what really is a repository.
+            # Show the folder only if it really is a repository.
             if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
                 yield objects
 

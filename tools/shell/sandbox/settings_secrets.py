@@ -86,7 +86,7 @@ _SPELLED = re.compile(
 )
 _LEAST_BITS = 3.3  # minimum entropy of random text, in bits per character
 _BLANKS = "\ufeff \t\r\n"
-_LONGEST_LINE = 8 * 1024  # nobody writes longer lines, and they take long to check
+_LONGEST_LINE = 8 * 1024  # nobody writes longer lines, and checking them takes long
 
 
 def may_hold_secret(text: str, place: str) -> bool:
@@ -107,7 +107,7 @@ def included_settings(text: str) -> list[str]:
 
 
 def keeps_secret(text: str) -> bool:
-    """Return True if the text of an unknown file certainly contains a secret. Vague hints do not count."""
+    """Return True if the text of an unknown file certainly contains a secret. Weak signs do not count."""
     alone = text.strip()
     may_keep = any(word in text.lower() for word in ("token", "secret", "pass", "key", "credential"))
     kept = (each for each in (_KEPT.finditer(text) if may_keep else ()) if not _ABOUT.search(each["name"]))
@@ -150,7 +150,7 @@ def _without_logins(text: str) -> str:
 
 
 def _tells_secret(text: str) -> bool:
-    """Return True if a text has a name with a secret value, or a secret recognisable by its form."""
+    """Return True if a text contains a name with a secret value, or a secret recognisable by its form."""
     rest = text
     for pattern in (_ELEMENT, _PAIR):
         rest = pattern.sub(lambda found: " " if _is_harmless(found["value"]) else found[0], rest)

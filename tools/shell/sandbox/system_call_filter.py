@@ -1,15 +1,15 @@
 """Builds the system call filter of a command, which bubblewrap or Landlock loads.
 
 Mounts hide files, but not local sockets: connecting to one works on a read-only mount, and abstract sockets have no
-path at all. So the sandbox has no local sockets except unnamed pairs. Internet sockets are left to the network
+path at all. The sandbox therefore has no local sockets except unnamed pairs. Internet sockets are left to the network
 namespace.
 
-A filter sees numbers, but not what pointers refer to. So calls that could bypass it (io_uring, other instruction sets)
-are refused completely, as are calls that only make the kernel more vulnerable.
+A filter sees numbers, but not the data that pointers refer to. Calls that could bypass it (io_uring, other instruction
+sets) are therefore refused completely, as are calls that only increase the kernel's attack surface.
 
-Landlock controls only opening, creating and removing files, and comes without namespaces. So the filter of the reading
-view controls the rest: changing a file without opening it for writing, or through a folder that is open for reading;
-other processes; shared memory and messages; and the network.
+Landlock controls only opening, creating and removing files, and comes without namespaces. The reading view's filter
+therefore controls the rest: changing a file without opening it for writing, or through a folder that is open for
+reading; other processes; shared memory and messages; and the network.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _OPENAT2 = 437  # also reported as missing, so that programs use the older call
 # Allowed requests to a terminal or descriptor (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
 # TCGETS2, FS_IOC_GETFLAGS). Others change attributes, create subvolumes or send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
-# F_SETLEASE, F_NOTIFY, F_SETDELEG, which with read access alone would block or observe other programs that open the
-# file.
+# F_SETLEASE, F_NOTIFY, F_SETDELEG, which, even with only read access, would block or observe other programs that open
+# the file.
 _LEASES = (1024, 1026, 1040)
 # Copies, flags, locks, pipe sizes and memory seals, but not owners and signals (F_SETOWN, F_SETSIG), leases or hints.
 _DESCRIPTOR_QUESTIONS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1027, 1030, 1031, 1032, 1033, 1034)
@@ -117,8 +117,8 @@ def seccomp_program(
 ) -> bytes | None:
     """Return the filter for an architecture, named as in `uname -m`, or `None` if there is none.
 
-    `only_reads` selects the filter for the reading view with Landlock. Set `may_signal` if something else keeps signals
-    from processes outside; otherwise only the command's own group (`kill` of 0) can be signalled. Without
+    `only_reads` selects the filter for the reading view with Landlock. Set `may_signal` if something else protects
+    outside processes from signals; otherwise only the command's own group (`kill` of 0) can be signalled. Without
     `may_take_shares`, files cannot be watched, and programs such as `tail -f` poll them instead.
     """
     architecture = _ARCHITECTURES.get(machine)
@@ -135,7 +135,7 @@ def seccomp_program(
             add(_RETURN, _ERRNO | number)
 
     def only_one_of(call: int, argument: int, mask: int, values: tuple[int, ...], number: int) -> None:
-        # This decides about the call, so later checks do not see it.
+        # This check decides about the call, so later checks do not see it.
         add(_EQUAL, call, false=len(values) + 4)
         add(_LOAD, _ARGUMENTS_AT + 8 * argument)
         add(_AND, mask)

@@ -1,4 +1,4 @@
-"""Prepares what a command in the sandbox sees of this machine, and which parts of the workspace are protected."""
+"""Prepares the view of this machine for a command in the sandbox, and the protection of parts of the workspace."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from tools.text.file_names import shown_whole_path
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a larger client's `/tmp` is emptied
 # Mounts for protected paths in all workspaces, per kind, including the folders that lead to them. Those nearest to the
-# top come first. The more there are, the longer bubblewrap takes for each.
+# top come first. With more mounts, bubblewrap takes longer for each one.
 KEPT = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
 SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # must not be writable in a sandbox
-# Caches of programs that need a writable one. They are private, because other programs would run what a command leaves
-# in the real ones. Packages already downloaded can be read from there. npm's logs are not in its cache, so that the
-# file tools can find them.
+# Caches of programs that need a writable cache. They are private, because other programs would run what a command
+# leaves in the real caches. Packages already downloaded can be read from the real ones. npm's logs are not in its
+# cache, so that the file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
 CACHE = f"{WORK}/.cache"  # where the client's lasting cache is visible
 _LEADING_NOWHERE = """
@@ -75,13 +75,13 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a command sees of the machine. All paths are real and absolute."""
+    """The parts of the machine that a command sees. All paths are real and absolute."""
 
     roots: tuple[str, ...] = ()  # folders that it may write to
-    writable: tuple[str, ...] = ()  # files outside these that it may write
+    writable: tuple[str, ...] = ()  # files outside the roots that it may write to
     is_whole: bool = True  # whether everything is visible by default, or nothing
     links: Mapping[str, str] = field(default_factory=dict[str, str])  # in a partial view: symlinks to visible paths
-    empty: tuple[str, ...] = ()  # in a partial view: folders that exist nevertheless
+    empty: tuple[str, ...] = ()  # in a partial view: folders that exist, but are empty
     private: tuple[str, ...] = ()  # folders that start empty and are removed afterwards
     lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # client's folders, by their path in the view
     seen: tuple[str, ...] = ()  # paths visible inside a private folder, or in a partial view
@@ -117,7 +117,7 @@ class PreparedView:
     alone: str | None = None  # a folder that is `/tmp` only for this command, removed afterwards
     scratch: str | None = None  # the client's `/tmp`, if that gets the contents of `alone`
     made: tuple[str, ...] = ()  # empty files in the client's folders that are mount points for bubblewrap
-    restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules denied to it at the check
+    restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules denied to the command at the time of the check
 
     def folder(self, named: str) -> str:
         """Return the working directory as a path in the view."""
@@ -160,8 +160,8 @@ class PreparedView:
 class StandIns(NamedTuple):
     """The server's replacements for masked paths."""
 
-    file: str  # a file that nobody can open
-    folder: str  # a folder that nobody can open
+    file: str  # a file that cannot be opened
+    folder: str  # a folder that cannot be opened
     settings: str  # an empty file that everybody can read
 
 
@@ -188,7 +188,7 @@ def prepare(
     present = writable((*(() if is_reading else workspace), *opened))
     _refuse_masks_around((*workspace, *present), restrictions.masked)
     _refuse_links(allowed.seen)
-    # Nothing can be guarded in a folder that cannot be listed.
+    # No file can be guarded in a folder that cannot be listed.
     looked_into = (root for root in present if os.access(root, os.R_OK | os.X_OK))
     present = tuple(root for root in looked_into if not is_inside(root, restrictions.read_only))
     files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
@@ -231,7 +231,7 @@ def prepare(
     for each in found:
         _make_folders_of_hooks(each)
     obeyed = {path for each in found for path in each.found}
-    # A hook created by a running job must not run in a command that can write git's settings.
+    # A hook that a running job created must not run in a command that can write git's settings.
     changes_by_git = allowed.is_git and not is_reading and lookout.are_repositories_settled(obeyed)
     shut = {path for each in found for path in each.closed}
     own = [
@@ -242,7 +242,7 @@ def prepare(
     ]
     waived = _waived((*allowed.writable, *site.writable), present)
     free = present if changes_by_git else waived
-    # A file's folder must also be writable, for programs that write a new file and rename it.
+    # A file's folder must be writable too, for programs that write a new file and rename it.
     guarded = (
         path
         for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
@@ -326,7 +326,7 @@ def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
 def _parts(
     workspace: Sequence[str],
     parts: Sequence[str],
-    wanted: Collection[str],  # those of `parts` that are visible inside a hidden folder
+    wanted: Collection[str],  # the parts that are visible inside a hidden folder
     closed: Sequence[str],  # shown differently, or not at all
     hidden: Sequence[str],
 ) -> View:
@@ -364,7 +364,7 @@ def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Ite
         for path in mounted:
             if contains(at, path) and path != at and os.path.lexists(path):
                 way = os.path.relpath(path, at)
-                with suppress(OSError):  # without it, the mount is missing and the command is refused
+                with suppress(OSError):  # if this fails, the mount is missing and the command is refused
                     if make_place(folder, way.split(os.sep), is_file=not os.path.isdir(path)):
                         yield os.path.join(folder, way)
 
@@ -373,7 +373,7 @@ def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> Hi
     """Return what is hidden from a command unless a question has named it. Blocking."""
     roots = (*workspace, *(path for path in allowed.writable if not is_inside(path, workspace)))
     hidden = secret_places(site.home, site.hidden, site.readable, roots)
-    # A question that names a folder does not name the secrets in it.
+    # Naming a folder in a question does not include the secrets in it.
     named = [path for path in _named(site, (*allowed.seen, *allowed.writable)) if is_inside(path, hidden.all)]
     return secret_places(site.home, site.hidden, (*site.readable, *named), roots) if named else hidden
 
@@ -388,7 +388,7 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
     """Return the folders and files outside the writable workspace that consent has opened for writing.
 
     A missing folder is created empty, which exposes nothing else. A missing file in the workspace is created, as a
-    shell would. Elsewhere it is refused, because it would need access to its folder.
+    shell would. Elsewhere, a missing file is refused, because creating it would need access to its folder.
     """
     folders: list[str] = []
     files: list[str] = []
@@ -441,10 +441,10 @@ def _lasting(
 ) -> tuple[dict[str, str], str | None, str | None]:
     """Return the folders for `/tmp`, `/var/tmp` and the cache, a temporary `/tmp` to remove, and where its files go.
 
-    Programs look for settings in every folder above their working directory. So if the workspace is in `/tmp`, nothing
-    may last there, and other temporary files go to `/var/tmp`. A command that a rule allows, or that reads with the
-    network, gets a new `/tmp`, because the old one may contain files that nobody was asked about. Its files become the
-    client's after the command.
+    Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, files there
+    must therefore not last, and other temporary files go to `/var/tmp`. A command that a rule allows, or that reads
+    with the network, gets a new `/tmp`, because the old one may contain files that nobody was asked about. After the
+    command, the new files move to the client's `/tmp`.
     """
     if private_folder is None:
         return {}, None, None
@@ -474,7 +474,7 @@ def too_broad(roots: Sequence[str]) -> str | None:
 def writable(roots: Sequence[str]) -> tuple[str, ...]:
     """Return the existing roots, except nested ones, which are writable anyway and could be replaced.
 
-    They are real paths, and are not resolved again, because another command may have replaced one with a symlink.
+    Roots are real paths. They are not resolved again, because another command may have replaced one with a symlink.
     """
     present = (root for root in roots if os.path.isdir(root) and _real(root) == os.path.normpath(root))
     return _by_depth(outermost(present))
@@ -517,7 +517,7 @@ def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _real(path: str) -> str:
-    """Resolve all symlinks in a path. A path that changes meanwhile is returned unchanged."""
+    """Resolve all symlinks in a path. A path that changes during the call is returned unchanged."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -530,14 +530,14 @@ def _kept_in_place(
     """Return the mounts that protect auto-run files: pinned paths, read-only paths, and the number of paths left out.
 
     A mount point cannot be renamed. But a folder that contains one can be renamed together with the mount, and
-    something else could take its place. So every folder between the root and a protected path is also mounted onto
-    itself. Most protected paths are at the top of a root and need no such mounts. Missing paths and symlinks are left
-    out.
+    something else could take its place. Every folder between the root and a protected path is therefore mounted onto
+    itself too. Most protected paths are at the top of a root and need no such mounts. Missing paths and symlinks are
+    left out.
     """
 
     def is_seen(path: str) -> bool:
-        # The nearest root decides. Paths in no root are read-only already, or hidden. Mounting one, which a symlink in
-        # a workspace could cause, would show it.
+        # The nearest root decides. A path outside all roots is already read-only or hidden. If a symlink in a workspace
+        # led to mounting such a path, it would become visible.
         nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
         return nearest >= 0 and nearest >= max((len(each) for each in hidden if contains(each, path)), default=-1)
 
