@@ -201,6 +201,35 @@ async def test_a_server_that_needed_no_folder_removes_those_of_killed_ones_when_
     assert not [*tmp_path.iterdir()]
 
 
+ENDS_BESIDE_A_SLOW_FOLDER = """
+import asyncio, os, sys, threading
+from tools.shell.private_folders import PrivateFolders
+
+def look(event, _arguments):
+    if event in ("os.remove", "os.rmdir"):
+        threading.Event().wait()
+
+async def main():
+    sys.addaudithook(look)
+    await PrivateFolders(sys.argv[1]).aclose()
+    os._exit(7)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("shell.output.faults")
+async def test_a_server_that_needed_no_folder_does_not_wait_for_the_removal_of_others(tmp_path: Path) -> None:
+    await anyio.run_process([sys.executable, "-c", KILLED_SERVER, str(tmp_path)], cwd=ROOT, check=False)
+    with anyio.fail_after(CEILING):
+        done = await anyio.run_process(
+            [sys.executable, "-c", ENDS_BESIDE_A_SLOW_FOLDER, str(tmp_path)], cwd=ROOT, check=False
+        )
+    assert done.returncode == 7
+    await PrivateFolders(str(tmp_path)).aclose()
+    assert not [*tmp_path.iterdir()]
+
+
 KILLED_AT_END = """
 import asyncio, os, signal, sys
 from tools.shell.private_folders import PrivateFolders
