@@ -231,7 +231,11 @@ class PrivateFolders:
         if self._parent is None:
             import tempfile  # noqa: PLC0415 - slow to import and rarely needed
 
-            self._parent = tempfile.gettempdir()
+            try:
+                self._parent = tempfile.gettempdir()
+            except FileNotFoundError:
+                # None can be written to. Only calls that need one fail, when they make it.
+                self._parent = os.environ.get("TMPDIR") or os.path.abspath(os.path.join(os.sep, "tmp"))
         return os.path.join(os.path.realpath(self._parent), self._name)
 
     def path_of(self, client_key: str) -> str | None:
