@@ -204,7 +204,7 @@ class Announcements:
                 self._untold.add(kind)
                 await anyio.sleep(
                     RETRY_SECONDS
-                )  # until it arrives: the other replicas' own connections may not have noticed a gap
+                )  # retry until the message arrives: the other replicas' own connections may not have noticed a gap
 
     async def follow_replicas(self) -> None:
         """Forward changes from other replicas to local listeners, forever."""

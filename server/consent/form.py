@@ -166,7 +166,7 @@ def read_questionnaire(
             return None
         if len(picked) > 1 and not question.is_multiple:
             return None
-        # Deduplicated, in the order of the question.
+        # Remove duplicates, and use the order of the question.
         chosen = tuple(label for shown, label in labels.items() if shown in picked)
         answers.append((*(label for label in chosen if label != OTHER), text) if text else chosen)
     return tuple(answers) if any(answers) else None

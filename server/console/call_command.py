@@ -196,7 +196,7 @@ def make_call(
         options = ["-P", str(LAUNCHER), "serve", *server_options]
         if alias in report.upstreams:
             # Only this server matters, so wait until it is connected or has failed. Long results are not written to
-            # files, which would disappear with this call.
+            # files, because these would be removed with this call.
             narrow = {
                 "mcp": {"allowed": [alias]},
                 "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},

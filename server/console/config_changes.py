@@ -211,7 +211,7 @@ def change_server(
             _check_keys(before, place, path)
             after = without_member(before, place, path)
         else:
-            for spelled in ("enabled", "disabled"):  # other clients spell it like this
+            for spelled in ("enabled", "disabled"):  # other clients use this spelling
                 _check_keys(before, (*place, spelled), path)
             after = without_member(before, (*place, "disabled"), path)
             if what == "disable":

@@ -99,8 +99,8 @@ class Incoming:
     scope: anyio.CancelScope | None = None  # cancels its task, once started
     task: asyncio.Task[None] | None = None  # runs its task
     round: int = 0  # the number of the group of requests that it started with
-    is_cancelled: bool = False  # it gets no response, because the client cancelled it or received an error
-    is_done: bool = False  # nothing more is sent for it
+    is_cancelled: bool = False  # no response is sent, because the client cancelled the request or received an error
+    is_done: bool = False  # no more messages are sent for this request
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
@@ -251,7 +251,7 @@ class Dispatcher:
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
             request = read_message(incoming.line, is_of_client=True)
-            if isinstance(request, Request):  # it was parsed successfully on arrival
+            if isinstance(request, Request):  # always true, because the line was parsed successfully on arrival
                 self._begin(request, incoming)
 
     async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:

@@ -363,7 +363,7 @@ class Issuer:
 def _readable_name(claims: Json) -> str:
     """Return the display name, preferably from claims that few people can choose themselves (OIDC, RFC 7662)."""
     verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
-    if verified is True or verified == "true":  # some issuers write it as a string
+    if verified is True or verified == "true":  # some issuers write the value as a string
         names.insert(0, "email")
     for name in names:
         value = claims.get(name)
@@ -376,7 +376,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     """Read the issuer from the settings.
 
     Raises:
-        SettingsError: It is invalid; lists all problems.
+        SettingsError: The issuer's settings are invalid; the message lists all problems.
     """
     problems: list[str] = []
     about = settings.introspection
@@ -394,7 +394,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
         or parts.query
         or parts.fragment
         or "@" in parts.netloc
-        or not settings.resource.isascii()  # it appears in headers
+        or not settings.resource.isascii()  # the resource appears in headers
     ):
         said = "must be the address that clients use for /mcp, such as https://tools.example.com/mcp"
         problems.append(f"http.oauth.resource '{settings.resource}' {said}.")

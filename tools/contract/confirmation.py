@@ -19,7 +19,7 @@ class EditConfirmation:
     """Consent to write a file."""
 
     title: str  # one line that says what will happen
-    state: str  # digest of the content that the diff is based on, or "absent"; the answer is bound to it
+    state: str  # digest of the content that the diff is based on, or "absent"; the answer applies only to this content
     file_path: str  # the real path of the file
     file_diff: str  # the change as a unified diff; empty for a new file without content
     added: int  # lines added
@@ -42,7 +42,7 @@ class ExecConfirmation(_Details):
     """Consent to run a shell command."""
 
     command: str  # the whole command, as received
-    directory: str  # the real path of the folder it runs in
+    directory: str  # the real path of the folder in which it runs
     description: str = ""  # the model's explanation of the command
     is_background: bool = False  # whether it continues after the call
     view: CommandView | None = None  # what the command will be able to do, if restricted; `state` has the digest
@@ -69,7 +69,7 @@ class InfoConfirmation(_Details):
 class ApprovalConfirmation(InfoConfirmation):
     """Approval of a changed tool, for everybody, by a person who has seen its new version."""
 
-    way_out: str  # a sentence: how a person can approve it if they cannot be asked
+    way_out: str  # a sentence that says how a person can approve the tool if they cannot be asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,7 @@ _URL = re.compile(
 _ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
 # Quotes may surround the host, because a shell removes them
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
-# A user name never contains these characters, so `ssh://git@host` is what it seems to be
+# A user name never contains these characters, so `ssh://git@host` is not misleading
 _LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
@@ -69,7 +69,7 @@ def visible(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Replace each long run of whitespace with a note of its length, so that nothing can hide behind them."""
+    """Replace each long run of whitespace with a note of its length, so that nothing can hide behind it."""
 
     def count(match: re.Match[str]) -> str:
         gap = match.group()

@@ -76,7 +76,7 @@ class CommandSubject:
     command: str  # the whole text
     directory: str  # its working directory: the real path, or a path below `/tmp` as in a `PathSubject`
     site: CommandSite = UNHELD
-    needs: Needs | None = None  # what the caller says it needs beyond the usual view
+    needs: Needs | None = None  # the caller's request for more than the usual view
     is_background: bool = False  # whether it continues after its call
 
 

@@ -115,7 +115,7 @@ class GitStores:
         *,
         otherwise: bool,
     ) -> bool:
-        """Return True if a repository has stored something hidden, or if this cannot be determined.
+        """Return True if a repository stores hidden files, or if this cannot be determined.
 
         Args:
             store: The repository, as returned by `store_of`.

@@ -87,7 +87,7 @@ class HiddenFiles:
     ignored: tuple[HiddenFile, ...] = ()  # by agent-ignore files
     kept: tuple[HiddenFile, ...] = ()  # protected by rules that deny editing
     kept_unless_asked: tuple[HiddenFile, ...] = ()  # by rules that ask before editing
-    # Why this is incomplete or cannot be masked, phrased for the middle of a sentence; else empty
+    # Why the results are incomplete or cannot be masked, phrased for the middle of a sentence; else empty
     problem: str = ""
     problem_of_deny: bool = False  # whether the problem may affect what a rule denies
     # The agent-ignore files, and the folders that contain or are git repositories

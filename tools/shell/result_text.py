@@ -225,7 +225,9 @@ def _view_note(finished: FinishedCommand) -> str:
             "user for a view in which git sees it."
         )
     if _CLOSED.search(text):
-        ways.append("To reach a hidden file or one outside, write its path in the command; the user is then asked.")
+        ways.append(
+            "To reach a hidden file, or one outside the view, write its path in the command; the user is then asked."
+        )
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
         ways.append('Set needs: "network" to ask the user for the network.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):

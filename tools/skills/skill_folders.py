@@ -44,7 +44,7 @@ class Skill:
     about: str  # its purpose
     text: str
     location: Location  # of its main file
-    workspace: Workspace  # opens it
+    workspace: Workspace  # opens the main file
     lies_among_skills: bool  # false if it is reached through a symlink to elsewhere
 
     @property

@@ -88,7 +88,7 @@ class SharedApprovals:
         """Approve these tools of a server on all replicas with the same lock file.
 
         Raises:
-            ToolError: It cannot be written.
+            ToolError: The approval cannot be written.
         """
         why = "too many tools are being approved at once"
         try:

@@ -169,7 +169,7 @@ def _read(folder: Folder, key: str) -> LastRun:
     """Read one file.
 
     Raises:
-        OSError: It cannot be read; links are not followed.
+        OSError: The file cannot be read; links are not followed.
         ValueError: This program did not write the file in this form; the message says why.
     """
     with folder.open_file(key + _ENDING) as opened:

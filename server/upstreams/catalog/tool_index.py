@@ -214,7 +214,7 @@ class _Concept:
     word: str
     related: Set[str]  # the words of its groups
     alike: Set[str]  # words with the same prefix, if no tool contains the word itself
-    is_name: bool  # whether it is written like a proper name
+    is_name: bool  # whether the word is written like a proper name
     postings: Sequence[tuple[float, Postings]]  # the tools found by each kind of match, with the weight
     weight: float  # its rarity
 

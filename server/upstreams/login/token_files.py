@@ -117,7 +117,7 @@ class TokenStore:
         """Return a login; `None` if there is none.
 
         Raises:
-            TokenStoreError: It is damaged, accessible to others or owned by another user, or its secrets are elsewhere
+            TokenStoreError: The login is damaged, accessible to others or owned by another user, or its secrets are elsewhere
                 or unavailable.
         """
         key = key_of(resource, principal)
@@ -156,7 +156,7 @@ class TokenStore:
         """Store a login over the previous one.
 
         Raises:
-            TokenStoreError: It cannot be stored. If the secrets are in the file, the previous one is intact.
+            TokenStoreError: The login cannot be stored. If the secrets are in the file, the previous one is intact.
         """
         key = key_of(login.resource, login.principal)
         shown = login
@@ -191,7 +191,7 @@ class TokenStore:
         """Forget a login, even an unusable one, with its secrets. Returns whether there was one.
 
         Raises:
-            TokenStoreError: It cannot be removed.
+            TokenStoreError: The login cannot be removed.
         """
         key = key_of(resource, principal)
         try:

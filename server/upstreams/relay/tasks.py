@@ -294,7 +294,7 @@ class Tasks:
         """Relay `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
 
         Raises:
-            MCPError: It failed, or this client has no such task.
+            MCPError: The request failed, or this client has no such task.
         """
         params = exchange.params
         route = await self._route(params.get("taskId"), exchange)

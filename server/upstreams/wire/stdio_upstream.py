@@ -382,7 +382,7 @@ async def stdio_streams(
     `on_end` is called with how the program exited.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The program cannot be started.
     """
     process, writing = await program.start(starter)
     os.set_blocking(writing, False)

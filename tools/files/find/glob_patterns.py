@@ -333,9 +333,9 @@ def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
 
     @cache
     def matcher() -> Callable[[str], object]:
-        # Compiled on the first name, because it takes time and a walk runs in a thread. `fnmatch` makes stars atomic,
-        # so the time is at most proportional to the length of the part times that of the name. It has no backslash
-        # escapes, negates only with `!`, and may take long to find the end of a `[`.
+        # Compile the pattern on the first name, because compiling takes time and a walk runs in a thread. `fnmatch`
+        # makes stars atomic, so the time is at most proportional to the length of the part times that of the name. It
+        # has no backslash escapes, negates only with `!`, and may take long to find the end of a `[`.
         end = part.rfind("]")
 
         def rewritten(found: re.Match[str]) -> str:

@@ -46,8 +46,8 @@ class MountGate:
         self._open: set[int] = set() if rules is None else {rules}
         try:
             self._told, self.info = self._pipe()  # bubblewrap writes its process id to the second one
-            self.held, self._full = self._pipe()  # it reads from the first one, and waits there
-            self.options, self._saying = self._pipe()  # it reads its options from the first one
+            self.held, self._full = self._pipe()  # bubblewrap reads from the first one, and waits there
+            self.options, self._saying = self._pipe()  # bubblewrap reads its options from the first one
             self.mounting, self._telling = (
                 self._pipe()
             )  # the mounting process reads bubblewrap's process id from the first one
