@@ -27,8 +27,8 @@ MAX_ANSWER_CHARS = (
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
 """Marks the content that replaces a malformed answer, because missing content could also be a plain yes."""
-MAX_REASON_CHARS = 2_000  # of the person's reason, which the model sees
-MAX_CONTENT_CHARS = 64_000  # of a replacement text; offered for texts up to 16 kB, which people may extend
+MAX_REASON_CHARS = 2_000  # characters of the person's reason, which the model sees
+MAX_CONTENT_CHARS = 64_000  # characters of a replacement text; offered for texts up to 16 kB, which people may extend
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from tools.machine.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installed package
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # the same in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
 MAX_OPTIONS = 50  # schema parts searched for the type of one property
 REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits

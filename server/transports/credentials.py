@@ -21,8 +21,8 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the variable with the token, if the settings do not name any
 VARIABLE_NAME = "environment"
-LEAST_CHARACTERS = 20  # per token: 20 random letters and digits are 119 bits
-LEAST_KEY_CHARACTERS = 32  # per key
+LEAST_CHARACTERS = 20  # minimum per token: 20 random letters and digits are 119 bits
+LEAST_KEY_CHARACTERS = 32  # minimum per key
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)
 MAKE_ONE = "make one with: openssl rand -hex 32"
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at shutdown (the SDK's value)
-READER_CHECK_SECONDS = 0.1  # after end of input, interval of checks whether anybody still reads the responses
+READER_CHECK_SECONDS = 0.1  # interval of checks, after end of input, whether anybody still reads the responses
 MAX_AT_WORK = 128  # requests in progress at once; each takes memory, and later a response
 FEW_AT_WORK = 16
 """The limit while responses are unread, because each request would add another. Also the maximum number of requests

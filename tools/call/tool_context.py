@@ -1,4 +1,4 @@
-"""What a tool gets when it runs: the workspace, the limits and the client's state, but never the application."""
+"""The context of a tool's run: the workspace, the limits and the client's state, but never the application."""
 
 from __future__ import annotations
 
@@ -90,5 +90,5 @@ class ToolContext:
 
     @property
     def reads(self) -> ReadLedger | None:
-        """What the caller has read. Agents that share a token have separate ledgers, one per session."""
+        """The record of what the caller has read. Agents that share a token have separate ledgers, one per session."""
         return self.reads_of_session or self.client.reads

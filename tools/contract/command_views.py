@@ -1,4 +1,4 @@
-"""What a command can see and change: the view of the machine that was chosen for it.
+"""Views of the machine: what a command can see and change.
 
 A command's words decide which rule applies. The view limits what the command does, even if the words were
 misunderstood. The policy chooses the view, a question shows it, and an answer applies only to it. The runner starts the

@@ -1,4 +1,4 @@
-"""What a person is asked before something happens, and the answers they may give.
+"""Questions to a person before something happens, and the answers they may give.
 
 `should_confirm_execute` returns details, and a `Confirmer` turns them into an answer. The details are plain data:
 `tools.contract.display` decides how a question looks, and the server decides how it is delivered.
@@ -168,7 +168,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked before a call may continue."""
+    """A question to a person, which must be answered before a call may continue."""
 
     description: str  # what this call will do, in one line
     details: ConfirmationDetails  # what the user has to know

@@ -27,7 +27,7 @@ from tools.text.file_names import UNSEEN
 
 # A longer diff or argument is truncated, and the question says so. Clients truncate much earlier, or not at all.
 MAX_QUESTION_BYTES = 32_000
-MAX_BLOCK_CHARS = 400_000  # of arguments and prompts; rendering all of 10 MB would block every client for seconds
+MAX_BLOCK_CHARS = 400_000  # for arguments and prompts; rendering all of 10 MB would block every client for seconds
 CUT_HERE = "Cut here: it is too long to be shown in full."
 # Limit for a display next to the result, because most clients give every block to the model.
 MAX_BLOCK_BYTES = 4_096
@@ -36,7 +36,7 @@ MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped;
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Long runs of whitespace or empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
-MAX_PURPOSE_CHARS = 1_000  # of the model's description of an action
+MAX_PURPOSE_CHARS = 1_000  # characters of the model's description of an action
 MAX_HOST_CHARS = 253  # characters of a host, and of the part before it (the limit for names in RFC 1035)
 MAX_HOSTS_TOLD = 5
 MAX_PLACES_TOLD = 8  # files and folders that a question lists as changeable or visible
@@ -59,7 +59,7 @@ _LAST_C0 = 0x1F
 def visible(text: str) -> str:
     """Replace each character that a person would not see, or would misread, with a mark."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
-        return text  # as most are
+        return text  # the usual case
 
     def mark(match: re.Match[str]) -> str:
         code = ord(match.group())
@@ -130,7 +130,7 @@ class _Authorities:
         self._last_end = self._last_at = -1
 
     def at(self, start: int) -> tuple[str, str]:
-        """Return the user part and the host, each empty if missing. Must be called from left to right."""
+        """Return the user part and the host, each empty if missing. Calls must proceed from left to right."""
         if start > self._last_end:
             found = self._end.search(self._text, start)
             self._last_end = found.start() if found else len(self._text)

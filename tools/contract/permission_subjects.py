@@ -1,4 +1,5 @@
-"""What permission rules can match: the kind of a tool, and the paths, commands, hosts and agents of a call."""
+"""The things that permission rules can match: the kind of a tool, and the paths, commands, hosts and agents of a
+call."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class PathSubject:
 
 
 class Needs(StrEnum):
-    """What a command may request beyond its usual view."""
+    """Rights that a command may request beyond its usual view."""
 
     WRITE = "write"
     NETWORK = "network"

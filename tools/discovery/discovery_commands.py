@@ -40,7 +40,8 @@ class DiscoverySettings:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSite:
-    """Where the commands run: in the operator's folder, without a shell or a sandbox, like upstream servers."""
+    """The environment of the commands: they run in the operator's folder, without a shell or a sandbox, like upstream
+    servers."""
 
     runner: Callable[[], ProgramRunner]  # creates the program runner on first use
     environment: Mapping[str, str] = field(repr=False)

@@ -154,7 +154,7 @@ class Hidden:
 
     files: FileRestrictions
     problem: str  # why hiding cannot be fully enforced
-    identities: tuple[tuple[int, int] | None, ...]  # of the masked files
+    identities: tuple[tuple[int, int] | None, ...]  # device and inode of the masked files
 
 
 @dataclass(slots=True, eq=False)

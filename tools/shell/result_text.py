@@ -107,7 +107,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             pids += f" and {len(finished.left_running) - MAX_NAMED} more"
         if finished.job is None:
             why = f"this client can have no background jobs, or already has {MAX_RUNNING}"
-            then = "Let the command wait for them, or end a job with stop_background_job first."
+            then = "Let the command wait for them, or stop a job with stop_background_job first."
             lines.append(f"Note: it left processes running ({pids}). They were ended, because {why}. {then}")
         else:
             lines.append(
@@ -238,7 +238,7 @@ def _view_note(finished: FinishedCommand) -> str:
         )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
-            "With the network, a command has the machine's loopback. A server that a command without the network has "
+            "With network access, a command has the machine's loopback. A server that a command without the network has "
             "started is reached only by commands without it: name no other hosts, and do not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
@@ -250,7 +250,7 @@ def _view_note(finished: FinishedCommand) -> str:
         )
     ends = _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
-        ways.append("A command can only see and end its own processes. Use stop_background_job to end a job.")
+        ways.append("A command can see and kill only its own processes. Use stop_background_job to stop a job.")
     if not ways:
         return ""
     network = "the network" if confined.network is Network.HOST else "no network"

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
-MAX_PLACE_CHARS = 200  # of a location in the file, in messages
+MAX_PLACE_CHARS = 200  # characters of a location in the file, in messages
 MAX_EXECUTABLE_BYTES = 32 << 20  # largest program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-MAX_QUERY_CHARS = 1_000  # per query; the caller must reject longer ones
+MAX_QUERY_CHARS = 1_000  # maximum length of a query; the caller must reject longer ones
 MAX_WORDS = 24  # query words that are used
 MAX_FIELD_CHARS = 4_000  # characters per field that are read
 MAX_CANDIDATES = 100  # candidates per rare query word; common words only affect the ranking

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 MAX_SUSPENDED = 256
 MAX_OF_ONE = MAX_SUSPENDED // 4  # suspended calls in total and per client; further questions are refused
 
-MAX_LOGINS = 2  # per call: the first one, and one for more scopes
+MAX_LOGINS = 2  # maximum per call: the first login, and one for more scopes
 MAX_ROUNDS = 10
 """Rounds of questions per call on behalf of a handshake-era client (the SDK client's number)."""
 

@@ -315,12 +315,12 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         of_git = await said("git --version; echo error: unable to unlink old .envrc: Read-only file system")
         assert 'needs: "write"' in of_git
         assert "git status" in of_git
-        assert "stop_background_job to end a job" in await said("kill %3")
-        assert "stop_background_job to end a job" in await said("pkill -f no.such.program || true")
-        assert "stop_background_job to end a job" in await said("kill 4194000; echo rc=$?")
+        assert "stop_background_job to stop a job" in await said("kill %3")
+        assert "stop_background_job to stop a job" in await said("pkill -f no.such.program || true")
+        assert "stop_background_job to stop a job" in await said("kill 4194000; echo rc=$?")
         assert "stop_background_job" not in await said("kill -0 $$")
         for command in ("ps -o pid= -p 4194000", "wait 4194000", "ls /proc/4194000"):
-            assert "A command can only see and end" in await said(command)
+            assert "A command can see and kill only" in await said(command)
         assert "started empty" not in await said("echo /tmp/m: No such file or directory")
         held = replace(shell, context=replace(shell.context, view=replace(view, has_new_tmp=True)))
         assert "its /tmp started empty" in await said("echo /tmp/m: No such file or directory")
@@ -571,7 +571,7 @@ async def test_a_command_that_found_no_process_is_refused_however_that_shows_and
             await short.run(request, shell.jobs, shell.context.progress)
         for error in (refused.value, await shell.error_of(said), await shell.error_of(said, is_background=True)):
             assert error.code is ToolErrorType.RESOURCES_EXHAUSTED
-            assert f"end it with stop_background_job. Running: {shell.jobs.running()[0].id}." in error.message
+            assert f"stop it with stop_background_job. Running: {shell.jobs.running()[0].id}." in error.message
         assert output_of(await shell.run(f"echo first; {said}")).startswith("first")
         await shell.stop(shell.jobs.running()[0])
 

@@ -129,7 +129,7 @@ class LineMatch(NamedTuple):
 
 
 class RefusedQueryError(Exception):
-    """ripgrep does not accept a pattern. The message is its reason, without a period."""
+    """ripgrep does not accept a pattern. The message is ripgrep's reason, without a period."""
 
     def __init__(self, query: Query, reason: str) -> None:
         super().__init__(reason)
