@@ -19,7 +19,7 @@ from server.settings.section_model import Diagnostics, SettingsError, dotted, ke
 from server.settings.settings_files import home_folder, parse, read_regular
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
-MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; Claude Code's also contains its history
+MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; Claude Code's file also contains its history
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with comments, but without trailing commas
 # The variable references that a client expands: none, `${NAME}`, also `$NAME`, or `{env:NAME}`.
 Variables = Literal["none", "braces", "all", "named"]

@@ -291,7 +291,7 @@ class Dispatcher:
             await self.aclose()
 
     def start(self, on_request: OnRequest, on_notify: OnNotify) -> None:
-        """Start to process messages."""
+        """Start processing messages."""
         self._on_request, self._on_notify = on_request, on_notify
         self._release()
 
@@ -383,7 +383,7 @@ class Dispatcher:
             self._ended.set()
 
     def _accept_message(self, message: Message, incoming: Incoming | None) -> None:
-        """Start to process a message, or let it wait."""
+        """Start processing a message, or let it wait."""
         match message:
             case Request():
                 if incoming is None or incoming.is_cancelled:

@@ -37,7 +37,7 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 60.0  # minimum time between two fetches of the keys
-FIRST_FETCH_SECONDS = 5.0  # the same while there are no keys, because the issuer may start after this server
+FIRST_FETCH_SECONDS = 5.0  # the minimum while there are no keys, because the issuer may start after this server
 KEYS_SECONDS = 600.0  # interval of refreshing keys, so that revoked ones are dropped
 KNOWN_SECONDS = 60.0  # how long the result for a token is cached
 MAX_KNOWN = 4_096  # accepted tokens to cache, and as many rejected ones

@@ -106,7 +106,7 @@ class LastingAnswer:
     """The effect of an answer that allows more than its own call."""
 
     rules: tuple[str, ...]  # the rules that it allows
-    scope: GrantScope  # how far they apply
+    scope: GrantScope  # the scope of the rules
     note: str = ""  # added to the call's result if the scope is narrower than the user wanted; else empty
 
 

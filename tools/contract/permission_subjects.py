@@ -1,5 +1,4 @@
-"""The things that permission rules can match: the kind of a tool, and the paths, commands, hosts and agents of a
-call."""
+"""The subjects of permission rules: the kind of a tool, and the paths, commands, hosts and agents of a call."""
 
 from __future__ import annotations
 

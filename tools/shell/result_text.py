@@ -238,7 +238,7 @@ def _view_note(finished: FinishedCommand) -> str:
         )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
-            "With network access, a command has the machine's loopback. A server that a command without the network has "
+            "With the network, a command uses the machine's loopback. A server that a command without the network has "
             "started is reached only by commands without it: name no other hosts, and do not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):

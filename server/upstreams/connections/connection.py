@@ -64,7 +64,7 @@ CRASHES = 3  # after this many crashes in a row, the pauses get longer and longe
 MAX_WARNINGS = 20  # warnings per upstream, until it stays connected for longer
 
 LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
-LEAST_LOOK_SECONDS = 5.0  # the same if the client has a new session
+LEAST_LOOK_SECONDS = 5.0  # the maximum if the client has a new session
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0

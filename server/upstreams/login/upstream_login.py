@@ -52,7 +52,7 @@ EARLY_SECONDS = 30.0  # a token is renewed this long before expiry, or after fou
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
 RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled, because its result must not be lost
 POLL_SECONDS = 0.1  # interval of checks for another process's work
-WATCH_SECONDS = 1.0  # the same while a person is at the authorization server
+WATCH_SECONDS = 1.0  # the interval while a person is at the authorization server
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
 LOOK_SECONDS = 10.0  # interval of checks whether a login in use has been removed or replaced
 

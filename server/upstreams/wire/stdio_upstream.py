@@ -282,7 +282,7 @@ class StdinWriter:
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message; waits first while too much is unwritten."""
-        del headers  # a pipe has none
+        del headers  # a pipe has no headers
         if self._backpressure.is_full:
             await self._backpressure.wait()
         if not self._is_read:
