@@ -202,8 +202,8 @@ async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None
             state.is_silent = False
             return roots
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
-        if exchange.is_outside_request and state.roots is not None:
-            return state.roots  # another call has asked in the meantime
+        if state.roots is not None:
+            return state.roots  # another question was answered in the meantime
         state.is_silent = True
         logger.warning(
             "the client announced roots but did not list them; they are requested again at its next file call"

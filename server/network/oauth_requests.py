@@ -48,7 +48,7 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
         raise NoJsonAnswerError(f"answered with HTTP status {response.status_code}")
     try:
         # Unlike the standard library's parser, this one rejects lone surrogates, which cannot be encoded.
-        return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8)))
+        return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8), cache_strings="keys"))
     except ValueError:
         return response.status_code, {}
 

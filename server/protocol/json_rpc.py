@@ -32,6 +32,7 @@ MAX_TOGETHER = 128  # maximum length of a client's batch
 MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
 MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # lone surrogates that stand for no byte of a file name
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 _PARTS = 4  # the number of keys in a request with parameters; all other messages have fewer
 
@@ -88,11 +89,12 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     """
     line = line.removeprefix(codecs.BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
     try:
-        fields: Any = from_json(line, allow_inf_nan=False)
+        # Otherwise the parser would keep thousands of short values, secrets among them, as long as the process runs.
+        fields: Any = from_json(line, allow_inf_nan=False, cache_strings="keys")
         is_strict = True
     except ValueError:
         line = line if is_of_client or len(line) > MAX_MENDED else _mended(line)
-        fields = from_json(line)  # accepts `NaN`, which many peers write
+        fields = from_json(line, cache_strings="keys")  # accepts `NaN`, which many peers write
         is_strict = not is_of_client
     if not isinstance(fields, dict):
         raise ValueError(NOT_A_MESSAGE)  # noqa: TRY004 - of the text, not of an argument
@@ -150,7 +152,7 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
     """Parse a client's message, or a batch if allowed (2025-03-26); otherwise raise `ValueError`."""
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
-    parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
+    parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False, cache_strings="keys")
     if len(parts) > MAX_TOGETHER:
         raise BatchError(
             f"This batch has more than {MAX_TOGETHER} messages, and none was processed. Send fewer at once."
@@ -273,7 +275,7 @@ def encoded(message: Mapping[str, Any]) -> bytes:
             return _json_of(message)
         except PydanticSerializationError:
             return _json_of(_encodable(message))
-    except ValueError:
+    except (ValueError, RecursionError):
         logger.exception("a message could not be encoded")
     if "result" not in message:
         return b""
@@ -294,8 +296,8 @@ def _json_of(message: Mapping[str, Any]) -> bytes:
 def _encodable(value: Any) -> Any:
     """Replace lone surrogates in a JSON value. Most of these come from file names that are not UTF-8."""
     if isinstance(value, str):
-        is_escaped = all(0xDC80 <= ord(char) <= 0xDCFF for char in value if 0xD800 <= ord(char) <= 0xDFFF)
-        return value.encode("utf-8", "surrogateescape" if is_escaped else "replace").decode("utf-8", "replace")
+        how = "replace" if _NO_BYTE.search(value) else "surrogateescape"
+        return value.encode("utf-8", how).decode("utf-8", "replace")
     if isinstance(value, Mapping):
         return {_encodable(key): _encodable(item) for key, item in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):

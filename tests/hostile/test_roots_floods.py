@@ -125,6 +125,29 @@ async def test_an_answer_to_a_question_from_before_the_last_change_is_not_kept(
         assert "in 0001" in (await call(client, "read_file", file_path=f"{moving.now}/a.txt")).text
 
 
+@pytest.mark.requirement("roots.session")
+async def test_roots_that_a_client_lists_once_only_are_those_of_a_call_that_asks_too(
+    moving: Moving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_workspaces, "ROOTS_WAIT_SECONDS", float(CEILING))
+    asked, second = 0, anyio.Event()
+
+    async def once(_context: Any) -> types.ListRootsResult | types.ErrorData:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            await second.wait()
+            return types.ListRootsResult(roots=[types.Root(uri=FileUrl(moving.now.as_uri()))])
+        second.set()
+        for _ in range(3):  # the answer is taken in meanwhile
+            await client.list_tools()
+        return types.ErrorData(code=-32000, message="you have asked already")
+
+    async with connected("memory", HANDSHAKE, None, list_roots_callback=once) as client:
+        assert "in 0000" in (await call(client, "read_file", file_path=f"{moving.now}/a.txt")).text
+    assert asked == 2
+
+
 async def test_one_is_at_work_and_one_after_it_with_the_last_word() -> None:
     state, taken, at_work, go_on = client_workspaces.RootsState(), list[Any](), anyio.Event(), anyio.Event()
     follow_roots: Any = client_workspaces.follow_roots  # a notification is whatever it is given

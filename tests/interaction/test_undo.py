@@ -129,6 +129,16 @@ async def test_it_is_asked_about_with_the_reverse_difference_as_an_edit_is(root:
 
 
 @pytest.mark.requirement("undo.asked")
+async def test_the_question_says_that_an_undo_removes_the_file(root: Path, state: Path) -> None:
+    person = Person("once")
+    async with asked(root, state, person) as client:
+        await text(client, "write_file", file_path="a.txt", content="new\n")
+        await text(client, "undo_change")
+        assert "Undo change 1 of a.txt (write_file), and remove the file\n" in person.asked[1]
+    assert not (root / "a.txt").exists()
+
+
+@pytest.mark.requirement("undo.asked")
 @pytest.mark.parametrize(
     ("options", "said"),
     [

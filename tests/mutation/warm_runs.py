@@ -110,9 +110,13 @@ class Recorder:
 
 
 class FirstFailure:
-    """A plugin that knows the first test that did not pass."""
+    """A plugin that knows the first test that did not pass, or the first module of tests that could not be imported."""
 
     name = ""
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed and not self.name:
+            self.name = report.nodeid or "an import"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.name:
@@ -231,7 +235,12 @@ class WarmRuns:
     def _run_here(self, tests: Sequence[str], plugin: Any, change: Change | None) -> None:
         if change is not None and not change.apply(self._functions[change.path]):
             _forget_packages()
-            pytest.main([*ALWAYS, "-x", *tests], plugins=[plugin])
+            if pytest.main([*ALWAYS, "-x", *tests], plugins=[plugin]) not in (
+                pytest.ExitCode.OK,
+                pytest.ExitCode.TESTS_FAILED,
+                pytest.ExitCode.INTERRUPTED,
+            ):
+                raise ImportError  # the change made of a conftest what cannot be imported
             return
         session = self._session
         assert session is not None

@@ -69,6 +69,21 @@ def test_a_diff_that_is_not_shown_whole_says_so_whoever_cut_it() -> None:
 
 
 @pytest.mark.requirement("display.question")
+def test_what_the_diff_of_an_edit_does_not_show_is_told_before_it() -> None:
+    details = EditConfirmation(
+        title="t",
+        file_path="/w/a",
+        file_diff="-x",
+        added=0,
+        removed=1,
+        state="s",
+        notes=("The file\u202e goes.", "Two"),
+    )
+    shown = render_question(Question("Edit a", details, "f"))
+    assert "(+0 -1 lines)\nThe file<U+202E> goes.\nTwo\n```diff" in shown
+
+
+@pytest.mark.requirement("display.question")
 def test_a_question_about_an_upstream_shows_the_arguments() -> None:
     details = McpConfirmation(title="t", server_name="up", tool_name="drop", arguments={"table": "users\u202e"})
     shown = render_question(Question("Call drop", details, "f"))

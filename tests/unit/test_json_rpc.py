@@ -8,7 +8,16 @@ from typing import Any
 import mcp_types as types
 import pytest
 
-from server.protocol.json_rpc import ErrorResponse, Notification, Request, Response, fields_of, of_sdk, read_message
+from server.protocol.json_rpc import (
+    ErrorResponse,
+    Notification,
+    Request,
+    Response,
+    encoded,
+    fields_of,
+    of_sdk,
+    read_message,
+)
 
 ERROR = {"code": -32601, "message": "no"}
 
@@ -92,3 +101,28 @@ def test_half_a_character_or_a_deep_item_of_an_upstream_costs_no_other_item() ->
     for other in (nested(600), nested(100_000)):
         with pytest.raises(ValueError, match=r"."):
             read_message(f'{{"jsonrpc":"2.0","id":1,"result":{{"content":[],"x":{other}}}}}')
+
+
+@pytest.mark.requirement("json-rpc.read")
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("n\udce9 \udc80", "n\ufffd \ufffd"),  # bytes of file names
+        ("\udcc3\udca9", "é"),
+        ("half \ud800", "half ?"),
+        ("\ud800 \udce9 é", "? ? é"),
+    ],
+)
+def test_a_lone_surrogate_in_an_answer_costs_that_character_alone(text: str, written: str) -> None:
+    answer = {"jsonrpc": "2.0", "id": 1, "result": {text: [text, 1.5], "n": {"a": (text,)}}}
+    shown = {written: [written, 1.5], "n": {"a": [written]}}
+    assert json.loads(encoded(answer)) == {**answer, "result": shown}
+
+
+@pytest.mark.requirement("json-rpc.read")
+@pytest.mark.parametrize("depth", [300, 5_000])
+def test_an_answer_that_is_nested_too_deeply_becomes_an_error(depth: int) -> None:
+    value: object = "\udce9"
+    for _ in range(depth):
+        value = {"a": value}
+    assert json.loads(encoded({"jsonrpc": "2.0", "id": 1, "result": value}))["error"]["code"] == -32603

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from server.consent.pending_questions import AskedQuestions
+from server.upstreams.relay.large_results import _in_lines  # pyright: ignore[reportPrivateUsage] - as it is called
 from server.upstreams.relay.published_resources import skill_uris
 from server.upstreams.relay.request_relay import SuspendedCall, SuspendedCalls
 from server.upstreams.session.upstream_questions import InFlightCall
@@ -47,6 +48,19 @@ def test_a_skill_is_its_uri_its_files_and_the_folders_around_them() -> None:
     ]
     assert skill_uris({"uri": "skill://a/SKILL.md", "resources": "none"}) == ["skill://a/SKILL.md", "skill://a"]
     assert skill_uris({}) == []
+
+
+@pytest.mark.requirement("results.large.parts")
+def test_long_lines_are_split_at_the_last_blank_that_leaves_at_least_half_of_one() -> None:
+    text = "a b" + "c" * 3_000 + " " + "d" * 1_500
+    lines = _in_lines([text, "short"]).decode().split("\n")
+    assert [len(line) for line in lines] == [2_000, 1_004, 1_500, 5]
+    assert "".join(lines) == f"{text}short"
+    assert [len(line) for line in _in_lines(["a" * 1_200 + " b " + "c" * 3_000]).decode().split("\n")] == [
+        1_203,
+        2_000,
+        1_000,
+    ]
 
 
 @pytest.mark.requirement("metrics.questions")

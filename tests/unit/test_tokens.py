@@ -57,7 +57,7 @@ def test_a_token_that_cannot_be_used_stops_the_start_with_what_to_do(tmp_path: P
     assert "http.tokens.a needs either file or env" in refusal({"a": TokenSource()}, {})
     assert "needs either" in refusal({"a": TokenSource(file="x", env="Y")}, {})
     assert "'MISSING', which is not set" in refusal({"a": TokenSource(env="MISSING")}, {})
-    assert "cannot be read" in refusal({"a": TokenSource(file=str(tmp_path / "none"))}, {})
+    assert "cannot be read (No such file or directory)" in refusal({"a": TokenSource(file=str(tmp_path / "none"))}, {})
     assert "too short" in refusal({"a": TokenSource(env="A")}, {"A": "short"})
     assert "too short" in refusal({}, {VARIABLE: "short"})
     assert "is not a token" in refusal({"a": TokenSource(env="A")}, {"A": FIRST + "\n" + SECOND})

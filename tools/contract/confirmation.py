@@ -25,6 +25,7 @@ class EditConfirmation:
     added: int  # lines added
     removed: int  # lines removed
     truncated: bool = False  # whether the diff was truncated
+    notes: tuple[str, ...] = ()  # what the diff does not show, each in one line
     # The text, which the user may edit before it is written; `None` if it is too long
     editable: str | None = None
 

@@ -191,7 +191,8 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
     match details:
         case EditConfirmation():
             file = f"File: {visible_line(details.file_path)} (+{details.added} -{details.removed} lines)"
-            return QuestionParts((file,), details.file_diff or "(no content)", "diff", details.truncated)
+            before = file, *map(visible_line, details.notes)
+            return QuestionParts(before, details.file_diff or "(no content)", "diff", details.truncated)
         case ExecConfirmation():
             after = [f"Folder: {visible_line(details.directory)}"]
             if details.view is not None:

@@ -608,10 +608,12 @@ class _CommandPolicy:
         for command in self._text.commands if len(self._text.commands) > 1 else ():
             if command.source == source:
                 parts.append(VerdictPart(source, verdict, reason))
-            elif (allowing := self._allowing(command)) is not None or is_reader(command.words):
+                continue
+            is_online, allowing = needs_network(command.known), self._allowing(command)
+            if allowing is not None or (is_reader(command.words) and not is_online):
                 parts.append(VerdictPart(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:
-                what = "it needs the network" if needs_network(command.known) else "it is not known to only read"
+                what = "it needs the network" if is_online else "it is not known to only read"
                 own = Verdict.ALLOW if verdict is Verdict.ALLOW else Verdict.ASK
                 parts.append(VerdictPart(command.source, own, what))
         parts = parts if source and parts else [VerdictPart(source, verdict, reason), *parts]

@@ -303,7 +303,8 @@ class PrivateFolders:
             client.files.clear()
         self._clients.clear()
         writers, self._writers = self._writers or Threads(WRITERS), None
-        await writers.run(self._remove_all)
+        with suppress(OSError, ExhaustedError):  # the next server removes what is left
+            await writers.run(self._remove_all)
         writers.close()
 
     def _remove(self, path: str | None) -> None:
@@ -434,6 +435,8 @@ def remove_tree(folder: str) -> None:
     with suppress(OSError):
         top = _open_own(folder, None)
         try:
+            # The lock file is last: if this process is killed before, another server continues.
+            _empty(top, kept=LOCK_NAME)
             _empty(top)
         finally:
             os.close(top)
@@ -512,8 +515,8 @@ def _open_own(name: str, folder: int | None) -> int:
     return os.open(name, flags, dir_fd=folder)
 
 
-def _empty(top: int, seconds: float = math.inf) -> None:
-    """Remove the contents of an open folder within a time limit, because others may add to it.
+def _empty(top: int, seconds: float = math.inf, *, kept: str = "") -> None:
+    """Remove the contents of an open folder, except a kept entry, within a time limit, because others may add.
 
     Nested folders are moved to the top first, so that none is too deep.
     """
@@ -531,7 +534,7 @@ def _empty(top: int, seconds: float = math.inf) -> None:
         has_removed = False
         for name in os.listdir(top):
             with suppress(OSError), ExitStack() as opened:
-                if not is_folder(name, top):
+                if name == kept or not is_folder(name, top):
                     continue
                 inner = _open_own(name, top)
                 opened.callback(os.close, inner)

@@ -52,6 +52,17 @@ async def test_a_suspended_call_keeps_its_place_when_it_goes_on_too(remote: Entr
         calls.cancel_scope.cancel()
 
 
+@pytest.mark.requirement("limits.upstream")
+async def test_a_call_above_those_of_a_minute_is_not_sent_and_the_answer_to_a_question_is_no_call(
+    tmp_path: Path,
+) -> None:
+    async with client_of(tmp_path, stdio_entry("handshake", callsPerMinute=1)) as client:
+        assert await client.told("up__ask_twice", {"questions": [FORM]}) == [ANSWERS["accept"]] * 2
+        refused = await client.call("up__ask_twice", {"questions": [FORM]})
+        assert refused["isError"]
+        assert "mcpServers.up.callsPerMinute" in refused["content"][0]["text"]
+
+
 async def test_the_place_is_free_again_when_the_suspended_call_has_ended(remote: Entry, tmp_path: Path) -> None:
     async with client_of(tmp_path, remote("handshake", maxConcurrent=1)) as client:
         for _ in range(3):

@@ -83,6 +83,10 @@ async def test_the_question_has_the_alias_and_the_call_is_not_sent_before_it_is_
     async with proxied(tmp_path, asking(), "modern", answer=answering(roots=ROOTED)) as client:
         mark = tmp_path / "mark"
         params: Json = {"name": "up__wait", "arguments": {"mark": str(mark)}}
+        # A result of another kind is no question.
+        await client.listed("tools")
+        greeted = {"ref": {"type": "ref/prompt", "name": "up__greet"}, "argument": {"name": "who", "value": "a"}}
+        assert "completion" in await client.request("completion/complete", greeted)
         result = await client.request("tools/call", params)
         (question,) = result["inputRequests"].values()
         assert question["method"] == "roots/list"

@@ -147,8 +147,11 @@ async def test_pictures_stay_and_structured_content_without_a_schema_goes_to_the
 async def test_a_client_without_file_tools_gets_a_link_that_it_can_read(
     revision: str, root: Path, tmp_path: Path
 ) -> None:
-    for more in ({"tools": {"builtIn": False}}, {"permissions": {"deny": ["read_file"]}}):
-        async with connected("stdio", revision, root, settings(tmp_path, **more)) as client:
+    for way, more in (
+        ("memory", {"tools": {"builtIn": False}}),
+        ("stdio", {"permissions": {"deny": ["read_file"]}}),
+    ):
+        async with connected(way, revision, root, settings(tmp_path, **more)) as client:
             result = await called(client, "lines", 30_000)
             assert cost(result) < MAX_BYTES
             (link,) = [block for block in result.content if isinstance(block, types.ResourceLink)]

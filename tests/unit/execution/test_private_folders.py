@@ -201,6 +201,71 @@ async def test_a_server_that_needed_no_folder_removes_those_of_killed_ones_when_
     assert not [*tmp_path.iterdir()]
 
 
+KILLED_AT_END = """
+import asyncio, os, signal, sys
+from tools.shell.private_folders import PrivateFolders
+
+async def main():
+    folders = PrivateFolders(sys.argv[1])
+    for number in range(20):
+        folders.make(f"folder{number}")
+    removed = []
+
+    def look(event, arguments):
+        if event == "os.rmdir":
+            removed.append(arguments)
+            if len(removed) == 20:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(look)
+    await folders.aclose()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("shell.output.faults")
+async def test_what_a_server_had_not_removed_when_it_was_killed_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    await anyio.run_process([sys.executable, "-c", KILLED_AT_END, str(tmp_path)], cwd=ROOT, check=False)
+    (left,) = tmp_path.iterdir()
+    assert list(left.iterdir())
+    await PrivateFolders(str(tmp_path)).aclose()
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.requirement("shell.output.faults")
+async def test_a_folder_that_is_named_like_the_lock_is_removed_too(store: PrivateFolders, tmp_path: Path) -> None:
+    scratch = store.scratch_of("a", is_plan=True)
+    assert scratch is not None
+    store.make_scratch(scratch)
+    Path(scratch, ".lock", "below").mkdir(parents=True)
+    remove_tree(scratch)
+    assert not Path(scratch).exists()
+
+
+ENDS_WITHOUT_A_TEMPORARY_FOLDER = """
+import asyncio, resource, tempfile
+from tools.shell.private_folders import PrivateFolders
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    try:
+        tempfile.gettempdir()
+    except OSError:
+        await PrivateFolders().aclose()
+        print("ended")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("shell.output.faults")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not limit the size of files")
+async def test_a_server_without_any_temporary_folder_ends_in_order() -> None:
+    done = await anyio.run_process([sys.executable, "-c", ENDS_WITHOUT_A_TEMPORARY_FOLDER], cwd=ROOT)
+    assert done.stdout == b"ended\n"
+
+
 @pytest.mark.requirement("shell.output.faults")
 async def test_the_files_of_a_server_that_was_killed_are_removed_by_the_next_one(
     store: PrivateFolders, tmp_path: Path

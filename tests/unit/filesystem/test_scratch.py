@@ -245,8 +245,9 @@ def test_a_uri_means_exactly_one_file_of_it(workspace: Workspace, scratch: Path)
     scratch.mkdir(parents=True)
     (scratch / "a.txt").touch()
     (scratch / "link").symlink_to("/tmp/a.txt")
+    (scratch / "z.txt").touch()
     for path in ("/tmp", "/tmp/a.txt", "/tmp/link"):
         assert workspace.locate_exactly(path).in_scratch
-    for path in ("/tmp/b.txt", "/tmp/a.txt ", '"/tmp/a.txt"'):
+    for path in ("/tmp/b.txt", "/tmp/a.txt ", '"/tmp/a.txt"', '"/tmp/z.txt"', " /tmp/z.txt", "/tmp/z\\.txt"):
         with pytest.raises(ToolError, match="does not exist"):
             workspace.locate_exactly(path)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.files.path_opener import Entries
-from tools.files.workspace import Workspace, contains
+from tools.files.path_opener import Entries, open_private_folder, open_regular
+from tools.files.workspace import Workspace, contains, explain
 
 
 @pytest.fixture
@@ -99,11 +102,70 @@ def test_only_regular_files_are_opened_and_never_waited_for(root: Path) -> None:
 
 
 @pytest.mark.requirement("paths.special")
+def test_the_first_bytes_of_a_file_are_as_many_as_asked_for_whatever_its_size(root: Path) -> None:
+    (root / "a.txt").write_bytes(b"0123456789")
+    with open_regular(str(root / "a.txt")) as opened:
+        assert [opened.head(size) for size in (3, 10, 20)] == [b"012", b"0123456789", b"0123456789"]
+    if sys.platform == "linux":
+        with open_regular("/proc/version") as opened:
+            assert (opened.info.st_size, opened.head(5)) == (0, b"Linux")
+
+
+@pytest.mark.requirement("paths.special")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("embedded null"), "'a' cannot be used."),
+        (OSError(0, ""), "'a' cannot be used."),
+        (OSError(4711, ""), "'a' cannot be used."),
+        (OSError(errno.ENOTTY, "secret"), "'a' cannot be used (ENOTTY)."),
+        (OSError(errno.EISDIR, "secret"), "'a' is a directory, not a file (EISDIR)."),
+    ],
+)
+def test_an_error_of_the_system_is_told_by_its_name_alone(error: OSError | ValueError, said: str) -> None:
+    assert explain(error, "a").message == said
+
+
+@pytest.mark.requirement("paths.roots")
+def test_a_workspace_folder_is_there_by_its_own_name(root: Path) -> None:
+    workspace = Workspace([str(root)])
+    assert [workspace.locate_exactly(f"{root}{end}").relative for end in ("", "/", "/.")] == ["."] * 3
+
+
+@pytest.mark.requirement("paths.contained")
+def test_the_servers_own_folders_are_hidden_with_and_without_rules(root: Path) -> None:
+    own, other = str(root / "own" / "a"), str(root / "other")
+
+    def of_rules(path: str) -> str | None:
+        return "rule" if path == other else None
+
+    for forbidden in (None, of_rules):
+        workspace = Workspace([str(root)], private=[str(root / "own")], forbidden=forbidden)
+        assert workspace.forbidden is not None
+        assert workspace.forbidden(own) == "rule that this server's own files are private"
+        assert workspace.forbidden(other) == (forbidden and "rule")
+    assert Workspace([str(root)], private=[str(root.parent / "elsewhere")]).forbidden is None
+
+
+@pytest.mark.requirement("paths.special")
 @pytest.mark.parametrize("spelled", ["", "  ", "a\0b", "many/../" * 10_000], ids=["empty", "blank", "nul", "long"])
 def test_a_path_that_cannot_be_one_is_refused(spelled: str, root: Path) -> None:
     with pytest.raises(ToolError) as caught:
         Workspace([str(root)]).locate(spelled)
     assert caught.value.code is ToolErrorType.INVALID_TOOL_PARAMS
+
+
+@pytest.mark.requirement("catalogue.private")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: modes of POSIX")
+@pytest.mark.parametrize("mode", [0o701, 0o710, 0o702, 0o704, 0o740, 0o720])
+def test_a_private_folder_and_those_made_on_the_way_are_closed_to_others(tmp_path: Path, mode: int) -> None:
+    folder, new = tmp_path / "folder", tmp_path / "above" / "new"
+    folder.mkdir()
+    folder.chmod(mode)
+    for path in (folder, new):
+        with open_private_folder(str(path), makes=True):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(new.parent.stat().st_mode) == 0o700
 
 
 @pytest.mark.requirement("paths.roots")

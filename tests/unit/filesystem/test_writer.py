@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import threading
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.change.writer import exclusive, replace_file
+from tools.files.change.writer import exclusive, replace_file, try_lock
 from tools.files.path_opener import identity_of
 from tools.files.workspace import Workspace
 
@@ -71,6 +72,17 @@ def test_a_folder_in_the_way_is_named(root: Path) -> None:
     with pytest.raises(ToolError) as caught:
         replace_file(workspace, workspace.locate("file/below"), b"x", None)
     assert caught.value.code is ToolErrorType.FILE_WRITE_FAILURE
+
+
+@pytest.mark.requirement("write.turns")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: a descriptor without a lock, of Linux")
+def test_where_there_are_no_locks_nobody_is_waited_for(root: Path) -> None:
+    for flags, is_locked in ((os.O_RDONLY, True), (os.O_PATH, None)):
+        descriptor = os.open(root, flags)
+        try:
+            assert try_lock(descriptor) is is_locked
+        finally:
+            os.close(descriptor)
 
 
 @pytest.mark.requirement("write.turns")

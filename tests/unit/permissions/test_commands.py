@@ -514,6 +514,31 @@ def test_a_question_says_what_a_yes_to_it_does_not_give(project: Path, home: Pat
     assert none.reason == "it names /etc/passwd, which is outside the workspace"
 
 
+@pytest.mark.requirement("commands.views")
+def test_a_command_sees_what_a_rule_lets_read_if_it_is_there(project: Path, home: Path) -> None:
+    rules = ["Read(~/notes/**)", "Read(~/gone/**)", f"Read(/{home}/.bashrc)", "Read(~/.bash*)", "Edit(~/project)"]
+    view = judge(project, "ls", home=home, allow=rules).view
+    assert view is not None
+    assert view.seen == (str(home / "notes"), str(home / ".bashrc"))
+
+
+@pytest.mark.requirement("cli.explain")
+@each_of(
+    ("command", "lists", "verdicts"),
+    [
+        ("make | ls | curl x.org", {}, "make ask, ls allow, curl x.org ask"),
+        ("make | ls | git x", {"allow": ["Bash(make)"]}, "make allow, ls allow, git x ask"),
+        ("make | ls", {"allow": ["Bash"]}, "make allow, ls allow"),
+        ("make; touch x; rm y", {"deny": ["Bash(rm)"]}, "make ask, touch x ask, rm y deny"),
+    ],
+)
+def test_each_part_of_a_command_has_a_verdict_of_its_own(
+    project: Path, command: str, lists: dict[str, list[str]], verdicts: str
+) -> None:
+    parts = judge(project, command, **lists).parts  # pyright: ignore[reportArgumentType] - lists of rules alone
+    assert ", ".join(f"{part.source} {part.verdict}" for part in parts if part.source) == verdicts
+
+
 @pytest.mark.requirement("hidden.held")
 @each_of(
     ("command", "seen", "masked"),

@@ -273,6 +273,10 @@ def test_more_than_can_be_masked_is_a_problem(root: Path, home: Path) -> None:
 @pytest.mark.requirement("hidden.problems")
 def test_a_look_that_is_not_complete_says_so(root: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(root, *(f"d/{number}" for number in range(20)))
+    monkeypatch.setattr(hidden_files, "ENTRIES", 25)
+    anywhere = look(root, rules_of(home, deny=("Read(//**/1)",)))
+    assert (paths(anywhere.denied, root), anywhere.problem) == (["d/1"], "")
+    assert look(root, rules_of(home, deny=("Read(//*/1)",))).problem == "", "the top of the disk is not looked through"
     monkeypatch.setattr(hidden_files, "ENTRIES", 20)
     for deny, ask in ((("Read(.env)",), ()), ((), ("Read(.env)",))):
         found = look(root, rules_of(home, deny=deny, ask=ask))
@@ -348,6 +352,10 @@ def test_an_answer_opens_what_its_question_named_and_nothing_denied(root: Path, 
     one = held(root, rules, is_asked=True, named=(root / "conf/key",))
     assert below(root, one.masked) == [".env", "conf/other", "conf/sub"]
     assert held(root, rules, is_asked=True, named=(root / "lock",)).read_only == ()
+    plant(root, *(f"wide/{number}" for number in range(hidden_files.MAX_HIDDEN)))
+    wide = rules_of(home, ask=("Read(wide)",))
+    others = [f"wide/{number}" for number in range(1, hidden_files.MAX_HIDDEN)]
+    assert below(root, held(root, wide, is_asked=True, named=(root / "wide/0",)).masked) == sorted(others)
 
 
 @pytest.mark.requirement("hidden.held")
@@ -507,6 +515,17 @@ def test_a_repository_that_cannot_be_read_counts_as_one_that_has_stored_it(root:
     git(root, "init")
     (root / ".git/HEAD").write_text("nonsense")
     assert stores(root, rules_of(home, deny=("Read(.env)",))) == [".git"]
+
+
+@pytest.mark.requirement("hidden.stored")
+def test_a_repository_below_an_agent_ignore_file_that_is_not_understood_counts_too(root: Path, home: Path) -> None:
+    git(root, "init")
+    plant(root, "a")
+    git(root, "add", "a")
+    rules = rules_of(home, deny=("Read(.env)",))
+    assert stores(root, rules) == []
+    (root / ".qwenignore").symlink_to("nowhere")
+    assert stores(root, rules) == [".git"]
 
 
 @pytest.mark.requirement("hidden.stored")

@@ -20,6 +20,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.files.ignore_files import AGENT_IGNORE_FILES
+from tools.permissions.client_rights import ALL_RIGHTS
 from tools.permissions.permission_policy import PermissionPolicy, PermissionRequest
 from tools.permissions.permission_rules import read_rules
 from tools.permissions.verdict import Permission, Verdict
@@ -188,6 +189,24 @@ async def test_always_covers_edits_in_the_same_workspace_folder_for_this_client_
     assert (await judged(flow, other, "write_file", {"file_path": "c", "content": "x"})).verdict is Verdict.ASK
     protected = {"file_path": ".git/hooks/x", "content": "x"}
     assert (await judged(flow, context, "write_file", protected)).verdict is Verdict.ASK
+
+
+@pytest.mark.requirement("policy.offered")
+def test_a_tool_is_not_offered_while_it_is_switched_off_or_outside_of_a_profile() -> None:
+    flow = flow_with(permissions_deny=["Glob"])
+    policy, named = flow.policy, {tool.name: tool.traits for tool in flow.registry.get_all_tools()}
+
+    def why(tool: str, profile: str = "") -> str:
+        found = policy.why_not_offered(named[tool], replace(ALL_RIGHTS, profile=profile) if profile else ALL_RIGHTS)
+        return found.reason if found is not None else ""
+
+    policy.switch("edit", is_on=False)
+    assert (why("edit"), why("read_file")) == ("edit is switched off on the dashboard", "")
+    policy.switch("edit", is_on=True)
+    policy.switch("glob", is_on=True)
+    assert (why("edit"), why("glob")) == ("", "glob is turned off by the permissions.deny rule Glob")
+    assert "not in the profile core" in why("todo_write", "core")
+    assert (why("todo_write"), why("edit", "core")) == ("", "")
 
 
 @pytest.mark.requirement("consent.always")

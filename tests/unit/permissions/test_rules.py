@@ -16,6 +16,7 @@ from tools.permissions.permission_rules import (
     parse_rule,
     path_specifier,
     read_rules,
+    rule_of_all_reading,
 )
 from tools.permissions.tool_names import names_of_server, names_of_upstream_tool
 from tools.permissions.verdict import Verdict
@@ -285,6 +286,20 @@ def test_the_older_lists_are_rules_too() -> None:
 def test_a_shell_named_without_a_command_in_the_core_list_may_run_each() -> None:
     rules, _ = read_rules({"tools.core": ["ShellTool", "ShellTool(ls)"]}, canonical, HOME)
     assert rules.core_commands() == ()
+
+
+@pytest.mark.requirement("rules.malformed")
+@pytest.mark.parametrize(
+    ("lists", "found"),
+    [
+        ({"permissions.deny": ["Bash", "Read(.env)"]}, ""),
+        ({"permissions.allow": ["Read"]}, ""),
+        ({"permissions.deny": ["Bash", "Read"]}, "permissions.deny rule Read"),
+        ({"permissions.ask": ["Read"]}, "permissions.ask rule Read"),
+    ],
+)
+def test_all_reading_is_forbidden_by_a_rule_about_all_of_it_alone(lists: dict[str, list[str]], found: str) -> None:
+    assert rule_of_all_reading(read_rules(lists, canonical, HOME)[0]) == found
 
 
 @pytest.mark.requirement("rules.linear")

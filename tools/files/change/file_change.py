@@ -301,7 +301,7 @@ class FileChange(ABC):
         location, diff = self.target.location, self.diff
         is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
-            title=". ".join((f"{self.title}: {location.brief}", *self.target.warnings)),
+            title=f"{self.title}: {location.brief}",
             file_path=location.name,
             file_diff=diff.text(os.path.basename(location.path), PROPOSED),
             added=diff.added,
@@ -309,6 +309,7 @@ class FileChange(ABC):
             state=self.state,
             truncated=diff.truncated,
             editable=proposed if is_short else None,
+            notes=self.target.warnings,
         )
 
 

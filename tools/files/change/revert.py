@@ -68,7 +68,8 @@ class ChangeUndo(FileChange):
     def question(self, proposed: str) -> EditConfirmation:
         asked = FileChange.question(self, proposed)
         what = f"change {self.change.id} of {self.target.location.relative} ({self.change.tool})"
-        return replace(asked, title=f"{self.title} {what}{', and remove the file' * self.removes}", editable=None)
+        title = f"{self.title} {what}{', and remove the file' * self.removes}"
+        return replace(asked, title=title, notes=(title, *asked.notes), editable=None)
 
 
 def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> JournaledChange:
