@@ -119,7 +119,7 @@ class HttpSession:
 
     def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
         self.id = uuid.uuid4().hex
-        self.owner = owner  # whose token opened the session
+        self.owner = owner  # the owner of the token that opened the session
         self.principal = principal  # used for counting sessions
         self.requests = 0  # requests in progress and open streams
         self.silent_since = time.monotonic()

@@ -421,7 +421,7 @@ class _Walk:
     def _hiding(
         self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str] = ()
     ) -> dict[str, dict[int, HiddenFile]]:
-        """Return what hides entries of a folder, by name and by kind."""
+        """Return the rules and files that hide entries of a folder, by name and by kind."""
         hiding: dict[str, dict[int, HiddenFile]] = {}
         for name, patterns in self._patterns.fitting(
             self._name_of(place.path), names, by_path_only=place.by_path_only

@@ -338,7 +338,7 @@ class UpstreamProgram:
         """Return the absolute paths of the program and its folder, the base of relative paths.
 
         Raises:
-            OSError: One of them does not exist.
+            OSError: The program or the folder does not exist.
         """
         folder = os.path.abspath(self.folder or os.getcwd())
         if not os.path.isdir(folder):

@@ -83,7 +83,7 @@ class TextEdit(FileChange):
         }
 
     def _regions(self) -> list[dict[str, Any]]:
-        """Return the new lines around each change. Overlapping regions are merged."""
+        """Return the lines around each change, after the edit. Overlapping regions are merged."""
         text, separator = self.text, line_separator(self.text)
         windows: list[tuple[int, int]] = []
         size = 0

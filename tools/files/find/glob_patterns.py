@@ -1,6 +1,6 @@
 """Compiles glob patterns from models into matchers that a walk follows folder by folder.
 
-Supported are `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists
+Supports `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists
 literally as a name stands for that name, so `app/[id]/(group)/page.tsx` finds that file.
 """
 
