@@ -78,7 +78,7 @@ TOO_MANY = (
 )
 CLOSED = "Connection closed"
 INPUT_ENDED = (
-    "The input ended during this request, so it was cancelled; a command was ended with everything that it had "
+    "The input ended during this request, so it was cancelled; a command was stopped with everything that it had "
     "started. Keep the input open until the response arrives."
 )
 

@@ -232,7 +232,7 @@ class LanguageServerSession:
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:
-                self.connection.end("hung and was ended")  # the server has sent nothing at all
+                self.connection.end("hung and was stopped")  # the server has sent nothing at all
                 raise self._lost() from None
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,

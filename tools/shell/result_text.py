@@ -108,7 +108,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         if finished.job is None:
             why = f"this client can have no background jobs, or already has {MAX_RUNNING}"
             then = "Let the command wait for them, or stop a job with stop_background_job first."
-            lines.append(f"Note: it left processes running ({pids}). They were ended, because {why}. {then}")
+            lines.append(f"Note: it left processes running ({pids}). They were stopped, because {why}. {then}")
         else:
             lines.append(
                 f"Background Jobs: {finished.job.id} ({pids}), left running by the command. read_background_output "
@@ -312,8 +312,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         )
     if changes.has_overfilled:
         notes.append(
-            "Note: the command was ended, because its temporary files became too many or too large. Deleted files that "
-            "it still had open count too. Print less, or write to the workspace."
+            "Note: the command was stopped, because its temporary files became too many or too large. Deleted files "
+            "that it still had open count too. Print less, or write to the workspace."
         )
     if changes.temporary_files:
         notes.append(
@@ -383,11 +383,11 @@ def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
     shown, seconds = finished.shown, finished.request.timeout_seconds
     if finished.ending is Ending.SILENT:
         why = (
-            f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout) and was ended with all its processes. "
+            f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout) and was stopped with all its processes. "
             "Make it print its progress"
         )
     else:
-        why = f"took longer than {seconds:g} s and was ended with all its processes. "
+        why = f"took longer than {seconds:g} s and was stopped with all its processes. "
         more = f"Give it more time with the parameter timeout (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
         why += "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else more
     sentence = f"The command {why}, or run it with is_background: true and read its output with read_background_output."

@@ -41,7 +41,7 @@ IGNORES_SIGTERM = "trap '' TERM; echo ready; while :; do sleep 1; done"
 @pytest.mark.requirement("shell.limit.time")
 async def test_a_command_that_takes_too_long_is_ended_and_the_way_out_is_told(shell: Shell) -> None:
     message = await shell.timed_out("echo started; sleep 600", 300)
-    assert message.startswith("The command took longer than 0.3 s and was ended with all its processes.")
+    assert message.startswith("The command took longer than 0.3 s and was stopped with all its processes.")
     assert "at most 600000" in message
     assert "is_background" in message
     assert message.endswith("It had printed:\nstarted\n")
@@ -455,7 +455,7 @@ async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell
 @pytest.mark.requirement("shell.background")
 async def test_a_client_without_jobs_leaves_nothing_running(shell: Shell) -> None:
     result = await shell.anonymous().run("sleep 600 & echo $!")
-    assert "They were ended, because this client can have no background jobs" in text_of(result)
+    assert "They were stopped, because this client can have no background jobs" in text_of(result)
     assert not is_running(int(output_of(result)))
 
 
