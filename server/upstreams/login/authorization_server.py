@@ -79,7 +79,7 @@ class AuthorizationServer:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """The parameters of a request to the authorization server, and the parameters that the redirect must contain."""
+    """The parameters of an authorization request, and those that the redirect must contain."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)
