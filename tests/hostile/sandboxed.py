@@ -112,12 +112,22 @@ class Ran:
 
 
 def look_at(
-    site: Site, roots: Sequence[str], view: CommandView = WORKING, lookout: AutoRunLookout | None = None
+    site: Site,
+    roots: Sequence[str],
+    view: CommandView = WORKING,
+    lookout: AutoRunLookout | None = None,
+    private_folder: Callable[[], str] | None = None,
 ) -> PreparedView:
     """What is prepared for a command from which no rule hides anything, with nothing in the place of settings."""
     secrets = secrets_of(site, writable(roots), view)
     return prepare(
-        site, lookout or AutoRunLookout(), roots, view, hidden=secrets, stand_ins=lambda: StandIns("", "", "")
+        site,
+        lookout or AutoRunLookout(),
+        roots,
+        view,
+        hidden=secrets,
+        stand_ins=lambda: StandIns("", "", ""),
+        private_folder=private_folder,
     )
 
 

@@ -123,6 +123,8 @@ ORDINARY = {
     ".sum": f"{A_HASH}{A_HASH}\n",
     ".packages": "passwd  1:4.13+dfsg1-1+deb12u1\n",
     ".deep/er/than/that": f"token = {A_KEY}\n",
+    "+folder/token": f"{A_KEY}\n",
+    ".empty": "",
     ".large": f"token = {A_KEY}\n{'#' * SEARCHED_FILE_BYTES}",
     ".program": f"token = {A_KEY}\n\0",
 }

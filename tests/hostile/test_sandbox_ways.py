@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -186,6 +187,21 @@ def test_git_is_given_nothing_more_while_something_obeyed_may_be_of_a_running_jo
     assert hooks in look_at(site, [str(root)], git, lookout).view.read_only
     job.settle()
     assert hooks not in look_at(site, [str(root)], git, lookout).view.read_only
+
+
+@pytest.mark.requirement("sandbox.ways")
+def test_new_files_that_programs_obey_are_renamed_in_place_only_for_anonymous_clients(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "own").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    for own in (None, lambda: str(tmp_path / "own")):
+        prepared = look_at(Site(home=str(root.parent)), [str(root)], private_folder=own)
+        path = file(root, ".mcp.json")
+        ((moved, place),) = prepared.settle().moved
+        assert moved == str(path)
+        assert Path(place).is_relative_to(tmp_path / "temporary") is (own is not None)
 
 
 @pytest.mark.requirement("sandbox.ways")

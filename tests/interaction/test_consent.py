@@ -15,6 +15,7 @@ from server.consent.client_confirmer import QUESTION_KEY, _read_reply  # pyright
 from server.store.replica import lone_replica
 from server.store.sealed_states import SealedStates
 from tests.harness import HANDSHAKE, MODERN, connected, write_config
+from tests.interaction.relay.clients import Json, proxied
 
 pytestmark = pytest.mark.anyio
 
@@ -219,6 +220,22 @@ async def test_optional_fields_that_are_null_or_empty_count_as_left_out(mode: st
             result = await client.call_tool("edit", {"file_path": str(target), "old_string": old, "new_string": new})
         assert not result.is_error
         assert target.read_text() == expected
+
+
+@pytest.mark.requirement("consent.refusal")
+@pytest.mark.parametrize(
+    "answer", [{}, {"action": "perhaps"}, {"action": "accept", "content": {"decision": {}}}], ids=str
+)
+async def test_what_is_no_answer_to_a_form_is_told_as_that(
+    answer: Json, root: Path, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    own = {"tools": {"builtIn": True}}
+    async with proxied(tmp_path, {}, "handshake", settings=own, answer=lambda _method, _params: answer) as client:
+        result = await client.call("edit", edit_of(target))
+    assert result["isError"]
+    assert "no valid decision" in result["content"][0]["text"]
+    assert target.read_text() == "hello world\n"
 
 
 @pytest.mark.requirement("consent.refusal")

@@ -78,6 +78,7 @@ TARGETS = {
             "property/test_command_views.py",
             "hostile/test_views.py",
             "hostile/test_sandbox_secrets.py",
+            "hostile/test_sandbox_ways.py",
         ),
     ),
     "consent": Target(

@@ -546,6 +546,16 @@ async def test_an_issuer_that_cannot_be_used_stops_the_start_with_all_that_is_wr
 
 
 @pytest.mark.requirement("oauth.settings")
+def test_known_scopes_and_those_of_a_server_are_given_by_default() -> None:
+    settings = IssuerSettings(
+        issuer="https://login.example.com",
+        resource="https://tools.example.com/mcp",
+        default_scopes=("read", "upstream:docs"),
+    )
+    assert read_issuer(settings, {}) is not None
+
+
+@pytest.mark.requirement("oauth.settings")
 def test_nothing_of_it_is_loaded_where_there_is_no_issuer() -> None:
     program = (
         "import sys, server.run_server, server.transports.http_server\n"

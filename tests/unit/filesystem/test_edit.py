@@ -185,9 +185,10 @@ async def test_indentation_that_stands_before_the_match_is_not_added_twice_to_li
     change: tuple[str, str, str, str], root: Path, context: ToolContext
 ) -> None:
     before, old, new, after = change
-    (root / "a.txt").write_text(before)
-    await edit(context, old_string=old, new_string=new)
-    assert (root / "a.txt").read_text() == after
+    for name, above in (("a.txt", ""), ("b.txt", "x\n" * 1_000)):  # near the beginning, and far behind it
+        (root / name).write_text(above + before)
+        await edit(context, file_path=name, old_string=old, new_string=new)
+        assert (root / name).read_text() == above + after
 
 
 @pytest.mark.requirement("edit.relaxed")
@@ -680,6 +681,21 @@ async def test_an_edit_whose_result_would_be_huge_is_refused_before_it_is_built(
         await edit(context, old_string="e", new_string="Z" * 10_000, replace_all=True)
     assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
     assert (root / "a.txt").stat().st_size == 1_000_000
+
+
+@pytest.mark.requirement("edit.bounded")
+async def test_a_file_may_become_as_large_as_the_limit_and_no_larger(
+    root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.files.change.text_edit.MAX_CHANGED_BYTES", 20)
+    (root / "a.txt").write_text("ab" * 9)
+    await edit(context, old_string="ab", new_string="b", replace_all=True)
+    await edit(context, old_string="b", new_string="cd", replace_all=True)
+    await edit(context, old_string="cd" * 9, new_string="e" * 20)
+    with pytest.raises(ToolError, match="larger than 20 bytes"):
+        await edit(context, old_string="e" * 20, new_string="e" * 21)
+    await edit(context, old_string="e", new_string="f", replace_all=True)
+    assert (root / "a.txt").read_text() == "f" * 20
 
 
 @pytest.mark.requirement("edit.confirm")

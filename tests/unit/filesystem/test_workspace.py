@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.files.path_opener import Entries, open_private_folder, open_regular
+from tools.files.path_opener import (
+    JUST_LOOK,
+    Entries,
+    _open_by_steps,  # pyright: ignore[reportPrivateUsage] - what kernels without openat2 use
+    open_private_folder,
+    open_regular,
+)
 from tools.files.workspace import Workspace, contains, explain
 
 
@@ -186,6 +192,19 @@ def exchanged(root: Path, outside: Path) -> Callable[[], None]:
         (root / "inside").symlink_to(outside)
 
     return exchange
+
+
+@pytest.mark.requirement("paths.exchanged")
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: descriptors of links are Linux's")
+def test_by_steps_a_link_is_opened_itself_where_that_is_wanted_and_else_not_at_all(root: Path) -> None:
+    (root / "link").symlink_to("nowhere")
+    no_link = os.O_NOFOLLOW
+    descriptor = _open_by_steps(str(root / "link"), JUST_LOOK | no_link, 0)
+    assert stat.S_ISLNK(os.fstat(descriptor).st_mode)
+    os.close(descriptor)
+    for flags in (JUST_LOOK, os.O_RDONLY, os.O_RDONLY | no_link):
+        with pytest.raises(OSError, match="symbolic links"):
+            _open_by_steps(str(root / "link"), flags, 0)
 
 
 @pytest.mark.requirement("paths.exchanged")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import sys
@@ -12,8 +13,8 @@ import pytest
 
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.change.writer import exclusive, replace_file, try_lock
-from tools.files.path_opener import identity_of
+from tools.files.change.writer import alone_in, exclusive, remove_file, replace_file, try_lock
+from tools.files.path_opener import identity_of, open_folder
 from tools.files.workspace import Workspace
 
 
@@ -83,6 +84,42 @@ def test_where_there_are_no_locks_nobody_is_waited_for(root: Path) -> None:
             assert try_lock(descriptor) is is_locked
         finally:
             os.close(descriptor)
+
+
+@pytest.mark.requirement("write.turns")
+@pytest.mark.skipif(sys.platform == "win32", reason="not run: locks of POSIX")
+def test_another_process_is_locked_out_of_a_folder_and_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.files.change.writer.BUSY_SECONDS", 0.02)
+    others = os.open(root, os.O_RDONLY)  # a lock belongs to what was opened, so this is as good as another process
+    try:
+        with open_folder(str(root)) as folder:
+            with alone_in(folder):
+                assert try_lock(others) is False
+            assert try_lock(others) is True
+            with pytest.raises(OSError, match="busy"), alone_in(folder):
+                pass
+            fcntl.flock(others, fcntl.LOCK_UN)
+            with alone_in(folder):
+                assert try_lock(others) is False
+    finally:
+        os.close(others)
+
+
+@pytest.mark.requirement("write.errors")
+def test_a_file_that_cannot_be_removed_is_told_of(root: Path) -> None:
+    workspace = Workspace([str(root)])
+    (root / "folder").mkdir()
+    (root / "folder" / "a.txt").write_text("x")
+    location, identity = workspace.locate("folder/a.txt"), identity_of((root / "folder" / "a.txt").stat())
+    remove_file(workspace, location, identity)
+    with pytest.raises(ToolError) as caught:
+        remove_file(workspace, location, identity)
+    assert caught.value.code is ToolErrorType.FILE_CHANGED_SINCE_READ
+    (root / "folder").rmdir()
+    (root / "folder").write_text("a file")
+    with pytest.raises(ToolError) as caught:
+        remove_file(workspace, location, identity)
+    assert caught.value.code is ToolErrorType.FILE_NOT_FOUND
 
 
 @pytest.mark.requirement("write.turns")

@@ -865,6 +865,11 @@ def test_git_is_asked_about_the_repository_that_it_works_in_and_folders_that_it_
         assert [os.path.relpath(path, copy.parent) + "/" * path.endswith("/") for path in view.writable] == [
             expected
         ], command
+    subprocess.run(["git", "init", "-q"], cwd=copy, check=True)
+    around = judge(copy / "src", "git add a.py", home=home)
+    assert around.view is not None
+    assert around.view.writable == (str(copy),)
+    assert around.reason.endswith(f"it works in the repository {copy}, which is outside the workspace")
 
 
 @pytest.mark.requirement("commands.views")

@@ -103,6 +103,9 @@ def test_a_folder_that_is_hidden_as_a_whole_is_one_find(root: Path, home: Path, 
     found = look(root, rules_of(home, deny=(f"Read({rule})",)))
     assert (found.problem, paths(found.denied, root)) == ("", ["secret"])
     assert found.denied[0].is_folder
+    plant(root, "secret/1/a.key", "b.key")
+    edits = look(root, rules_of(home, deny=(f"Edit({rule})",), ask=("Edit(*.key)",)))
+    assert (paths(edits.kept, root), paths(edits.kept_unless_asked, root)) == (["secret"], ["b.key"])
 
 
 @pytest.mark.requirement("hidden.found")
@@ -201,6 +204,7 @@ def test_a_folder_that_cannot_be_listed_is_hidden_as_a_whole(mode: int) -> None:
             os.seteuid(0)
         # What somebody else has closed is closed to commands, too; but `access` goes by the real user of this test.
         assert [paths(files, root)[-1:] for files in (found.denied, found.kept)] == [["sub"], ["sub"]]
+        assert found.asked == found.ignored == found.kept_unless_asked == ()
 
 
 @pytest.mark.requirement("hidden.closed")
@@ -254,6 +258,10 @@ def test_a_second_hard_link_is_a_problem_of_who_hides_the_file(root: Path, home:
     assert (found.problem, found.problem_of_deny) == ("'x/.env' has a second hard link", False)
     found = look(root, rules_of(home, deny=("Edit(lock)",)))
     assert (found.problem, found.problem_of_deny) == ("'lock' has a second hard link", True)
+    plant(home, "out/key")
+    os.link(home / "out/key", home / "out/other")
+    found = look(root, rules_of(home, deny=("Read(~/out/key)",)))
+    assert found.problem == f"'{home}/out/key' has a second hard link"
 
 
 @pytest.mark.requirement("hidden.problems")
@@ -440,6 +448,11 @@ def test_what_agent_ignore_files_hide_and_what_links_lead_to_is_looked_for_in_gi
     assert stores(root, Rules()) == []
     (root / "sub/.qwenignore").write_text("keys/\n")
     assert stores(root, Rules()) == ["sub/.git"]
+    (root / "sub/keys/a").unlink()
+    (root / "sub/keys").rmdir()
+    (root / "sub/x.log").touch()
+    (root / "sub/.qwenignore").write_text("keys/\n*.log\n")
+    assert stores(root, Rules()) == ["sub/.git"], "also what is in the work tree no more"
     git(root / "sub", "rm", "--cached", "keys/a")
     assert stores(root, Rules()) == []
     git(root / "sub", "add", "production")

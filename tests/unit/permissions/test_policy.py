@@ -171,6 +171,7 @@ async def test_a_question_that_a_rule_demands_is_not_left_to_the_clients_dialog(
     assert isinstance(outcome, ToolResult)
     assert outcome.error is not None
     assert outcome.error.code is ToolErrorType.EXECUTION_DENIED
+    assert "The question was needed because" in outcome.error.message
     assert "permissions.ask" in outcome.error.message
     assert not (root / "a").exists()
 
@@ -202,11 +203,26 @@ def test_a_tool_is_not_offered_while_it_is_switched_off_or_outside_of_a_profile(
 
     policy.switch("edit", is_on=False)
     assert (why("edit"), why("read_file")) == ("edit is switched off on the dashboard", "")
+    policy.switch("write_file", is_on=False)
     policy.switch("edit", is_on=True)
+    assert (why("edit"), why("write_file")) == ("", "write_file is switched off on the dashboard")
     policy.switch("glob", is_on=True)
     assert (why("edit"), why("glob")) == ("", "glob is turned off by the permissions.deny rule Glob")
     assert "not in the profile core" in why("todo_write", "core")
     assert (why("todo_write"), why("edit", "core")) == ("", "")
+
+
+@pytest.mark.requirement("hidden.held")
+def test_a_program_that_only_reads_sees_nothing_that_is_hidden_from_agents_or_asked_about(
+    root: Path, context: ToolContext
+) -> None:
+    for name in ("a.log", "b.txt", "c.txt"):
+        (root / name).touch()
+    (root / ".qwenignore").write_text("*.log\n")
+    flow = flow_with(permissions_deny=["Read(b.txt)"], permissions_ask=["Read(c.txt)", "Edit"])
+    held, problem = flow.policy.kept_from_readers(context.workspace, ALL_RIGHTS)
+    assert (sorted(held.masked), problem) == ([str(root / name) for name in ("a.log", "b.txt", "c.txt")], "")
+    assert held.read_only == (str(root),), "nobody is asked about it"
 
 
 @pytest.mark.requirement("consent.always")

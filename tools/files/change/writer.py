@@ -136,8 +136,7 @@ class Temporary:
             os.close(descriptor)
 
     def remove(self) -> None:
-        if os.name == "nt":
-            self.close()  # Windows cannot remove an open file
+        self.close()  # Windows cannot remove an open file
         with suppress(OSError):
             os.unlink(self.folder.named(self.name), dir_fd=self.folder.descriptor)
 
