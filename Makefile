@@ -1,4 +1,4 @@
-# Every target stands alone on a machine with git, make and Python >= 3.11; the first one makes .venv.
+# Each target works on its own on a machine with git, make and Python >= 3.11; the first one creates .venv.
 # `make PYTHON=/path/to/python` picks the interpreter; PYTEST_ARGS adds to pytest's arguments.
 
 VENV := .venv
@@ -6,15 +6,15 @@ PY := $(VENV)/bin/python
 PRODUCT := $(VENV)/.product
 INSTALLED := $(VENV)/.installed
 PIP := $(PY) -m pip --disable-pip-version-check
-# Python compiles what is imported, when it is; pip would compile all that is installed, for seconds.
+# Python compiles modules when they are imported; pip would compile everything installed, which takes seconds.
 INSTALL := $(PIP) install --quiet --no-compile -c constraints.txt
 PYTEST_ARGS :=
 FUZZ_ARGS :=
 MUTATION_ARGS :=
 ONLY :=
 
-# Container images often set it. The suite starts hundreds of interpreters, which should not recompile modules that
-# others have compiled.
+# Container images often set this variable. The suite starts hundreds of interpreters, which should not recompile
+# modules that others have compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-long hostile hostile-results chaos soak fuzz mutation check release-check format bench \
@@ -61,7 +61,7 @@ mutation: $(INSTALLED)
 	@$(INSTALL) --group mutation
 	nice -n 10 $(PY) -m tests.mutation.run $(MUTATION_ARGS)
 
-# A seed that nobody has seen, which is printed. `make chaos SEED=7 MINUTES=5`
+# A new seed, which is printed. `make chaos SEED=7 MINUTES=5`
 SEED = $(shell date +%s)
 MINUTES := 60
 CALLS := 100000
@@ -105,7 +105,7 @@ bench-short: $(INSTALLED)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
-# The build backend comes first, so that it is the pinned one, too.
+# Install the build backend first, so that its pinned version is used.
 $(PRODUCT): $(PY) pyproject.toml constraints.txt
 	@echo 'installing coretools-mcp and its dependencies into $(VENV), in the versions of constraints.txt'
 	@$(INSTALL) hatchling
@@ -118,8 +118,8 @@ $(INSTALLED): $(PRODUCT)
 	@$(INSTALL) --no-build-isolation --group dev -e '.[full]'
 	@touch $@
 
-# A file name says nothing about whether an interpreter runs (version managers leave stubs), so each is asked.
-# What a failed attempt left behind goes away first.
+# An interpreter's file may exist without working (version managers leave stubs), so each one is tried.
+# First remove what a failed attempt left behind.
 $(PY):
 	@rm -rf $(VENV); found=; \
 	for python in $(PYTHON) python3.14 python3.13 python3.12 python3.11 python3; do \

@@ -24,7 +24,7 @@ calls and rules may use; they are not published. *Other spellings* of parameters
 so is every name in camelCase. An optional parameter that is empty (`null`, `""`, `[]`, or 0 where 0 means nothing)
 counts as omitted. A tool that changes something refuses unknown parameters, because one could have been meant to
 limit the change. It accepts those that ask for its normal behaviour (`append: false`, `overwrite: 1`). A tool that
-only reads ignores unknown parameters and says so. A result that is cut says how to get the rest; an error has a
+only reads ignores unknown parameters and says so. A truncated result says how to get the rest; an error has a
 stable code and says what to do. Structured results are always complete. Their schemas are documented only here,
 because every client would pay for them in each list.
 

@@ -144,7 +144,7 @@ async def _serve(
 ) -> int | None:
     """Run an application until its work is done. A signal calls `stop`, or cancels the work if there is no `stop`."""
     ended_by: int | None = None
-    # The threads must exist before the system can run short of them.
+    # Create the threads now, before the system can run out of them.
     THREADS.start()
     watchdog.attach(asyncio.get_running_loop())
     observation = _observation(has_metrics=transport != "stdio" and report.settings.http.metrics)

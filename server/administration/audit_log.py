@@ -33,8 +33,8 @@ from tools.text.secrets import HIDDEN, redact
 
 logger = logging.getLogger("audit")
 
-MAX_VALUE_CHARS = 2_000  # per argument or rule; file contents do not belong in an audit log
-MAX_NAME_CHARS = 100  # of an argument name
+MAX_VALUE_CHARS = 2_000  # characters per argument or rule; file contents do not belong in an audit log
+MAX_NAME_CHARS = 100  # characters of an argument's name
 MAX_ARGUMENTS = 20
 MAX_REASON_CHARS = 4_000
 QUEUED_RECORDS = 10_000  # records waiting for the disk; further ones are dropped and counted

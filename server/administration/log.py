@@ -54,7 +54,7 @@ class _QueueHandler(logging.Handler):
                 sys.stderr.write(f"{self._before}{note}{line}\n")
                 sys.stderr.flush()
             except (OSError, ValueError):
-                return  # nobody reads it anymore
+                return  # nobody reads standard error anymore
             finally:
                 self._lines.task_done()
 

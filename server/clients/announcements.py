@@ -34,8 +34,8 @@ ListKind = Literal["tools", "prompts", "resources"]
 LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 STREAMS_OF_ONE = 256  # open streams per client
-STREAMS_OF_UNKNOWN = 1_024  # for all unidentified clients together
-MAX_STREAMS = 10_000  # for all clients together
+STREAMS_OF_UNKNOWN = 1_024  # open streams for all unidentified clients together
+MAX_STREAMS = 10_000  # open streams for all clients together
 TELL_SECONDS = 10.0  # limit for notifying one session
 CHANNEL = "lists"  # the store's channel for notifications between replicas
 RETRY_SECONDS = 1.0  # pause before a retry to notify the other replicas
@@ -204,7 +204,7 @@ class Announcements:
                 self._untold.add(kind)
                 await anyio.sleep(
                     RETRY_SECONDS
-                )  # until it arrives: the other replicas' own connections may not have noticed a gap
+                )  # retry until the message arrives: the other replicas' own connections may not have noticed a gap
 
     async def follow_replicas(self) -> None:
         """Forward changes from other replicas to local listeners, forever."""

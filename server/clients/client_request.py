@@ -103,7 +103,7 @@ class Exchange:
                 return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
                 announced = self.capabilities.get("sampling")
-                # Tools need a separate capability (SEP-1577); other clients would ignore them.
+                # Tools need a separate capability (SEP-1577); other clients would ignore the tools.
                 wants_tools = bool(params.get("tools") or params.get("toolChoice"))
                 return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
             case "roots/list":
@@ -129,7 +129,7 @@ class Exchange:
         """Forward progress, if the client wants it and it is valid."""
         progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
         if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
-            return  # no client could parse it
+            return  # no client could parse this value
         if (token := progress_token(self.params)) is not None:
             known = {name: value for name, value in params.items() if value is not None}
             await self.notify("notifications/progress", {**known, "progressToken": token})

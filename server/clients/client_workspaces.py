@@ -29,8 +29,8 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
-NEXT_ROOTS_WAIT_SECONDS = 1.0  # the same if the client did not respond last time
-PLACE_WAIT_SECONDS = 10.0  # the same for a program that stays in its working folder
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # the wait if the client did not respond last time
+PLACE_WAIT_SECONDS = 10.0  # the wait for a program that stays in its working folder
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
 MAX_ROOTS = 1_000  # roots used per client; every path is compared with each of them

@@ -23,7 +23,7 @@ from tools.call.tool_context import ClientState
 
 logger = logging.getLogger(__name__)
 
-MAX_RULES = 1_000  # per client; the oldest are asked about again
+MAX_RULES = 1_000  # rules per client; above this, the oldest are asked about again
 
 
 @dataclass(frozen=True, slots=True)

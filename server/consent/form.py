@@ -27,8 +27,8 @@ MAX_ANSWER_CHARS = (
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
 """Marks the content that replaces a malformed answer, because missing content could also be a plain yes."""
-MAX_REASON_CHARS = 2_000  # of the person's reason, which the model sees
-MAX_CONTENT_CHARS = 64_000  # of a replacement text; offered for texts up to 16 kB, which people may extend
+MAX_REASON_CHARS = 2_000  # characters of the person's reason, which the model sees
+MAX_CONTENT_CHARS = 64_000  # characters of a replacement text; offered for texts up to 16 kB, which people may extend
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def read_questionnaire(
             return None
         if len(picked) > 1 and not question.is_multiple:
             return None
-        # Deduplicated, in the order of the question.
+        # Remove duplicates, and use the order of the question.
         chosen = tuple(label for shown, label in labels.items() if shown in picked)
         answers.append((*(label for label in chosen if label != OTHER), text) if text else chosen)
     return tuple(answers) if any(answers) else None

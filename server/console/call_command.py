@@ -36,7 +36,7 @@ from tools.machine.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also in an installed package
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # the same in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
 MAX_OPTIONS = 50  # schema parts searched for the type of one property
 REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits
@@ -196,7 +196,7 @@ def make_call(
         options = ["-P", str(LAUNCHER), "serve", *server_options]
         if alias in report.upstreams:
             # Only this server matters, so wait until it is connected or has failed. Long results are not written to
-            # files, which would disappear with this call.
+            # files, because these would be removed with this call.
             narrow = {
                 "mcp": {"allowed": [alias]},
                 "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},

@@ -45,7 +45,7 @@ class ConfigFile:
     key: str  # the client's key in the table of clients
     client: ClientConfig
     path: str
-    name: str  # of the entry
+    name: str  # the entry's name
     is_named: bool = False  # whether the user chose the name
 
     @property

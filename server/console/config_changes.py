@@ -148,7 +148,7 @@ def add(
         said = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
         raise UsageError(f"'{name}' cannot be the name of a server: {said}.{like}")
     words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
-    is_chain = any(word.startswith(("--config", "--settings")) for word in words)  # with its own settings
+    is_chain = any(word.startswith(("--config", "--settings")) for word in words)  # true if it has its own settings
     if is_own(entry, own_ports(environ)) and not is_chain:
         raise CommandFailure(
             "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
@@ -211,7 +211,7 @@ def change_server(
             _check_keys(before, place, path)
             after = without_member(before, place, path)
         else:
-            for spelled in ("enabled", "disabled"):  # other clients spell it like this
+            for spelled in ("enabled", "disabled"):  # other clients use this spelling
                 _check_keys(before, (*place, spelled), path)
             after = without_member(before, (*place, "disabled"), path)
             if what == "disable":
@@ -307,7 +307,7 @@ def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> Non
 
 
 def _write(path: str, before: bytes | None, after: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
-    """Show a change, and make it if the user agrees. Returns whether it was made."""
+    """Show a change, and make it if the user agrees. Returns whether the change was made."""
     documents = [parse(side, path) for side in (before, after) if side]
     show(diff_text(shown_difference(path, before, after, documents)))
     sys.stdout.flush()

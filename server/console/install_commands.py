@@ -66,7 +66,7 @@ class InstallOptions:
     """The command-line options."""
 
     client: str
-    name: str | None = None  # of the entry; `None` if not given
+    name: str | None = None  # the entry's name; `None` if not given
     scope: Scope = "user"
     workspaces: tuple[str, ...] = ()
     profile: Literal["none", "core", "full"] | None = None  # which built-in tools to offer

@@ -19,7 +19,7 @@ from server.settings.section_model import Diagnostics, SettingsError, dotted, ke
 from server.settings.settings_files import home_folder, parse, read_regular
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
-MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; Claude Code's also contains its history
+MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; Claude Code's file also contains its history
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with comments, but without trailing commas
 # The variable references that a client expands: none, `${NAME}`, also `$NAME`, or `{env:NAME}`.
 Variables = Literal["none", "braces", "all", "named"]
@@ -56,14 +56,14 @@ class ClientConfig:
     path: MemberPath = ("mcpServers",)  # where the servers are in the file
     newer_path: MemberPath = ()  # an alternative, used if the file has something there
     dialect: Dialect = "json"
-    others: tuple[tuple[str, MemberPath], ...] = ()  # more files, and places in them, to import servers from
+    others: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, with locations in them
     project_file: str = ""  # a project's file, relative to its folder; empty if there is none
     programs: tuple[str, ...] = ()  # the names of the client's command
     extra: Mapping[str, Any] = field(
         default_factory=dict[str, Any]
     )  # members of every entry in addition to the command
     passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets without being listed
-    reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot
+    reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot refer to one
     names_variables: bool = False  # whether an entry lists names of variables in `env_vars`
     env_key: str = "env"  # the key of the variables in an entry
     is_one_list: bool = False  # whether `command` includes the arguments

@@ -18,7 +18,7 @@ from server.protocol.protocol_errors import CONNECTION_CLOSED, INTERNAL_ERROR, M
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.transports.json_lines import LineSplitter
 
-END_SECONDS = 2.0  # how long it may take to exit on its own, and again after SIGTERM (as in the official SDKs)
+END_SECONDS = 2.0  # how long the server may take to exit on its own, and again after SIGTERM (as in the official SDKs)
 MESSAGE_BYTES = 256 << 20  # this server never sends a longer message
 
 Ask = Callable[[Json], Awaitable[Json]]
@@ -138,7 +138,7 @@ async def started(
         yield server
     finally:
         with anyio.CancelScope(shield=True):
-            # Let it exit on its own, as clients do; otherwise kill it.
+            # Let the server exit on its own, as clients do; otherwise kill it.
             if process.stdin is not None:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await process.stdin.aclose()

@@ -28,7 +28,7 @@ from tools.machine.threads import THREADS
 ColourChoice = Literal["auto", "always", "never"]
 
 PATIENCE_SECONDS = 0.5  # shorter waits show no spinner
-FRAME_SECONDS = 0.1  # between two spinner frames
+FRAME_SECONDS = 0.1  # interval between two spinner frames
 FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 ERASE = "\r\x1b[2K"  # erases the line of the cursor (ECMA-48)
 LEAST = 20  # minimum width of a table's last column; the terminal wraps wider text

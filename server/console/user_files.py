@@ -22,7 +22,7 @@ def read_file(path: str) -> bytes | None:
     """Return the content of a file to change; `None` if there is none.
 
     Raises:
-        CommandFailure: It cannot be read, belongs to another user, or is not a regular file.
+        CommandFailure: The file cannot be read, belongs to another user, or is not a regular file.
     """
     shown = visible_line(path)
     try:
@@ -94,7 +94,7 @@ def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
     """Rewrite a file from its current content; a link stays a link.
 
     Raises:
-        CommandFailure: It cannot be written, or `change` rejects its content.
+        CommandFailure: The file cannot be written, or `change` rejects its content.
     """
     try:
         rewrite(path, change, AbortSignal())

@@ -47,10 +47,10 @@ MAX_QUESTIONERS = MAX_FOLLOWERS + 16  # concurrent connections; others are rejec
 QUESTION_BYTES = 1 << 16
 QUESTION_SECONDS = 5.0  # limit for receiving a query
 ANSWER_SECONDS = 3.0  # limit for the first line of a response; after that, a server counts as stuck
-OPENING_SECONDS = 60.0  # the same for opening the dashboard, which imports a lot first
+OPENING_SECONDS = 60.0  # the limit for opening the dashboard, which imports a lot first
 PATH_BYTES = 100  # the longest path of a socket is 103 bytes on macOS, 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
-LOOK_SECONDS = 0.2  # between two checks of the log for a follower
+LOOK_SECONDS = 0.2  # interval between two checks of the log for a follower
 NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs shows why"
 SUFFIX = ".sock"  # ending of a socket's name once it is served
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 MAX_TOOLS = 200  # maximum number of tools on the page; the search finds the others
 MAX_NAMED = 3  # folders named in the head of a page
 MAX_CHANGES = 200  # maximum number of file changes listed
-MAX_SEARCH_CHARS = 100  # of the search words
-MAX_ABOUT_CHARS = 120  # of a tool's description
+MAX_SEARCH_CHARS = 100  # characters of the search words
+MAX_ABOUT_CHARS = 120  # characters of a tool's description
 
 
 def _clock(seconds: float) -> str:

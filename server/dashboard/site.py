@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
-MAX_REASON_CHARS = 2_000  # of the reason for a denial
+MAX_REASON_CHARS = 2_000  # characters of the reason for a denial
 MAX_CONNECTIONS = 100  # concurrent; above this, the longest-idle connections are closed
 MAX_STREAMS = 20  # concurrent pages with live updates
-STREAM_LOOK_SECONDS = 0.5  # between two checks for changes
+STREAM_LOOK_SECONDS = 0.5  # interval between two checks for changes
 END_SECONDS = 2.0  # how long open pages may delay the server's exit
 STREAM_PULSE_SECONDS = 15.0  # interval of keep-alive messages
 HEADERS = {
@@ -255,7 +255,7 @@ class Dashboard:
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
-        status, sentence = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # uvicorn logs it
+        status, sentence = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # uvicorn logs the error
         if isinstance(error, HTTPException):
             status = HTTPStatus(error.status_code)
             is_page = status not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)

@@ -111,7 +111,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
             "an id must be a string or a whole number"
         )  # the SDK's models would treat it as a notification
     if any(isinstance(value, list) for value in known.values()):
-        raise ValueError(NOT_A_MESSAGE)  # no message has this position
+        raise ValueError(NOT_A_MESSAGE)  # no message begins at this position
     if (usual := _usual(known)) is not None:
         return usual
     line = to_json(known, inf_nan_mode="constants")

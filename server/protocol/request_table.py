@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_NAME_CHARS = 100  # of the client's name and version
+MAX_NAME_CHARS = 100  # characters of the client's name and version
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
 BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client has initialized
 
@@ -60,7 +60,7 @@ class RequestOutbound(Outbound, Protocol):
     """The way to a client within one of its requests."""
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        """Mark that a person is being asked by other means than the client."""
+        """Mark that a person is being asked by means other than the client."""
         ...
 
 
@@ -119,7 +119,7 @@ class RequestContext:
     params: Json | None
     request_id: RequestId | None  # `None` for a notification
     connection: McpConnection
-    outbound: RequestOutbound  # while the request is open
+    outbound: RequestOutbound  # usable while the request is open
     http_request: HttpRequest | None = None  # the HTTP request that carried it
 
     @property

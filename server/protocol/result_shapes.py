@@ -10,7 +10,7 @@ from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, SERVER_INFO_META
 
 OUR_TITLE = "Core tools"
 NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
-"""For lists, which may change at any time, and depend on the operator's settings."""
+"""Cache hints for lists, which may change at any time and depend on the operator's settings."""
 LINKS_SINCE = "2025-06-18"  # the first revision whose results may have resource links
 _CACHEABLE = frozenset({"server/discover", "resources/read", "resources/directory/read", "skills/get"})
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})

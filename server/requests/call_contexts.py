@@ -38,9 +38,7 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = (
-    10_000  # client states; more than the limits for sessions and tokens together. The longest-idle is dropped first
-)
+MAX_CLIENTS = 10_000  # client states, more than all sessions and tokens; the longest-idle is dropped first
 MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until the client has read it
 MAX_PROGRAMS = 16  # sessionless programs per token whose reads are tracked separately
 LOOK_SECONDS = 0.5  # how often to forget silent clients, in batches

@@ -61,7 +61,7 @@ class Completion:
     async def _look(self, folder: str, shown: str, start: str, *, below: bool = False) -> None:
         outcome = await self.run(FunctionCall(LISTER, {"path": folder, "start": start, "below": below}))
         if isinstance(outcome, Question) or outcome.error is not None:
-            # Outside the workspace, not a folder, or listing it needs consent: no proposals.
+            # Propose nothing if the path is outside the workspace or not a folder, or if listing it needs consent.
             return
         facts = outcome.facts
         self._add([shown + name for name in facts["names"]], facts["total"])

@@ -19,8 +19,8 @@ from tools.call.audit_entries import without_secrets
 from tools.contract.tool_errors import ToolErrorType
 
 MAX_CALLS = 200  # latest calls to keep
-MAX_SUMMARY_CHARS = 200  # per call's arguments
-MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # of the arguments, checked for secrets
+MAX_SUMMARY_CHARS = 200  # characters in the summary of a call's arguments
+MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # characters of the arguments that are checked for secrets
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +34,7 @@ class RecordedCall:
     seconds: float | None = None  # its duration; `None` while it runs
     outcome: str = "running"
     size: int = 0  # characters of its result
-    summary: str | None = None  # of its arguments, once somebody has looked
+    summary: str | None = None  # a summary of its arguments, once somebody has looked
 
     def arguments(self) -> str:
         """Its arguments as JSON, truncated and without secrets; slow the first time."""

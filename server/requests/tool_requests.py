@@ -233,7 +233,7 @@ class ToolRequests:
             outcome = ToolResult.failed(await self._why_missing(call.name, owner, exchange.rights))
         except ToolError as error:
             outcome = ToolResult.failed(error)
-        if owner is None and client.state.approval_mode is not mode:  # upstreams cannot change it
+        if owner is None and client.state.approval_mode is not mode:  # upstreams cannot change the mode
             await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, client.state.key, ctx.protocol_version)
@@ -251,7 +251,7 @@ class ToolRequests:
         tool = self.registry.find(name)
         builtin = tool.name if tool is not None and tool.is_builtin else ""
         if builtin == ENTER_PLAN_MODE and not self.consent.can_ask(ctx):
-            # Only a person's approval ends plan mode, so without a person it would never end.
+            # Only a person's approval ends plan mode, so without a person, plan mode would never end.
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED,
                 "Plan mode was not entered: this client cannot show questions (form elicitation), so nobody could "
@@ -269,9 +269,9 @@ class ToolRequests:
         is_bare = self.relay.pool.catalog.names.find(call.name) is None
         if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another server may own the name
             if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
-                return owner, exchange  # the runner refuses it
+                return owner, exchange  # the runner refuses the call
             owner = await self.relay.pool.wait_for_owner(call.name, owner)
-        if owner.is_connecting_again:  # whether it comes back with a login decides who is asked
+        if owner.is_connecting_again:  # whether the upstream comes back with a login decides who is asked
             await owner.come_back()
         if owner.wants_login or "login" in exchange.carried:
             logged_in = await self._log_in(ctx, call, owner, exchange)

@@ -48,9 +48,9 @@ context of 200,000 tokens, or some 50 tools, above which models are said to make
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
 """Prefixes, in lower case, of the names of clients that defer tools and have their own search."""
 DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # maximum number of tools in one search result (Qwen Code)
-MAX_SERVER_CHARS = 3_600  # of the server list in the description
-MAX_ABOUT_CHARS = 100  # of each server's description there
-MAX_LINE_CHARS = 200  # of each found tool's description
+MAX_SERVER_CHARS = 3_600  # characters of the server list in the description
+MAX_ABOUT_CHARS = 100  # characters of each server's description there
+MAX_LINE_CHARS = 200  # characters of each found tool's description
 MAX_ARGUMENTS = 8  # arguments named per found tool
 
 

@@ -183,7 +183,7 @@ class FileRequests:
         if ref["type"] == "ref/prompt":
             is_known, completer = (ref["name"], name) == (AT, PATHS), complete_line
         else:
-            # Some clients take the expression's operator for a part of the variable's name.
+            # Some clients mistake the expression's operator for a part of the variable's name.
             is_known = ref["uri"] == FILE_TEMPLATE and name.removeprefix("+") == "path"
             completer = complete_template
         if not is_known:

@@ -46,7 +46,7 @@ class AgentCli:
     memory_file: str
     memory_section: str  # the heading of its memories
     system: Mapping[str, str]  # its folder for machine-wide files, by `sys.platform`
-    variable: str  # the prefix of the environment variables that relocate its machine-wide files
+    variable: str  # the prefix of environment variables that set the location of its machine-wide files
     home_variable: str
     home_is_folder: bool  # whether that variable names the folder itself rather than its parent
 

@@ -418,7 +418,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
             said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
             diagnostics.refuse(source_of(path), said)
         except ValueError:
-            pass  # it contains NUL, which was already rejected with its layer
+            pass  # the path contains NUL, which was already rejected together with its layer
     updates: dict[str, Any] = {}
     confirmation, tools = settings.confirmation, settings.tools
     if confirmation.when_unavailable == "page" and (why := why_no_dashboard()) is not None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 PROGRAM = "coretools-mcp"
-DEFAULT_PORT = 8808  # of `http.port`, if the settings do not set it
+DEFAULT_PORT = 8808  # the value of `http.port` if the settings do not set it
 _DEFAULTS = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
 _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")

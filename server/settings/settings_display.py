@@ -35,7 +35,7 @@ def shown_value(path: KeyPath, value: Any) -> Any:
     if isinstance(value, dict):
         return {key: shown_value((*path, key), item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
-        # An option says what the next item is, so each item is judged with the one before it.
+        # An option says what the next item is, so each item is judged together with the previous one.
         items = cast("list[Any]", value)
         first = items[0] if items else ""
         program = _shown_text(first) if isinstance(first, str) and not first.startswith("-") else ""

@@ -94,7 +94,7 @@ def read_regular(path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """Read up to `max_bytes` + 1 bytes of a regular file. Never waits for a pipe.
 
     Raises:
-        OSError: It cannot be read; `ENODEV` if it is a pipe, a device or another file that may never end.
+        OSError: The file cannot be read; `ENODEV` if it is a pipe, a device or another file that may never end.
         ValueError: No file can have this path.
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -112,7 +112,7 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
     """Read a settings file; `None` if it is optional and missing. A stream can be read only once.
 
     Raises:
-        SettingsError: It cannot be read, or is required and missing.
+        SettingsError: The file cannot be read, or is required and missing.
     """
     try:
         if is_stream:

@@ -32,7 +32,7 @@ class UpstreamEntry:
 
     alias: str
     name: str  # its name as configured
-    settings: UpstreamSettings  # its entry, variables expanded. `enabled` is false exactly if it is left out.
+    settings: UpstreamSettings  # its entry, variables expanded. `enabled` is false if and only if it is left out.
     written: UpstreamSettings  # its entry with variables unexpanded
     source: str
     left_out: str | None = None  # why it is not used, as a sentence; `None` if it is

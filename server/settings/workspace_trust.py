@@ -118,7 +118,7 @@ class WorkspaceFile:
         """Parse the file.
 
         Raises:
-            SettingsError: It is not valid.
+            SettingsError: The file is not valid.
         """
         data = parse(self.content or b"", self.path, diagnostics)
         if self.cli is not None:

@@ -17,7 +17,7 @@ LEAST_SWEPT = 256  # expired keys are swept above this number of keys
 @dataclass(slots=True)
 class _MemoryRow:
     held: Versioned
-    expires: float  # by the store's clock
+    expires: float  # the expiry by the store's clock
 
 
 class MemoryStore:

@@ -76,7 +76,7 @@ class SealedStates:
         The result is also `None` if the store has since lost its record of spent nonces.
 
         Raises:
-            StoreUnavailableError: It is unknown whether the state was spent before, so it is not accepted.
+            StoreUnavailableError: It is unknown whether the state was spent before, so the state is not accepted.
         """
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:

@@ -14,7 +14,7 @@ OTHER = "_OTHER"  # replaces unknown and surplus names (a value from the OpenTel
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Upper bounds of the histogram buckets, in seconds (from the OpenTelemetry conventions for MCP)."""
 MAX_NAMES = 200  # tools with their own label, and as many prompts; all others share one
-MAX_CODES = 50  # the same for error codes, which upstreams may choose
+MAX_CODES = 50  # the maximum for error codes, which upstreams may choose
 
 
 class Names:

@@ -21,8 +21,8 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the variable with the token, if the settings do not name any
 VARIABLE_NAME = "environment"
-LEAST_CHARACTERS = 20  # per token: 20 random letters and digits are 119 bits
-LEAST_KEY_CHARACTERS = 32  # per key
+LEAST_CHARACTERS = 20  # minimum per token: 20 random letters and digits are 119 bits
+LEAST_KEY_CHARACTERS = 32  # minimum per key
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)
 MAKE_ONE = "make one with: openssl rand -hex 32"
 
@@ -53,7 +53,7 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
     """Read the tokens from the settings, or else the one from the environment.
 
     Raises:
-        SettingsError: One cannot be read, is readable by others, is not a valid token, or occurs twice.
+        SettingsError: A token cannot be read, is readable by others, is not valid, or occurs twice.
     """
     tokens: dict[str, str] = {}
     problems: list[str] = []
@@ -122,7 +122,7 @@ def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str])
     """Return the keys that replicas share, the encrypting key first.
 
     Raises:
-        SettingsError: One cannot be read, is readable by others, is too short, or occurs twice.
+        SettingsError: A key cannot be read, is readable by others, is too short, or occurs twice.
     """
     keys: list[str] = []
     problems: list[str] = []
@@ -148,7 +148,7 @@ def read_store_password(source: StorePassword, environment: Mapping[str, str]) -
     """Return the store's password; empty if there is none.
 
     Raises:
-        SettingsError: It cannot be read.
+        SettingsError: The password cannot be read.
     """
     if source.file is None and source.env is None:
         return ""

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at shutdown (the SDK's value)
-READER_CHECK_SECONDS = 0.1  # after end of input, interval of checks whether anybody still reads the responses
+READER_CHECK_SECONDS = 0.1  # interval of checks, after end of input, whether anybody still reads the responses
 MAX_AT_WORK = 128  # requests in progress at once; each takes memory, and later a response
 FEW_AT_WORK = 16
 """The limit while responses are unread, because each request would add another. Also the maximum number of requests
@@ -78,7 +78,7 @@ TOO_MANY = (
 )
 CLOSED = "Connection closed"
 INPUT_ENDED = (
-    "The input ended during this request, so it was cancelled; a command was ended with everything that it had "
+    "The input ended during this request, so it was cancelled; a command was stopped with everything that it had "
     "started. Keep the input open until the response arrives."
 )
 
@@ -99,8 +99,8 @@ class Incoming:
     scope: anyio.CancelScope | None = None  # cancels its task, once started
     task: asyncio.Task[None] | None = None  # runs its task
     round: int = 0  # the number of the group of requests that it started with
-    is_cancelled: bool = False  # it gets no response, because the client cancelled it or received an error
-    is_done: bool = False  # nothing more is sent for it
+    is_cancelled: bool = False  # no response is sent, because the client cancelled the request or received an error
+    is_done: bool = False  # no more messages are sent for this request
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
@@ -251,7 +251,7 @@ class Dispatcher:
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
             request = read_message(incoming.line, is_of_client=True)
-            if isinstance(request, Request):  # it was parsed successfully on arrival
+            if isinstance(request, Request):  # always true, because the line was parsed successfully on arrival
                 self._begin(request, incoming)
 
     async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:
@@ -291,7 +291,7 @@ class Dispatcher:
             await self.aclose()
 
     def start(self, on_request: OnRequest, on_notify: OnNotify) -> None:
-        """Start to process messages."""
+        """Start processing messages."""
         self._on_request, self._on_notify = on_request, on_notify
         self._release()
 
@@ -383,7 +383,7 @@ class Dispatcher:
             self._ended.set()
 
     def _accept_message(self, message: Message, incoming: Incoming | None) -> None:
-        """Start to process a message, or let it wait."""
+        """Start processing a message, or let it wait."""
         match message:
             case Request():
                 if incoming is None or incoming.is_cancelled:

@@ -24,7 +24,7 @@ class ListenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
-    """How to listen."""
+    """Where and how to listen."""
 
     http: HttpSettings
     max_body_bytes: int  # a larger request body gets the response 413

@@ -78,7 +78,7 @@ class Application(Protocol):
 
 
 class WebServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, which would exit the process before its upstreams."""
+    """uvicorn without its own signal handlers, which would terminate the process before its upstreams."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:

@@ -37,18 +37,18 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 60.0  # minimum time between two fetches of the keys
-FIRST_FETCH_SECONDS = 5.0  # the same while there are no keys, because the issuer may start after this server
+FIRST_FETCH_SECONDS = 5.0  # the minimum while there are no keys, because the issuer may start after this server
 KEYS_SECONDS = 600.0  # interval of refreshing keys, so that revoked ones are dropped
 KNOWN_SECONDS = 60.0  # how long the result for a token is cached
 MAX_KNOWN = 4_096  # accepted tokens to cache, and as many rejected ones
-MAX_KEYS = 100  # per issuer
+MAX_KEYS = 100  # maximum per issuer
 MAX_ASKED = 16  # concurrent introspections
 PLACE_SECONDS = 5.0  # how long a token waits for a free introspection slot
 LEEWAY_SECONDS = 60  # tolerance between clocks
 LAST_TIME = 1e12  # a later expiry is invalid: 30,000 years
 TOKEN_CHARS = 16_384  # a longer token is rejected; all headers together are limited to little more
 MAX_READABLE_NAME_CHARS = 200  # a longer display name is not shown
-SUBJECT_CHARS = 1_000  # of a token's subject; OpenID Connect allows 255
+SUBJECT_CHARS = 1_000  # maximum for a token's subject; OpenID Connect allows 255
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")
 _TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
@@ -363,7 +363,7 @@ class Issuer:
 def _readable_name(claims: Json) -> str:
     """Return the display name, preferably from claims that few people can choose themselves (OIDC, RFC 7662)."""
     verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
-    if verified is True or verified == "true":  # some issuers write it as a string
+    if verified is True or verified == "true":  # some issuers write the value as a string
         names.insert(0, "email")
     for name in names:
         value = claims.get(name)
@@ -376,7 +376,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     """Read the issuer from the settings.
 
     Raises:
-        SettingsError: It is invalid; lists all problems.
+        SettingsError: The issuer's settings are invalid; the message lists all problems.
     """
     problems: list[str] = []
     about = settings.introspection
@@ -394,7 +394,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
         or parts.query
         or parts.fragment
         or "@" in parts.netloc
-        or not settings.resource.isascii()  # it appears in headers
+        or not settings.resource.isascii()  # the resource appears in headers
     ):
         said = "must be the address that clients use for /mcp, such as https://tools.example.com/mcp"
         problems.append(f"http.oauth.resource '{settings.resource}' {said}.")

@@ -119,12 +119,12 @@ class HttpSession:
 
     def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
         self.id = uuid.uuid4().hex
-        self.owner = owner  # whose token opened the session
+        self.owner = owner  # the owner of the token that opened the session
         self.principal = principal  # used for counting sessions
         self.requests = 0  # requests in progress and open streams
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
-        self.streams: dict[str, EventStream] = {}  # of requests, oldest first
+        self.streams: dict[str, EventStream] = {}  # the streams of requests, oldest first
         self.dispatcher = Dispatcher(self.events, on_room=lambda: None, is_bounded=False)
         self.conversation = Conversation(table, self.dispatcher, is_modern=False)
         self.dispatcher.start(self.conversation.on_request, self.conversation.on_notify)

@@ -255,6 +255,18 @@ def test_no_question_shows_them_raw(character: str) -> None:
         assert f"<U+{ord(character):04X}>" in shown
 
 
+@pytest.mark.requirement("display.question")
+@each_of("gap", [" ", "\t", "\n", "\u3000", " \n", "\n \t"])
+def test_nothing_is_cut_off_because_of_a_gap_however_long(gap: str) -> None:
+    details = InfoConfirmation(title="t", prompt=f"before{gap * 700_000}after")
+    arguments = {"a": [" " * 300_000, "\u3000" * 300_000], "b": "after"}
+    for each in (details, McpConfirmation(title="t", server_name="up", tool_name="x", arguments=arguments)):
+        shown = render_question(Question("d", each, "f"))
+        assert "after" in shown
+        assert "Cut here" not in shown
+        assert len(shown) < 1_000
+
+
 SEEMING = ["bank.example", "bank.example:443", "me:word", "https%3A%2F%2Fbank.example", "a@bank.example", "x" * 500]
 
 

@@ -229,7 +229,7 @@ async def test_a_server_that_misbehaves_costs_a_sentence(
         await until_none_carries(mark)
     assert result is not None
     assert ("I cannot go on" in text_of(result)) is (behaviour == "dies")
-    assert ("hung and was ended" in text_of(result)) is (behaviour in ("hangs", "silent"))
+    assert ("hung and was stopped" in text_of(result)) is (behaviour in ("hangs", "silent"))
 
 
 @pytest.mark.requirement("lsp.hostile")

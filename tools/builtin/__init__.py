@@ -1,4 +1,4 @@
-"""The built-in tools. Each module has a tool's parameters and description, and calls the packages below.
+"""The built-in tools. Each module defines a tool's parameters and description, and calls the packages below.
 
 Tools do not import each other. The server imports only `all_tools`, which lists them.
 """

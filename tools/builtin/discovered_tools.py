@@ -144,8 +144,8 @@ class DiscoveryState:
     status: DiscoveryStatus
     tools: tuple[str, ...] = ()  # the names of the custom tools found
     warnings: tuple[str, ...] = ()  # what was left out or changed, and why
-    problem: str = ""  # why it failed and what to do; empty if it succeeded
-    seconds: float = 0.0  # how long it took
+    problem: str = ""  # why discovery failed and what to do; empty on success
+    seconds: float = 0.0  # the duration of discovery
 
 
 class Discovery:

@@ -159,7 +159,10 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         return await change_and_tell_errors(context, location, make)
 
     def _target(self, params: ChangeParamsT, context: ToolContext) -> TargetFile:
-        """Return the file as located for the permission check. A symlink that appeared since then is not followed."""
+        """Return the file that was located for the permission check.
+
+        A symlink that appeared since then is not followed.
+        """
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - loaded on first use
 
         located_for, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))

@@ -49,7 +49,7 @@ class ReadManyFilesParams(ToolParams):
 
 
 class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
-    seconds = SEARCH_SECONDS  # for finding the files, and as long again for reading them
+    seconds = SEARCH_SECONDS  # time limit for finding the files, and the same again for reading them
 
     name = "read_many_files"
     title = "Read several files"

@@ -20,7 +20,8 @@ from tools.text.file_names import one_line
 MAX_TODOS = 100  # nobody can follow a longer plan
 MAX_TODO_CHARS = 1_000
 MAX_ID_CHARS = 100
-# Limit on todos repeated in the model's text, which stays below 8 kB in any script. The structured result has them all.
+# Limit on todos repeated in the model's text, which stays below 8 kB in any script. The structured result has all
+# todos.
 MAX_TEXT_CHARS = 2_000
 _STATUS = {"type": "string", "enum": list(get_args(TodoStatus))}
 _TODO_SCHEMA = object_schema({"id": {"type": "string"}, "content": {"type": "string"}, "status": _STATUS})

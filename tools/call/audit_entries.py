@@ -38,7 +38,7 @@ class AuditEntry:
     time: float  # seconds since the epoch
     # The answer to the question; `None` before the question, and for calls without one
     answer: Answer | Unavailable | None = None
-    # The rules that the answer adds; `None` if it applies to this call only
+    # The rules that the answer adds; `None` if the answer applies only to this call
     lasting: LastingAnswer | None = None
 
 

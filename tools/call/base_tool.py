@@ -73,8 +73,8 @@ class BaseTool(ABC, Generic[ParamsT]):
     # version
     version: str = ""
 
-    # JSON Schema of `ToolResult.structured`, if the tool always fills it. It is documented but not listed, because it
-    # would be a third of what a model reads about tools.
+    # JSON Schema of `ToolResult.structured`, if the tool always fills it. Output schemas are documented but not listed,
+    # because they would be a third of what a model reads about tools.
     output_schema: Mapping[str, Any] | None = None
 
     @property
@@ -179,7 +179,7 @@ class BaseTool(ABC, Generic[ParamsT]):
 
 
 # Parameters that other programs give to every tool, by folded name. Gemini CLI evaluates them itself; in other
-# programs, the model explains its call with them.
+# programs, the model uses them to explain its call.
 REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
     ("waitforprevious", "callid", "description", "displaydescription", "explanation", "goal", "instruction",
      "instructions", "justification", "purpose", "reason", "reasoning", "securityrisk", "summary", "taskprogress",

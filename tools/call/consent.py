@@ -106,7 +106,7 @@ class LastingAnswer:
     """The effect of an answer that allows more than its own call."""
 
     rules: tuple[str, ...]  # the rules that it allows
-    scope: GrantScope  # how far they apply
+    scope: GrantScope  # the scope of the rules
     note: str = ""  # added to the call's result if the scope is narrower than the user wanted; else empty
 
 
@@ -236,9 +236,10 @@ async def require_consent(
     # The tool itself reports the answer to a question from the model, or its absence.
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
-            # Clients may run tools that are published as read-only without asking. So a client's own dialog counts as
-            # consent only for other tools. Questions that an operator's rule demands, and those about a changed tool or
-            # a guarded file (one that decides which programs start or which tools are approved), must be shown.
+            # Clients may run tools that are published as read-only without asking. A client's own dialog therefore
+            # counts as consent only for other tools. Questions that an operator's rule demands, and those about a
+            # changed tool or a guarded file (one that decides which programs start or which tools are approved), must
+            # be shown.
             is_of_operator = permission.is_explicit or permission.is_guarded
             has_to_be_seen = is_of_operator or isinstance(judged.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:

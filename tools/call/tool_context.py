@@ -1,4 +1,4 @@
-"""What a tool gets when it runs: the workspace, the limits and the client's state, but never the application."""
+"""The context of a tool's run: the workspace, the limits and the client's state, but never the application."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ClientState:
     jobs: JobTable | None = None  # its background jobs; `None` if it cannot have any
     # Permission rules that a person has granted to this client
     grants: list[str] | None = field(default_factory=list[str])
-    skill_folders: tuple[str, ...] = ()  # folders of loaded skills below the home folder, which it may read
+    skill_folders: tuple[str, ...] = ()  # folders of loaded skills below the home folder, which the client may read
     owner: str = ""  # display name of its token; grants to an owner apply to all their sessions
 
     def __post_init__(self) -> None:
@@ -86,9 +86,9 @@ class ToolContext:
     rights: Rights = ALL_RIGHTS  # the rights of this request's token; a client may have several tokens
     # The skills of upstream servers: those already known, or with `True` a fresh list, which can be slow
     relayed_skills: Callable[[bool], Awaitable[Sequence[RelayedSkill]]] = _no_skills
-    reads_of_session: ReadLedger | None = None  # what this call's session has read, if there is one
+    reads_of_session: ReadLedger | None = None  # what this call's session has read, if the call has a session
 
     @property
     def reads(self) -> ReadLedger | None:
-        """What the caller has read. Agents that share a token have separate ledgers, one per session."""
+        """The record of what the caller has read. Agents that share a token have separate ledgers, one per session."""
         return self.reads_of_session or self.client.reads

@@ -62,7 +62,7 @@ from tools.permissions.verdict import Permission, Verdict
 logger = logging.getLogger(__name__)
 
 PROGRESS_AFTER_SECONDS = 0.2  # shorter calls report no progress
-APART_SECONDS = 0.03  # between the last report and the result, because some clients reorder them otherwise
+APART_SECONDS = 0.03  # pause between the last report and the result, because some clients would otherwise reorder them
 
 
 _FOR_EVERYBODY = Permission(
@@ -156,7 +156,7 @@ class ToolRunner:
     ) -> LastingAnswer | None:
         """Step 6: require consent, and return the lasting part of the answer.
 
-        The call fails if a rule or mode denies it by now.
+        The call fails if a rule or mode now denies it.
         """
         lasting: LastingAnswer | None = None
         try:

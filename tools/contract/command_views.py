@@ -1,4 +1,4 @@
-"""What a command can see and change: the view of the machine that was chosen for it.
+"""Views of the machine: what a command can see and change.
 
 A command's words decide which rule applies. The view limits what the command does, even if the words were
 misunderstood. The policy chooses the view, a question shows it, and an answer applies only to it. The runner starts the
@@ -24,7 +24,7 @@ class Engine(StrEnum):
 class ViewKind(StrEnum):
     READING = "reading"  # only `/tmp` can be written; only the workspace and the system can be seen
     WORKING = "working"  # the workspace can be written
-    UNCONFINED = "unconfined"  # everything that this server's user may do: the command runs without a sandbox
+    UNCONFINED = "unconfined"  # the command runs without a sandbox, with all rights of this server's user
 
 
 class Network(StrEnum):
@@ -89,8 +89,8 @@ class CommandView:
     has_new_tmp: bool = False
     # Whether it may use per-user kernel resources that all programs share. Reading commands do not need them
     may_take_shares: bool = True
-    restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules deny to it, at the time of the decision
-    # Looks up again what file rules deny to it. Blocking. Raises a `ToolError` if they cannot be enforced.
+    restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules deny to the command, at the time of the decision
+    # Looks up again what file rules deny to the command. Blocking. Raises a `ToolError` if they cannot be enforced.
     look: Callable[[], FileRestrictions] = field(default=lambda: NO_RESTRICTIONS, compare=False, repr=False)
 
     @property

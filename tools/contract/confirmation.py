@@ -1,4 +1,4 @@
-"""What a person is asked before something happens, and the answers they may give.
+"""Questions to a person before something happens, and the answers they may give.
 
 `should_confirm_execute` returns details, and a `Confirmer` turns them into an answer. The details are plain data:
 `tools.contract.display` decides how a question looks, and the server decides how it is delivered.
@@ -19,7 +19,7 @@ class EditConfirmation:
     """Consent to write a file."""
 
     title: str  # one line that says what will happen
-    state: str  # digest of the content that the diff is based on, or "absent"; the answer is bound to it
+    state: str  # digest of the content that the diff is based on, or "absent"; the answer applies only to this content
     file_path: str  # the real path of the file
     file_diff: str  # the change as a unified diff; empty for a new file without content
     added: int  # lines added
@@ -43,7 +43,7 @@ class ExecConfirmation(_Details):
     """Consent to run a shell command."""
 
     command: str  # the whole command, as received
-    directory: str  # the real path of the folder it runs in
+    directory: str  # the real path of the folder in which it runs
     description: str = ""  # the model's explanation of the command
     is_background: bool = False  # whether it continues after the call
     view: CommandView | None = None  # what the command will be able to do, if restricted; `state` has the digest
@@ -70,7 +70,7 @@ class InfoConfirmation(_Details):
 class ApprovalConfirmation(InfoConfirmation):
     """Approval of a changed tool, for everybody, by a person who has seen its new version."""
 
-    way_out: str  # a sentence: how a person can approve it if they cannot be asked
+    way_out: str  # a sentence that says how a person can approve the tool if they cannot be asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked before a call may continue."""
+    """A question to a person, which must be answered before a call may continue."""
 
     description: str  # what this call will do, in one line
     details: ConfirmationDetails  # what the user has to know

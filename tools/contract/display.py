@@ -27,7 +27,7 @@ from tools.text.file_names import UNSEEN
 
 # A longer diff or argument is truncated, and the question says so. Clients truncate much earlier, or not at all.
 MAX_QUESTION_BYTES = 32_000
-MAX_BLOCK_CHARS = 400_000  # of arguments and prompts; rendering all of 10 MB would block every client for seconds
+MAX_BLOCK_CHARS = 400_000  # for arguments and prompts; rendering all of 10 MB would block every client for seconds
 CUT_HERE = "Cut here: it is too long to be shown in full."
 # Limit for a display next to the result, because most clients give every block to the model.
 MAX_BLOCK_BYTES = 4_096
@@ -36,7 +36,9 @@ MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped;
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Long runs of whitespace or empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
-MAX_PURPOSE_CHARS = 1_000  # of the model's description of an action
+# Runs so long that they would use up the room of a block. Each is tried once, from its beginning
+_VAST_GAP = re.compile(f"(?<![{_BLANK[1:-1]}\n])[{_BLANK[1:-1]}\n]{{1000,}}+")
+MAX_PURPOSE_CHARS = 1_000  # characters of the model's description of an action
 MAX_HOST_CHARS = 253  # characters of a host, and of the part before it (the limit for names in RFC 1035)
 MAX_HOSTS_TOLD = 5
 MAX_PLACES_TOLD = 8  # files and folders that a question lists as changeable or visible
@@ -50,7 +52,7 @@ _URL = re.compile(
 _ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
 # Quotes may surround the host, because a shell removes them
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
-# A user name never contains these characters, so `ssh://git@host` is what it seems to be
+# A user name never contains these characters, so `ssh://git@host` is not misleading
 _LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
@@ -59,7 +61,7 @@ _LAST_C0 = 0x1F
 def visible(text: str) -> str:
     """Replace each character that a person would not see, or would misread, with a mark."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
-        return text  # as most are
+        return text  # the usual case
 
     def mark(match: re.Match[str]) -> str:
         code = ord(match.group())
@@ -69,15 +71,15 @@ def visible(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Replace each long run of whitespace with a note of its length, so that nothing can hide behind them."""
+    """Replace each long run of whitespace with a note of its length, so that nothing can hide behind it."""
+    return _LONG_GAP.sub(_length_of_gap, text)
 
-    def count(match: re.Match[str]) -> str:
-        gap = match.group()
-        if lines := gap.count("\n"):
-            return f" <{lines} empty lines> "
-        return f" <{len(gap)} {'spaces' if gap.strip(chr(9)) else 'tabs'}> "
 
-    return _LONG_GAP.sub(count, text)
+def _length_of_gap(match: re.Match[str]) -> str:
+    gap = match.group()
+    if lines := gap.count("\n"):
+        return f" <{lines} empty lines> "
+    return f" <{len(gap)} {'spaces' if gap.strip(chr(9)) else 'tabs'}> "
 
 
 def visible_line(text: str) -> str:
@@ -130,7 +132,7 @@ class _Authorities:
         self._last_end = self._last_at = -1
 
     def at(self, start: int) -> tuple[str, str]:
-        """Return the user part and the host, each empty if missing. Must be called from left to right."""
+        """Return the user part and the host, each empty if missing. Calls must proceed from left to right."""
         if start > self._last_end:
             found = self._end.search(self._text, start)
             self._last_end = found.start() if found else len(self._text)
@@ -229,15 +231,20 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
 
 
 def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
-    """Join pieces of text up to the limit of a block. Returns the text, and whether it was truncated."""
+    """Join pieces of text up to the limit of a block. Returns the text, and whether it was truncated.
+
+    Vast gaps are replaced with a note of their length first, so that nothing is truncated because of them.
+    """
     kept: list[str] = []
     room = MAX_BLOCK_CHARS
     for piece in pieces:
-        kept.append(piece[:room])
-        room -= len(piece)
-        if room < 0:
-            break
-    return "".join(kept), room < 0
+        for start in range(0, len(piece), MAX_BLOCK_CHARS):
+            part = _VAST_GAP.sub(_length_of_gap, piece[start : start + MAX_BLOCK_CHARS])
+            kept.append(part[:room])
+            room -= len(part)
+            if room < 0:
+                return "".join(kept), True
+    return "".join(kept), False
 
 
 def render_question(question: Question) -> str:

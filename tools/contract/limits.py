@@ -21,7 +21,7 @@ class ApprovalMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one call may return. The result says so whenever something was truncated."""
+    """Limits on the result of one call. The result says so whenever something was truncated."""
 
     read_lines: int = 2_000  # lines of one read without a `limit` argument (2,000 in Gemini CLI)
     read_chars: int = 25_000  # characters of one read (25,000 in Qwen Code)

@@ -1,4 +1,4 @@
-"""What permission rules can match: the kind of a tool, and the paths, commands, hosts and agents of a call."""
+"""The subjects of permission rules: the kind of a tool, and the paths, commands, hosts and agents of a call."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PathSubject:
 
 
 class Needs(StrEnum):
-    """What a command may request beyond its usual view."""
+    """Rights that a command may request beyond its usual view."""
 
     WRITE = "write"
     NETWORK = "network"
@@ -76,7 +76,7 @@ class CommandSubject:
     command: str  # the whole text
     directory: str  # its working directory: the real path, or a path below `/tmp` as in a `PathSubject`
     site: CommandSite = UNHELD
-    needs: Needs | None = None  # what the caller says it needs beyond the usual view
+    needs: Needs | None = None  # the caller's request for more than the usual view
     is_background: bool = False  # whether it continues after its call
 
 

@@ -172,7 +172,7 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
     """Validate arguments under canonical names, after converting each to the type in the schema.
 
     Raises:
-        InvalidToolParamsError: They are invalid, or there are too many to check. The message names every invalid
+        InvalidToolParamsError: Arguments are invalid, or there are too many to check. The message names every invalid
             property and what is accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
@@ -212,7 +212,7 @@ class UnknownParameter(NamedTuple):
     name: str
     value: Any
     known: Schema  # the properties that the enclosing object may have
-    given: Collection[str]  # the properties that it does have
+    given: Collection[str]  # the properties that the enclosing object does have
 
 
 def unknown_in(value: Any, schema: Schema, at: str = "") -> Iterator[UnknownParameter]:

@@ -1,4 +1,4 @@
-"""What a tool returns: content for the model, and a display for people.
+"""The results of tools: content for the model, and a display for people.
 
 The names are those of Qwen Code and Gemini CLI: `llmContent` (a `PartListUnion`), `returnDisplay`, `FileDiff`,
 `FunctionCall`, `FunctionResponse`.

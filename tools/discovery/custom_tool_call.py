@@ -39,7 +39,7 @@ async def run_tool(
     """Run a tool. The tool's standard error is sent to the client as progress.
 
     Raises:
-        ToolError: It failed, took too long or could not start (`discovered_tool_execution_error`).
+        ToolError: The tool failed, took too long or could not start (`discovered_tool_execution_error`).
     """
     try:
         given = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()

@@ -164,7 +164,7 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-MAX_REFERENCES = 2_000  # per check, because even a small schema can branch at every level and take practically forever
+MAX_REFERENCES = 2_000  # limit per check, because even a small schema can branch at every level and take forever
 QUICK_VALUES = 1_000  # more values than this are checked in a thread
 MAX_PROBLEMS = 5  # invalid values listed in one message
 _COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
@@ -305,7 +305,7 @@ class DeclaredTool:
 MAX_TOOLS = 1_000  # no model can use more, and listing this many takes a fraction of a second
 MAX_NAME = 64  # characters of a published name, a limit of model APIs
 MAX_DECLARATION_CHARS = 64_000  # characters of one tool's description and schema
-MAX_LISTED_CHARS = 2_000_000  # for all tools together, because every `tools/list` contains them
+MAX_LISTED_CHARS = 2_000_000  # limit for all tools together, because every `tools/list` contains them
 MAX_WARNINGS = 20  # warnings that are kept; the rest are only counted
 SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
 _HINT = "Make it print only JSON to standard output, and messages to standard error."

@@ -40,7 +40,7 @@ class DiscoverySettings:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSite:
-    """Where the commands run: in the operator's folder, without a shell or a sandbox, like upstream servers."""
+    """Where the commands run: in the operator's folder, and without a shell or a sandbox, like upstream servers."""
 
     runner: Callable[[], ProgramRunner]  # creates the program runner on first use
     environment: Mapping[str, str] = field(repr=False)

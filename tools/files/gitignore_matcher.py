@@ -45,7 +45,7 @@ _UNDERSTOOD = re.compile(
     )*)""",
     re.DOTALL | re.VERBOSE,
 )
-# The ends of `pathspec`'s expressions for `x/**`, `x/` and `x`, and its expression for `/**` between names
+# The endings of `pathspec`'s expressions for `x/**`, `x/` and `x`, and its expression for `/**` between names
 _BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 _TREE = "(?:/.+)?"
 _ANYWHERE = "^(?:.+/)?"  # the beginning of `pathspec`'s expressions for a name in any folder

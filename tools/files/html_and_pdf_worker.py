@@ -63,7 +63,7 @@ def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
         import resource  # noqa: PLC0415 - POSIX only
         import signal  # noqa: PLC0415 - only here
 
-        # This limit stops the process even if no parent is left to kill it.
+        # The alarm and the limits stop this process even if no parent is left to kill it.
         os.nice(NICENESS)
         signal.alarm(seconds + 1)
         limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))

@@ -218,7 +218,7 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        return True  # unknown; a call that names it gets the reason
+        return True  # unknown; a call that names the path gets the reason
 
 
 def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_files: bool = True) -> None:
@@ -253,7 +253,9 @@ class PresentNames:
             return False  # even if the file exists, it cannot be opened
         except OSError:
             may_block()
-            return os.path.isdir(self.folder)  # for an existing folder it is unknown; opening the file reports why
+            return os.path.isdir(
+                self.folder
+            )  # if the folder exists, the answer is unknown, and opening the file reports why
 
 
 def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:

@@ -44,7 +44,7 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 
 def text_of(value: Any) -> str:
-    """Return a multi-line string of the format, which is stored as one string or a list."""
+    """Return a multi-line string, which the notebook format stores as one string or a list."""
     if isinstance(value, list):
         return "".join(item for item in cast("list[Any]", value) if isinstance(item, str))
     return value if isinstance(value, str) else ""

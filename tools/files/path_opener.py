@@ -371,8 +371,8 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
     The path must be real, and is not checked against any root. With `through_links` it may contain symlinks.
 
     Raises:
-        NotRegularError: It is a folder, a device, a pipe or a socket.
-        OSError: It cannot be opened; `ELOOP` if a part of a real path is now a symlink.
+        NotRegularError: The path is a folder, a device, a pipe or a socket.
+        OSError: The file cannot be opened; `ELOOP` if a part of a real path is now a symlink.
     """
     if not through_links:
         return OpenedFile(open_link_free(path, _OPEN_FLAGS))

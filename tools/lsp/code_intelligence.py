@@ -307,7 +307,7 @@ class CodeIntelligence:
                 if not session.connection.problem:
                     with suppress(AnswerError, EndedError, TimeoutError):
                         await session.connection.request("shutdown", {}, LEAVING_SECONDS)
-                    session.connection.end("was ended")
+                    session.connection.end("was stopped")
                 watch.cancel()
                 await ending
                 errors_reader.stop()

@@ -100,7 +100,7 @@ def _short(text: str) -> str:
 class _ReadFile:
     shown: str
     lines: list[str] | None  # `None` if they are not shown
-    why: str = ""  # the reason, if a rule hides them
+    why: str = ""  # the reason, if a rule hides the lines
 
 
 @dataclass(slots=True)

@@ -153,8 +153,8 @@ class Hidden:
     """What rules and agent-ignore files deny to a server at a given moment."""
 
     files: FileRestrictions
-    problem: str  # why this cannot be fully enforced
-    identities: tuple[tuple[int, int] | None, ...]  # of the masked files
+    problem: str  # why hiding cannot be fully enforced
+    identities: tuple[tuple[int, int] | None, ...]  # device and inode of the masked files
 
 
 @dataclass(slots=True, eq=False)
@@ -168,7 +168,7 @@ class LanguageServerSession:
     last_words: Callable[[], str]  # returns the end of its standard error
     sees_hidden: bool  # whether the server can read files that are hidden from agents
     hidden: Hidden  # what was hidden from the server when it started
-    notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next answer
+    notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next result
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
     forgets: bool = False  # whether reports had to be dropped
@@ -232,7 +232,7 @@ class LanguageServerSession:
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:
-                self.connection.end("hung and was ended")  # the server has sent nothing at all
+                self.connection.end("hung and was stopped")  # the server has sent nothing at all
                 raise self._lost() from None
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,

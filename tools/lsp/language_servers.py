@@ -20,7 +20,7 @@ class LanguageServer:
     languages: Mapping[str, str]  # file ending -> the protocol's name for the language
     commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments; the first one found is used
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # `initializationOptions`
-    # Settings, by section, that make it report on unopened files
+    # Settings, by section, that make the server report on unopened files
     whole_workspace: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 

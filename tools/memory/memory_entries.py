@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends a code block, in which nothing is a heading or an entry
-_COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # the same for comments of several lines
+_COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # begins and ends a comment of several lines
 _WORDS = re.compile(r"\w+")
 _HEADING = re.compile(r"#{1,2}(\s|$)")  # ends a section: a heading of the same level or above
 

@@ -103,7 +103,7 @@ REPOSITORY = ".git"  # a repository's data folder, or a file that names it
 # The state of `git rebase --continue` and `git cherry-pick --continue`, which may contain commands
 REPOSITORY_STEPS = {"rebase-merge", "sequencer"}
 REPOSITORY_FOLDERS = {"hooks", *REPOSITORY_STEPS}  # programs that git runs
-# Files that name commands for git (`core.fsmonitor`, `core.hooksPath`, filters), or further such files
+# Files that name commands for git (`core.fsmonitor`, `core.hooksPath`, filters), or name further such files
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
 _SHORT_NAMES = {"git~1": REPOSITORY}  # the short name on Windows
 

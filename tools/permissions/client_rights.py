@@ -8,7 +8,7 @@ from tools.contract.permission_subjects import ToolKind, ToolTraits
 
 READ, WRITE, RUN, UPSTREAM = "read", "write", "run", "upstream:"
 SCOPES = (READ, WRITE, RUN, f"{UPSTREAM}*")
-"""What a token can allow: reading, changing files, running programs, and the tools of upstream servers."""
+"""The rights that a token can give: reading, changing files, running programs, and the tools of upstream servers."""
 
 OF_JOBS = ("list_background_jobs", "read_background_output")
 

@@ -20,7 +20,7 @@ from tools.permissions.grammar_check import LOST_DASH, is_read_alike
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
-MAX_CHARS = 16_384  # of a text to parse, which takes at most 0.1 s
+MAX_CHARS = 16_384  # maximum length of a text to parse, which takes at most 0.1 s
 MAX_COMMANDS = 2_000
 MAX_NESTED = 4  # commands nested in strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown

@@ -27,7 +27,7 @@ STATE_ENTRIES = 5_000  # files and folders in a repository's state; above this, 
 REMEMBERED = 1_000  # cached repositories
 ALTERNATES = 5  # levels of alternates, as in git
 ALTERNATES_BYTES = 64 * 1024  # bytes to read of the alternates list
-MAX_STORES = 100  # per repository
+MAX_STORES = 100  # maximum per repository
 # Parts of a repository that change with every change to a commit, branch, stash or index
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
@@ -115,7 +115,7 @@ class GitStores:
         *,
         otherwise: bool,
     ) -> bool:
-        """Return True if a repository has stored something hidden, or if this cannot be determined.
+        """Return True if a repository stores hidden files, or if this cannot be determined.
 
         Args:
             store: The repository, as returned by `store_of`.

@@ -28,7 +28,7 @@ class GuardedPaths:
     """
 
     def __init__(self, files: Iterable[str] = (), folders: Iterable[str] = (), free: Iterable[str] = ()) -> None:
-        # Every path that leads to them, and its folded names.
+        # Every path that leads to a guarded file, and its folded names.
         self._files = tuple(dict.fromkeys(path for file in files for path in _all_paths_to(file)))
         self._folders = tuple(dict.fromkeys(path for folder in folders for path in _all_paths_to(folder)))
         self._folded_files = frozenset(map(_folded_path, self._files))

@@ -87,7 +87,7 @@ class HiddenFiles:
     ignored: tuple[HiddenFile, ...] = ()  # by agent-ignore files
     kept: tuple[HiddenFile, ...] = ()  # protected by rules that deny editing
     kept_unless_asked: tuple[HiddenFile, ...] = ()  # by rules that ask before editing
-    # Why this is incomplete or cannot be masked, phrased for the middle of a sentence; else empty
+    # Why the results are incomplete or cannot be masked, phrased for the middle of a sentence; else empty
     problem: str = ""
     problem_of_deny: bool = False  # whether the problem may affect what a rule denies
     # The agent-ignore files, and the folders that contain or are git repositories
@@ -421,7 +421,7 @@ class _Walk:
     def _hiding(
         self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str] = ()
     ) -> dict[str, dict[int, HiddenFile]]:
-        """Return what hides entries of a folder, by name and by kind."""
+        """Return the rules and files that hide entries of a folder, by name and by kind."""
         hiding: dict[str, dict[int, HiddenFile]] = {}
         for name, patterns in self._patterns.fitting(
             self._name_of(place.path), names, by_path_only=place.by_path_only

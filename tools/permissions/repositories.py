@@ -11,7 +11,7 @@ from tools.files.path_opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # in an index entry; a false match only causes a needless question
+_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # the mode in an index entry; a false match only causes a needless question
 _LONGEST_TOLD = 0xFFF  # the index does not store the length of longer names
 # Lists the harmless settings, because each release adds new ones that may run something, like `core.fsmonitor`
 _HARMLESS_SETTING = re.compile(

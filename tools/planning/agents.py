@@ -67,7 +67,7 @@ def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer |
     status = outcome.exit
     if outcome.ending is Ending.TIMED_OUT:
         how = (
-            f"took longer than {agent.timeout / 1000:g} s and was ended with all its processes. Split the task; "
+            f"took longer than {agent.timeout / 1000:g} s and was stopped with all its processes. Split the task; "
             f"the operator can give it more time with agents.{agent.name}.timeout"
         )
     elif status is not None and status.signal is not None:
@@ -77,7 +77,7 @@ def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer |
     elif answer is not None:
         how = "reported a failure"
     else:
-        how = "ended without an answer"
+        how = "exited without an answer"
     said = (answer.text if answer is not None else "") or outcome.errors or outcome.shown.text
     last = f" Its last output:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
     return ToolError(

@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 POSIX_SHELL = "/bin/sh"  # runs commands if there is no bash
 MAX_CONCURRENT = 8  # limit for concurrent foreground commands, and for concurrent programs
 TICK_SECONDS = 0.25  # how often a running program is checked for limits and new output
-REPORT_SECONDS = 1.0  # between progress notifications (as in Gemini CLI)
+REPORT_SECONDS = 1.0  # pause between progress notifications (as in Gemini CLI)
 LAST_REPORT_SECONDS = 0.5  # how long a pending notification may delay the result
 FIRST_LOOK_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
 ENDED_CHARS = 4_000  # characters of output in the error for a command that was stopped at a limit
@@ -136,7 +136,7 @@ class Runner:
     def __init__(
         self,
         starter: ProcessStarter,
-        folders: PrivateFolders,  # for long outputs
+        folders: PrivateFolders,  # stores long outputs
         max_concurrent: int = MAX_CONCURRENT,  # programs that run concurrently; others wait in order of arrival
         queue: StartQueue | None = None,  # shared by everything that uses the starter
     ) -> None:
@@ -217,7 +217,9 @@ def _check_has_run(
 def _about_jobs(jobs: JobTable | None) -> str:
     """Give advice about running jobs, which may use up the resources."""
     ids = ", ".join(job.id for job in jobs.running()) if jobs is not None else ""
-    return f" If a job has started very many processes, end it with stop_background_job. Running: {ids}." if ids else ""
+    return (
+        f" If a job has started very many processes, stop it with stop_background_job. Running: {ids}." if ids else ""
+    )
 
 
 async def _tell(progress: Progress, count: int, text: str) -> None:
@@ -235,7 +237,7 @@ async def _watch(
     deadline: float,  # monotonic seconds
     *,
     silence: float = float("inf"),  # seconds without output
-    most_bytes: float = float("inf"),  # of either output
+    most_bytes: float = float("inf"),  # limit for either output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has exited or reached a limit. Meanwhile, report one of its outputs."""
     before, told_at = 0, float("-inf")

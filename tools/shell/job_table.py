@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 MAX_RUNNING = 16
 MAX_KEPT = 100  # jobs remembered per client; those that finished first are forgotten first, with their output
 STOP_SECONDS = 10.0  # limit for stopping a job, so that nothing waits forever for a hung disk
-STOP_GRACE_SECONDS = 2.0  # between SIGTERM and SIGKILL, because a background process may have something to save
+STOP_GRACE_SECONDS = 2.0  # pause between SIGTERM and SIGKILL, because a background process may have something to save
 KEPT_BYTES = 1 << 15  # memory for the output of a finished job; the file has all of it
 
 

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
+import anyio
+
 from tools.contract.tool_errors import ExhaustedError
 from tools.files.path_opener import open_folder, open_private_folder
 from tools.machine.threads import Threads
@@ -34,6 +36,7 @@ LOCK_NAME = ".lock"
 SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders that serve as a client's `/tmp`
 CACHE_DAYS = 30  # unused caches of workspaces are removed after this many days
 WORK = "work"  # the folder that serves as `/var/tmp` for commands that can change files
+LEFT_SECONDS = 1.0  # how long a server that needed no folder removes those of killed ones when it ends
 WRITERS = 2  # writer threads; more would not make a disk faster
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
@@ -228,7 +231,11 @@ class PrivateFolders:
         if self._parent is None:
             import tempfile  # noqa: PLC0415 - slow to import and rarely needed
 
-            self._parent = tempfile.gettempdir()
+            try:
+                self._parent = tempfile.gettempdir()
+            except FileNotFoundError:
+                # None can be written to. Only calls that need one fail, when they make it.
+                self._parent = os.environ.get("TMPDIR") or os.path.abspath(os.path.join(os.sep, "tmp"))
         return os.path.join(os.path.realpath(self._parent), self._name)
 
     def path_of(self, client_key: str) -> str | None:
@@ -303,7 +310,11 @@ class PrivateFolders:
             client.files.clear()
         self._clients.clear()
         writers, self._writers = self._writers or Threads(WRITERS), None
-        with suppress(OSError, ExhaustedError):  # the next server removes what is left
+        # The next server removes what is left. The folders of others must not delay the end.
+        with (
+            suppress(OSError, ExhaustedError),
+            anyio.move_on_after(math.inf if self._lock is not None else LEFT_SECONDS),
+        ):
             await writers.run(self._remove_all)
         writers.close()
 

@@ -94,7 +94,7 @@ class Process(Protocol):
     # A non-blocking descriptor with the output of the program and its children, both streams in the order of writing.
     # It reaches end of file once every process that holds it open has exited or closed it.
     output: int
-    errors: int  # the same for standard error, if separate; else -1
+    errors: int  # the descriptor of standard error, if separate; else -1
 
     async def wait(self) -> ExitStatus:
         """Wait for the program itself. Processes that it started may continue. Can be called repeatedly."""

@@ -107,8 +107,8 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             pids += f" and {len(finished.left_running) - MAX_NAMED} more"
         if finished.job is None:
             why = f"this client can have no background jobs, or already has {MAX_RUNNING}"
-            then = "Let the command wait for them, or end a job with stop_background_job first."
-            lines.append(f"Note: it left processes running ({pids}). They were ended, because {why}. {then}")
+            then = "Let the command wait for them, or stop a job with stop_background_job first."
+            lines.append(f"Note: it left processes running ({pids}). They were stopped, because {why}. {then}")
         else:
             lines.append(
                 f"Background Jobs: {finished.job.id} ({pids}), left running by the command. read_background_output "
@@ -225,7 +225,9 @@ def _view_note(finished: FinishedCommand) -> str:
             "user for a view in which git sees it."
         )
     if _CLOSED.search(text):
-        ways.append("To reach a hidden file or one outside, write its path in the command; the user is then asked.")
+        ways.append(
+            "To reach a hidden file, or one outside the view, write its path in the command; the user is then asked."
+        )
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
         ways.append('Set needs: "network" to ask the user for the network.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
@@ -236,7 +238,7 @@ def _view_note(finished: FinishedCommand) -> str:
         )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
-            "With the network, a command has the machine's loopback. A server that a command without the network has "
+            "With the network, a command uses the machine's loopback. A server that a command without the network has "
             "started is reached only by commands without it: name no other hosts, and do not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
@@ -248,7 +250,7 @@ def _view_note(finished: FinishedCommand) -> str:
         )
     ends = _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
-        ways.append("A command can only see and end its own processes. Use stop_background_job to end a job.")
+        ways.append("A command can see and kill only its own processes. Use stop_background_job to stop a job.")
     if not ways:
         return ""
     network = "the network" if confined.network is Network.HOST else "no network"
@@ -310,8 +312,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         )
     if changes.has_overfilled:
         notes.append(
-            "Note: the command was ended, because its temporary files became too many or too large. Deleted files that "
-            "it still had open count too. Print less, or write to the workspace."
+            "Note: the command was stopped, because its temporary files became too many or too large. Deleted files "
+            "that it still had open count too. Print less, or write to the workspace."
         )
     if changes.temporary_files:
         notes.append(
@@ -381,11 +383,11 @@ def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
     shown, seconds = finished.shown, finished.request.timeout_seconds
     if finished.ending is Ending.SILENT:
         why = (
-            f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout) and was ended with all its processes. "
+            f"printed nothing for {silence_seconds:g} s (shell.silenceTimeout) and was stopped with all its processes. "
             "Make it print its progress"
         )
     else:
-        why = f"took longer than {seconds:g} s and was ended with all its processes. "
+        why = f"took longer than {seconds:g} s and was stopped with all its processes. "
         more = f"Give it more time with the parameter timeout (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
         why += "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else more
     sentence = f"The command {why}, or run it with is_background: true and read its output with read_background_output."

@@ -14,7 +14,7 @@ from tools.shell.process_spec import ConfinedCommand, Process, SandboxChanges
 from tools.shell.program_output import Output, OutputReader
 from tools.shell.temporary_watch import overfull
 
-GRACE_SECONDS = 0.2  # between SIGTERM and SIGKILL (as in Qwen Code and Gemini CLI)
+GRACE_SECONDS = 0.2  # pause between SIGTERM and SIGKILL (as in Qwen Code and Gemini CLI)
 DRAIN_SECONDS = 0.05  # how long to wait for the rest of the output, because parts of a pipeline may exit later
 LEAVING_SECONDS = 0.2  # how long other processes may take to exit after the program
 CLEAN_UP_SECONDS = 10.0  # limit for stopping and closing, so that nothing waits forever for a hung disk

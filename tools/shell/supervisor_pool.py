@@ -34,7 +34,7 @@ BUSY_PAUSE_SECONDS = 0.005  # pause between attempts to reach a broker that has 
 REAP_PAUSE_SECONDS = 0.002  # a process that closed its socket or was killed usually exits within a few of these
 END_SECONDS = 3.0  # after the grace period and this time, the supervisor is killed, and the broker kills its processes
 CLOSE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own when the server shuts down
-CLOSE_SECONDS = 1.0  # how long to wait for them after that
+CLOSE_SECONDS = 1.0  # how long to wait for the programs after that
 BROKER_SECONDS = 0.5  # how long the broker may take to exit after that
 
 

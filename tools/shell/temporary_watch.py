@@ -14,9 +14,9 @@ from tools.machine.threads import THREADS
 from tools.shell.private_folders import measured
 from tools.shell.process_spec import Process
 
-LOOK_SECONDS = 1.0  # between checks of the free space
+LOOK_SECONDS = 1.0  # pause between checks of the free space
 STEPS = 8  # the folders are measured whenever any program has used 1/8 of the limit
-FILES_STEP = 10_000  # or when this many files have been created
+FILES_STEP = 10_000  # they are also measured when this many files have been created
 
 
 async def overfull(folders: Sequence[str], most_bytes: int, process: Process) -> None:

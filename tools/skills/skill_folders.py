@@ -23,7 +23,7 @@ from tools.text.file_names import brief, sendable_name, shortened_line, shown_na
 PLACES = (".qwen/skills", ".gemini/skills", ".claude/skills", ".agents/skills")
 MAIN_FILE = "SKILL.md"
 MAX_SKILL_BYTES = 100_000  # size of a skill's text
-MAX_FOLDERS = 200  # folders to examine per place
+MAX_FOLDERS = 200  # maximum number of folders examined per place
 MAX_ENTRIES = 1_000  # entries of a skill's folder to examine
 MAX_FILES = 100  # listed files of a skill
 MAX_NAME_CHARS = 64
@@ -43,8 +43,8 @@ class Skill:
     name: str
     about: str  # its purpose
     text: str
-    location: Location  # of its main file
-    workspace: Workspace  # opens it
+    location: Location  # the location of its main file
+    workspace: Workspace  # opens the main file
     lies_among_skills: bool  # false if it is reached through a symlink to elsewhere
 
     @property
@@ -105,7 +105,7 @@ class Skills:
 
 @dataclass(frozen=True, slots=True)
 class SkillFolders:
-    """Where to look for skills."""
+    """The places to look for skills."""
 
     home: str | None = None  # the user's home folder, if known
     # Trusted skills: for each folder, its files with the SHA-256 that was trusted

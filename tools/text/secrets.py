@@ -325,7 +325,7 @@ def _without_escaped(found: re.Match[str]) -> str:
     name, value = found["name"], found["value"]
     for _ in range(_MAX_ESCAPES):
         name, value = unquote_plus(name), unquote_plus(value)
-    # Deeper nesting is redacted, because nobody needs it.
+    # Deeper nesting is redacted, because no real URL needs it.
     is_secret = holds_secret(name, value) or (
         value != found["value"] and (unquote_plus(value) != value or has_secret(value))
     )

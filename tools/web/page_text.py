@@ -33,7 +33,7 @@ from tools.web.url_opener import WebResponse
 
 logger = logging.getLogger(__name__)
 
-DECLARATION_BYTES = 4_096  # searched for a page's encoding (the HTML standard requires it in the first 1,024)
+DECLARATION_BYTES = 4_096  # bytes searched for a page's encoding (the HTML standard requires it in the first 1,024)
 
 _META = re.compile(rb"""(?i)<meta\s[^>]{0,400}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{1,40})""")
 _XML = re.compile(rb"""(?i)\A\s{0,9}<\?xml\s[^>]{0,200}?encoding\s{0,9}=\s{0,9}["']([\w:.-]{1,40})""")

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
-MAX_PLACE_CHARS = 200  # of a location in the file, in messages
+MAX_PLACE_CHARS = 200  # characters of a location in the file, in messages
 MAX_EXECUTABLE_BYTES = 32 << 20  # largest program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
@@ -104,10 +104,10 @@ class Difference:
     """One difference between a server and its approved state."""
 
     server: str
-    tool: str  # empty if it is about the server itself
-    field: str  # empty if it is about the whole tool or the whole server
+    tool: str  # empty if the difference concerns the server itself
+    field: str  # empty if the difference concerns the whole tool or the whole server
     change: Literal["new", "gone", "changed", "milder"]
-    stops: bool = False  # whether it blocks calls to the tool
+    stops: bool = False  # whether the difference blocks calls to the tool
 
     def __str__(self) -> str:
         what = f"{self.server}: " + (f"tool {self.tool}" if self.tool else "the server itself")
@@ -244,7 +244,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
     """Parse the servers of a lock file.
 
     Raises:
-        ValueError: It is not valid; the message says why, as the end of a sentence.
+        ValueError: The file is not valid; the message says why, as the end of a sentence.
     """
     try:
         parsed: Any = json.loads(
@@ -282,7 +282,7 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
     """Return the content of the file.
 
     Raises:
-        ValueError: It would be too large to read; the message says so, as the end of a sentence.
+        ValueError: The file would be too large to read; the message says so, as the end of a sentence.
     """
     text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
     if len(text) > MAX_LOCK_BYTES:

@@ -25,8 +25,8 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)
 
-LIFE_SECONDS = 365 * 86_400.0  # of a row, after the last approval or the last start of a replica that uses it
-LOOK_SECONDS = 1.0  # between two polls of the store
+LIFE_SECONDS = 365 * 86_400.0  # lifetime of a row after the last approval or the last start of a replica that uses it
+LOOK_SECONDS = 1.0  # interval between two polls of the store
 
 
 class SharedApprovals:
@@ -80,7 +80,7 @@ class SharedApprovals:
                             self._row, self._is_renewed = SealedRow(row.value, version), True
                         else:
                             self._news.set()  # another replica has written the row in the meantime
-                except ToolError:  # from the store, or because threads are exhausted
+                except ToolError:  # the store is unavailable, or threads are exhausted
                     self._news.set()
             await self._apply_all()
 
@@ -88,7 +88,7 @@ class SharedApprovals:
         """Approve these tools of a server on all replicas with the same lock file.
 
         Raises:
-            ToolError: It cannot be written.
+            ToolError: The approval cannot be written.
         """
         why = "too many tools are being approved at once"
         try:

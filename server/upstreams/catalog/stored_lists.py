@@ -37,7 +37,7 @@ from tools.text.secrets import RANDOM, is_secret_name, without_userinfo
 logger = logging.getLogger(__name__)
 
 FOLDER = "lists"  # in the user's state folder
-MAX_BYTES = 2 << 20  # per server; five hundred tools are less than half a megabyte
+MAX_BYTES = 2 << 20  # limit per server; five hundred tools take less than half a megabyte
 MAX_BYTES_OF_ALL = 64 << 20
 MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
@@ -169,7 +169,7 @@ def _read(folder: Folder, key: str) -> LastRun:
     """Read one file.
 
     Raises:
-        OSError: It cannot be read; links are not followed.
+        OSError: The file cannot be read; links are not followed.
         ValueError: This program did not write the file in this form; the message says why.
     """
     with folder.open_file(key + _ENDING) as opened:

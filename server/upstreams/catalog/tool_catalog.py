@@ -62,7 +62,7 @@ class _Prepared:
     entry: Json  # its lock file entry; empty without a lock file
     lock: Lock | None  # the lock that it was checked against
     differences: tuple[Difference, ...]  # the differences from the approved entry
-    stop: Stop | None  # replaces it if it is not approved
+    stop: Stop | None  # replaces the tool if it is not approved
 
     @property
     def standing(self) -> str:
@@ -269,7 +269,7 @@ class ToolCatalog:
         """Approve a tool as it was shown to a person.
 
         Raises:
-            ToolError: It has changed since, or the approval cannot be written.
+            ToolError: The tool has changed since, or the approval cannot be written.
         """
         lock, outdated = self.lock, tool.why_outdated()
         if lock is None or tool.stop.closed or outdated:

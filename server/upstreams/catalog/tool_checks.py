@@ -17,7 +17,7 @@ from tools.text.file_names import UNSEEN
 
 MAX_CHARS = 20_000  # characters of a tool's text to check
 DEEPEST = 16  # depth of the schema to check
-SHOWN_CHARS = 60  # of the quoted text in a label
+SHOWN_CHARS = 60  # characters of the quoted text in a label
 FEWEST_NAME_CHARS = 6  # a shorter tool name is an ordinary word
 FEWEST_ALIKE = 0.8  # fraction of common words above which two descriptions count as alike
 FEWEST_WORDS = 4  # shorter descriptions say too little to compare

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-MAX_QUERY_CHARS = 1_000  # per query; the caller must reject longer ones
+MAX_QUERY_CHARS = 1_000  # maximum length of a query; the caller must reject longer ones
 MAX_WORDS = 24  # query words that are used
 MAX_FIELD_CHARS = 4_000  # characters per field that are read
 MAX_CANDIDATES = 100  # candidates per rare query word; common words only affect the ranking
@@ -214,7 +214,7 @@ class _Concept:
     word: str
     related: Set[str]  # the words of its groups
     alike: Set[str]  # words with the same prefix, if no tool contains the word itself
-    is_name: bool  # whether it is written like a proper name
+    is_name: bool  # whether the word is written like a proper name
     postings: Sequence[tuple[float, Postings]]  # the tools found by each kind of match, with the weight
     weight: float  # its rarity
 

@@ -33,7 +33,7 @@ class Stop:
     entry: Json  # its entry for the lock file, once approved
     standing: str  # "new", or the changed fields
     closed: str  # why nothing can be approved, and what to do
-    version: str  # a hash of all of this
+    version: str  # a hash of all other fields
 
 
 def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:

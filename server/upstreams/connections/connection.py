@@ -64,7 +64,7 @@ CRASHES = 3  # after this many crashes in a row, the pauses get longer and longe
 MAX_WARNINGS = 20  # warnings per upstream, until it stays connected for longer
 
 LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
-LEAST_LOOK_SECONDS = 5.0  # the same if the client has a new session
+LEAST_LOOK_SECONDS = 5.0  # the maximum if the client has a new session
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
@@ -241,9 +241,9 @@ class Upstream:
         self.status = UpstreamStatus()
         self.login_of = login_of
         self.by_proxy = by_proxy
-        self.login = login_of("")  # of this machine's user, for listing
+        self.login = login_of("")  # the login of this machine's user, used for listing
         self.offer = Offer()
-        self.era: Era | None = None  # from its latest connection
+        self.era: Era | None = None  # the era of its latest connection
         self.known = anyio.Event()
         """Set once it is clear whether this upstream can be reached, and its lists are known."""
         self.tried = anyio.Event()  # set once its tools are known, or it is clear that it cannot be reached
@@ -254,7 +254,7 @@ class Upstream:
         most = entry.max_concurrent
         self.concurrency_limit = None if most is None else anyio.CapacityLimiter(most)
         """For calls in progress."""
-        self.rate: Rate | None = None  # for calls per minute
+        self.rate: Rate | None = None  # limits calls per minute
         if entry.calls_per_minute is not None:
             from server.clients.rate import Rate  # noqa: PLC0415 - only where the operator limits it
 

@@ -46,7 +46,7 @@ _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 752
 ASSERTION_SECONDS = 60.0  # lifetime of this server's signed assertions
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the server is not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-_SHOWN_CHARS = 200  # of a rejected address
+_SHOWN_CHARS = 200  # characters of a rejected address
 _GIVEN, _WRONG = (200, 201), (400, 422)  # HTTP statuses of a result, and of an error in the request
 _WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
@@ -79,7 +79,7 @@ class AuthorizationServer:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """The parameters of a request to the authorization server, and the parameters that the redirect must contain."""
+    """The parameters of an authorization request, and those that the redirect must contain."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)
@@ -117,7 +117,7 @@ class AuthorizationServerClient:
             return await self._discover_by_origin()
         try:
             is_ours = check_resource_allowed(canonical(self._url), resource)
-        except ValueError:  # not an address
+        except ValueError:  # the value is not an address
             is_ours = False
         if not is_ours:
             raise LoginError(

@@ -27,11 +27,11 @@ from tools.files.path_opener import Folder, identity_of, is_ours, open_private_f
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "logins"  # in the user's state folder
+FOLDER = "logins"  # a folder in the user's state folder
 SERVICE = "coretools-mcp"  # the service name in the keyring
-MAX_BYTES = 8 << 20  # per file, far more than a login needs
+MAX_BYTES = 8 << 20  # limit per file, far more than a login needs
 
-_VERSION = 1  # of the format
+_VERSION = 1  # version of the format
 _ENDING, _LOCK_ENDING = ".json", ".lock"
 _OPEN_PARTS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
 _CLIENT_SECRETS = ("client_secret", "registration_access_token")  # a registration's secret fields
@@ -117,8 +117,8 @@ class TokenStore:
         """Return a login; `None` if there is none.
 
         Raises:
-            TokenStoreError: It is damaged, accessible to others or owned by another user, or its secrets are elsewhere
-                or unavailable.
+            TokenStoreError: The login is damaged, accessible to others or owned by another user, or its secrets are
+                elsewhere or unavailable.
         """
         key = key_of(resource, principal)
         try:
@@ -156,7 +156,7 @@ class TokenStore:
         """Store a login over the previous one.
 
         Raises:
-            TokenStoreError: It cannot be stored. If the secrets are in the file, the previous one is intact.
+            TokenStoreError: The login cannot be stored. If the secrets are in the file, the previous one is intact.
         """
         key = key_of(login.resource, login.principal)
         shown = login
@@ -191,7 +191,7 @@ class TokenStore:
         """Forget a login, even an unusable one, with its secrets. Returns whether there was one.
 
         Raises:
-            TokenStoreError: It cannot be removed.
+            TokenStoreError: The login cannot be removed.
         """
         key = key_of(resource, principal)
         try:

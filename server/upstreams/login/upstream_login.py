@@ -52,7 +52,7 @@ EARLY_SECONDS = 30.0  # a token is renewed this long before expiry, or after fou
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
 RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled, because its result must not be lost
 POLL_SECONDS = 0.1  # interval of checks for another process's work
-WATCH_SECONDS = 1.0  # the same while a person is at the authorization server
+WATCH_SECONDS = 1.0  # the interval while a person is at the authorization server
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
 LOOK_SECONDS = 10.0  # interval of checks whether a login in use has been removed or replaced
 
@@ -225,7 +225,7 @@ class Login:
         """Return a new `Authorization` after one has expired or was rejected; `None` if a person must log in.
 
         Raises:
-            LoginError: It is not available now.
+            LoginError: No `Authorization` is available now.
         """
         async with self._turn:
             if (header := _good_header(self._record, used)) is not None:
@@ -320,7 +320,7 @@ class Login:
         display name.
 
         Raises:
-            LoginError: It cannot be opened.
+            LoginError: The login cannot be opened.
         """
         async with self._beginning:
             if self._attempt is not None and not self._attempt.done.is_set():
@@ -509,9 +509,9 @@ class Login:
         """Forget the login, even an unreadable one. Returns whether there was one.
 
         Raises:
-            TokenStoreError: It cannot be removed.
-            LoginStoreUnavailableError: It cannot be removed because the store is unavailable.
-            LoginError: It is forgotten here, but its tokens stay valid at the authorization server.
+            TokenStoreError: The login cannot be removed.
+            LoginStoreUnavailableError: The store is unavailable, so nothing was removed.
+            LoginError: The login is forgotten here, but its tokens stay valid at the authorization server.
         """
         async with self._alone():  # otherwise a concurrent renewal in another process would restore a token
             record = await self._read_usable()
@@ -612,7 +612,7 @@ class Login:
         """Return the stored login, if readable; a new login replaces an unreadable one.
 
         Raises:
-            LoginStoreUnavailableError: It is unknown.
+            LoginStoreUnavailableError: The store is unavailable.
         """
         try:
             return await self._read()

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 MAX_SUSPENDED = 256
 MAX_OF_ONE = MAX_SUSPENDED // 4  # suspended calls in total and per client; further questions are refused
 
-MAX_LOGINS = 2  # per call: the first one, and one for more scopes
+MAX_LOGINS = 2  # maximum per call: the first login, and one for more scopes
 MAX_ROUNDS = 10
 """Rounds of questions per call on behalf of a handshake-era client (the SDK client's number)."""
 
@@ -234,7 +234,7 @@ class Relay:
 
         Raises:
             MCPError: The state is forged, expired, already used, or for something else.
-            StoreUnavailableError: It is unknown whether it was used.
+            StoreUnavailableError: It is unknown whether the state was used.
         """
         state = exchange.params.get("requestState")
         if not isinstance(state, str) or not exchange.is_modern or not state.startswith(STATE_MARK):
@@ -264,7 +264,7 @@ class Relay:
         """Relay a request that uses the upstream's own names. Its result has published URIs.
 
         Raises:
-            MCPError: It failed.
+            MCPError: The request failed.
         """
         params = _own_params(exchange, named)
         request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=upstream.reach)

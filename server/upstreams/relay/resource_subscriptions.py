@@ -109,7 +109,7 @@ class Watching:
         self._is_telling = False
         self._watches: dict[tuple[str, str], list[Watch]] = {}
         self._renewed: set[str] = set()
-        self._connections: set[int] = set()  # of handshake-era clients that have subscribed
+        self._connections: set[int] = set()  # the connections of handshake-era clients that have subscribed
 
     def start(self, tasks: TaskGroup) -> None:
         self._tasks = tasks

@@ -50,7 +50,7 @@ LONGEST_KEPT_SECONDS = 3_600.0
 
 LONGEST_MS = 10**12  # a longer task lifetime (decades) is ignored
 MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
-MAX_ASKING = 1_000  # tasks whose questions are remembered; above this, the client with the most loses its oldest
+MAX_ASKING = 1_000  # tasks whose questions are remembered; above this, the client with the most tasks loses its oldest
 MAX_LISTENED = 100  # tasks per stream
 ACKNOWLEDGE_SECONDS = 2.0  # limit for an upstream to read a subscription and confirm its tasks
 
@@ -294,7 +294,7 @@ class Tasks:
         """Relay `tasks/get`, `tasks/update` or `tasks/cancel` to the upstream that has the task.
 
         Raises:
-            MCPError: It failed, or this client has no such task.
+            MCPError: The request failed, or this client has no such task.
         """
         params = exchange.params
         route = await self._route(params.get("taskId"), exchange)

@@ -20,7 +20,7 @@ TASKS = "io.modelcontextprotocol/tasks"  # SEP-2663: a call may return a task, w
 class Extension:
     """The settings of an extension, as declared to both sides."""
 
-    announced: Json = field(default_factory=dict[str, Any])  # to clients
+    announced: Json = field(default_factory=dict[str, Any])  # declared to clients
     declared: Json = field(default_factory=dict[str, Any])  # to upstreams, in a session that lists for many clients
 
 

@@ -122,7 +122,7 @@ DOUBT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """How a session is opened."""
+    """The options for opening a session."""
 
     alias: str  # the server's name in the configuration
     wanted: EraChoice  # the preferred era
@@ -170,7 +170,7 @@ class UpstreamQuestion:
     key: str  # its key for 2026-07-28 clients
     identity: RequestId  # the id of the upstream's request
     method: str
-    params: Json  # as shown to the client
+    params: Json  # the parameters as shown to the client
     call: InFlightCall | None  # the only call that may hand it out, if other clients' calls may be in progress
     is_deferred: bool  # whether it was asked outside of calls, and is waiting for the next one
     is_handed_out: bool = False  # whether a client has it

@@ -47,7 +47,7 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
     Structured content that is not an object is only for 2026-07-28 clients.
 
     Raises:
-        UnusableAnswerError: It is not a tool result.
+        UnusableAnswerError: The value is not a tool result.
     """
     result = {name: value for name, value in result.items() if value is not None}
     if result.get("resultType", "complete") != "complete":

@@ -169,7 +169,7 @@ class Credentials(Protocol):
         """Return a new `Authorization` instead of a rejected one, if there is one.
 
         Raises:
-            LoginError: It is not available now.
+            LoginError: No `Authorization` is available now.
         """
         ...
 

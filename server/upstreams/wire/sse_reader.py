@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import anyio.lowlevel
 
-MAX_ID_CHARS = 4_096  # of an id, which is sent back in a header
+MAX_ID_CHARS = 4_096  # maximum length of an id, which is sent back in a header
 PIECE_BYTES = 4_096  # bytes parsed before other tasks run
 LINE_COST = 64  # extra bytes per line, for the time that parsing a line takes
 

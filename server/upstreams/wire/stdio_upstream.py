@@ -282,7 +282,7 @@ class StdinWriter:
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message; waits first while too much is unwritten."""
-        del headers  # a pipe has none
+        del headers  # a pipe has no headers
         if self._backpressure.is_full:
             await self._backpressure.wait()
         if not self._is_read:
@@ -338,7 +338,7 @@ class UpstreamProgram:
         """Return the absolute paths of the program and its folder, the base of relative paths.
 
         Raises:
-            OSError: One of them does not exist.
+            OSError: The program or the folder does not exist.
         """
         folder = os.path.abspath(self.folder or os.getcwd())
         if not os.path.isdir(folder):
@@ -382,7 +382,7 @@ async def stdio_streams(
     `on_end` is called with how the program exited.
 
     Raises:
-        OSError: It cannot be started.
+        OSError: The program cannot be started.
     """
     process, writing = await program.start(starter)
     os.set_blocking(writing, False)

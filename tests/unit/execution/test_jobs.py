@@ -313,7 +313,7 @@ async def test_more_jobs_than_may_run_are_refused_and_one_that_ends_makes_room(s
     assert len(shell.jobs.running()) == MAX_RUNNING
     assert [error.message.startswith("16 background jobs are running") for error in errors] == [True] * 3
     left = text_of(await shell.run("sleep 600 &"))
-    assert "They were ended, because" in left
+    assert "They were stopped, because" in left
     assert "already has 16" in left
     await shell.stop(shell.jobs.running()[0])
     await started(shell, "sleep 600")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import stat
 import sys
 import threading
@@ -201,6 +203,35 @@ async def test_a_server_that_needed_no_folder_removes_those_of_killed_ones_when_
     assert not [*tmp_path.iterdir()]
 
 
+ENDS_BESIDE_A_SLOW_FOLDER = """
+import asyncio, os, sys, threading
+from tools.shell.private_folders import PrivateFolders
+
+def look(event, _arguments):
+    if event in ("os.remove", "os.rmdir"):
+        threading.Event().wait()
+
+async def main():
+    sys.addaudithook(look)
+    await PrivateFolders(sys.argv[1]).aclose()
+    os._exit(7)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("shell.output.faults")
+async def test_a_server_that_needed_no_folder_does_not_wait_for_the_removal_of_others(tmp_path: Path) -> None:
+    await anyio.run_process([sys.executable, "-c", KILLED_SERVER, str(tmp_path)], cwd=ROOT, check=False)
+    with anyio.fail_after(CEILING):
+        done = await anyio.run_process(
+            [sys.executable, "-c", ENDS_BESIDE_A_SLOW_FOLDER, str(tmp_path)], cwd=ROOT, check=False
+        )
+    assert done.returncode == 7
+    await PrivateFolders(str(tmp_path)).aclose()
+    assert not [*tmp_path.iterdir()]
+
+
 KILLED_AT_END = """
 import asyncio, os, signal, sys
 from tools.shell.private_folders import PrivateFolders
@@ -243,27 +274,28 @@ async def test_a_folder_that_is_named_like_the_lock_is_removed_too(store: Privat
     assert not Path(scratch).exists()
 
 
-ENDS_WITHOUT_A_TEMPORARY_FOLDER = """
-import asyncio, resource, tempfile
-from tools.shell.private_folders import PrivateFolders
-
-async def main():
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    try:
-        tempfile.gettempdir()
-    except OSError:
-        await PrivateFolders().aclose()
-        print("ended")
-
-asyncio.run(main())
-"""
-
-
 @pytest.mark.requirement("shell.output.faults")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not limit the size of files")
-async def test_a_server_without_any_temporary_folder_ends_in_order() -> None:
-    done = await anyio.run_process([sys.executable, "-c", ENDS_WITHOUT_A_TEMPORARY_FOLDER], cwd=ROOT)
-    assert done.stdout == b"ended\n"
+async def test_a_server_without_any_temporary_folder_reads_files_and_ends_in_order(root: Path) -> None:
+    (root / "a.txt").write_text("found")
+    calls = ((1, "list_directory", {"path": "."}), (2, "read_file", {"file_path": "a.txt"}))
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    lines = [
+        {"id": 0, "method": "initialize", "params": hello},
+        {"method": "notifications/initialized"},
+        *(
+            {"id": at, "method": "tools/call", "params": {"name": tool, "arguments": given}}
+            for at, tool, given in calls
+        ),
+    ]
+    said = "".join(f"{json.dumps({'jsonrpc': '2.0', **line})}\n" for line in lines)
+    server = f"ulimit -f 0; exec {shlex.quote(sys.executable)} {ROOT / 'coretools_mcp.py'} --workspace {root}"
+    done = await anyio.run_process(
+        ["sh", "-c", server], input=said.encode(), stderr=None
+    )  # fails unless it exits with 0
+    answers = {answer["id"]: answer["result"] for answer in map(json.loads, done.stdout.splitlines()) if "id" in answer}
+    assert "a.txt (5 bytes)" in answers[1]["content"][0]["text"]
+    assert answers[2]["content"][0]["text"] == "found"
 
 
 @pytest.mark.requirement("shell.output.faults")

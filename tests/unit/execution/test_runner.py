@@ -41,7 +41,7 @@ IGNORES_SIGTERM = "trap '' TERM; echo ready; while :; do sleep 1; done"
 @pytest.mark.requirement("shell.limit.time")
 async def test_a_command_that_takes_too_long_is_ended_and_the_way_out_is_told(shell: Shell) -> None:
     message = await shell.timed_out("echo started; sleep 600", 300)
-    assert message.startswith("The command took longer than 0.3 s and was ended with all its processes.")
+    assert message.startswith("The command took longer than 0.3 s and was stopped with all its processes.")
     assert "at most 600000" in message
     assert "is_background" in message
     assert message.endswith("It had printed:\nstarted\n")
@@ -315,12 +315,12 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         of_git = await said("git --version; echo error: unable to unlink old .envrc: Read-only file system")
         assert 'needs: "write"' in of_git
         assert "git status" in of_git
-        assert "stop_background_job to end a job" in await said("kill %3")
-        assert "stop_background_job to end a job" in await said("pkill -f no.such.program || true")
-        assert "stop_background_job to end a job" in await said("kill 4194000; echo rc=$?")
+        assert "stop_background_job to stop a job" in await said("kill %3")
+        assert "stop_background_job to stop a job" in await said("pkill -f no.such.program || true")
+        assert "stop_background_job to stop a job" in await said("kill 4194000; echo rc=$?")
         assert "stop_background_job" not in await said("kill -0 $$")
         for command in ("ps -o pid= -p 4194000", "wait 4194000", "ls /proc/4194000"):
-            assert "A command can only see and end" in await said(command)
+            assert "A command can see and kill only" in await said(command)
         assert "started empty" not in await said("echo /tmp/m: No such file or directory")
         held = replace(shell, context=replace(shell.context, view=replace(view, has_new_tmp=True)))
         assert "its /tmp started empty" in await said("echo /tmp/m: No such file or directory")
@@ -455,7 +455,7 @@ async def test_what_was_printed_before_the_shell_ended_is_all_there(shell: Shell
 @pytest.mark.requirement("shell.background")
 async def test_a_client_without_jobs_leaves_nothing_running(shell: Shell) -> None:
     result = await shell.anonymous().run("sleep 600 & echo $!")
-    assert "They were ended, because this client can have no background jobs" in text_of(result)
+    assert "They were stopped, because this client can have no background jobs" in text_of(result)
     assert not is_running(int(output_of(result)))
 
 
@@ -571,7 +571,7 @@ async def test_a_command_that_found_no_process_is_refused_however_that_shows_and
             await short.run(request, shell.jobs, shell.context.progress)
         for error in (refused.value, await shell.error_of(said), await shell.error_of(said, is_background=True)):
             assert error.code is ToolErrorType.RESOURCES_EXHAUSTED
-            assert f"end it with stop_background_job. Running: {shell.jobs.running()[0].id}." in error.message
+            assert f"stop it with stop_background_job. Running: {shell.jobs.running()[0].id}." in error.message
         assert output_of(await shell.run(f"echo first; {said}")).startswith("first")
         await shell.stop(shell.jobs.running()[0])
 

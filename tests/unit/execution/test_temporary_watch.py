@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 if sys.platform != "linux":
     pytest.skip("not run: it is done on Linux, where there are views", allow_module_level=True)
 
-ENDED = "the command was ended, because its temporary files"
+ENDED = "the command was stopped, because its temporary files"
 TOO_MUCH = {
     "in one file": "head -c 4M /dev/zero > large; sleep 300",
     "in a folder that is closed": "mkdir -p a/b; head -c 4M /dev/zero > a/b/large; chmod 0 a; sleep 300",

@@ -216,8 +216,8 @@ async def test_what_comes_on_standard_error_is_progress_and_no_part_of_the_answe
         ("echo half; echo broken >&2; exit 3", ("failed with exit code 3", "broken")),
         ("echo half; exit 3", ("failed with exit code 3", "half")),
         ("kill -9 $$", ("was killed by SIGKILL",)),
-        ("true", ("ended without an answer",)),
-        ("echo note >&2", ("ended without an answer", "note")),
+        ("true", ("exited without an answer",)),
+        ("echo note >&2", ("exited without an answer", "note")),
     ],
 )
 async def test_an_agent_that_gives_no_answer_has_failed_with_its_last_words(

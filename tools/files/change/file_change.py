@@ -36,7 +36,7 @@ from tools.text.file_names import exact_path, meant_path, sendable_name, shown_n
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
 ABSENT = "absent"  # the state of a file that does not exist
 EDITABLE_BYTES = 16_000  # text up to this size can be edited in the question
-SHOWN_BYTES = 5_000  # maximum bytes of a change repeated in the result, so that it stays below 8 kB
+SHOWN_BYTES = 5_000  # maximum bytes of a change repeated in the result, which stays below 8 kB
 # The labels of the two sides of a diff in a question (as in Qwen Code and Gemini CLI)
 PROPOSED = ("Current", "Proposed")
 
@@ -422,7 +422,7 @@ def _result(
 class ChangeRecord:
     """The journal's record of a change."""
 
-    number: int | None = None  # the number that undoes it
+    number: int | None = None  # the number with which it can be undone
     why_not: str = ""  # why it cannot be undone, as a sentence; empty if it can, or if no changes are recorded
 
     @property

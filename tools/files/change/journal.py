@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 FILE = "changes.db"
-ENDINGS = ("", "-shm", "-wal", "-journal")  # of the database file and the files that SQLite creates next to it
+ENDINGS = ("", "-shm", "-wal", "-journal")  # endings of the database file, and of files that SQLite creates next to it
 BUSY_SECONDS = 0.5  # how long an edit waits while another server writes, which normally takes milliseconds
 DAY = 86_400.0
 # Twice SQLite's default. Files of 100 kB are written a sixth faster, those of 500 kB a third faster, and small ones as

@@ -83,7 +83,7 @@ class TextEdit(FileChange):
         }
 
     def _regions(self) -> list[dict[str, Any]]:
-        """Return the new lines around each change. Overlapping regions are merged."""
+        """Return the lines around each change, after the edit. Overlapping regions are merged."""
         text, separator = self.text, line_separator(self.text)
         windows: list[tuple[int, int]] = []
         size = 0
@@ -320,7 +320,7 @@ def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -
         ToolError: The new text has neither the file's indentation nor the old text's.
     """
     known = {indentation_of(line) for line in old}
-    kept: list[tuple[bool, bool]] = []  # whether the indentation is the old text's, and whether it is the file's
+    kept: list[tuple[bool, bool]] = []  # whether the indentation matches the old text's, and the file's
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         own, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)

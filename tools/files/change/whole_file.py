@@ -29,7 +29,7 @@ class WholeFileWrite(FileChange):
     labels: ClassVar[tuple[str, str]] = ("Original", "Written")
     proposal_noun: ClassVar[str] = "content"
 
-    lines: int  # of the new content
+    lines: int  # the number of lines in the new content
 
     @property
     def _changes_file(self) -> bool:

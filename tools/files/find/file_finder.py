@@ -81,7 +81,7 @@ def find_files(
                 base = os.path.join(folder.name, "")
                 for below, is_link, info in walk.files(folder, wanted, roots):
                     if info is None:
-                        continue  # it has been removed meanwhile
+                        continue  # the file has been removed since
                     found = base + below.replace("/", os.sep)
                     # A symlink counts if it leads to a readable file.
                     if is_link and (

@@ -1,6 +1,6 @@
 """Compiles glob patterns from models into matchers that a walk follows folder by folder.
 
-Supported are `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists
+Supports `*`, `?`, `[...]`, `{a,b}`, `{1..3}`, `**`, and the alternatives `@(a|b)` and `?(a|b)`. A part that exists
 literally as a name stands for that name, so `app/[id]/(group)/page.tsx` finds that file.
 """
 
@@ -333,9 +333,9 @@ def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
 
     @cache
     def matcher() -> Callable[[str], object]:
-        # Compiled on the first name, because it takes time and a walk runs in a thread. `fnmatch` makes stars atomic,
-        # so the time is at most proportional to the length of the part times that of the name. It has no backslash
-        # escapes, negates only with `!`, and may take long to find the end of a `[`.
+        # Compile the pattern on the first name, because compiling takes time and a walk runs in a thread. `fnmatch`
+        # makes stars atomic, so the time is at most proportional to the length of the part times that of the name. It
+        # has no backslash escapes, negates only with `!`, and may take long to find the end of a `[`.
         end = part.rfind("]")
 
         def rewritten(found: re.Match[str]) -> str:

@@ -174,7 +174,7 @@ class WantedLines:
     limit: int
     limits: Limits  # `line_chars` truncates long lines; `read_chars` ends the window before a line that does not fit
     signal: AbortSignal  # checked between blocks
-    chars: CharRange | None = None  # of the line at the offset
+    chars: CharRange | None = None  # characters to select from the line at the offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,11 +37,11 @@ else:
 LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own after the server is gone
 LEAVE_SECONDS = 30.0  # when to abandon processes that cannot be killed
 LOOKS = 50  # searches if nothing is found, because processes may have replaced each other in the meantime
-KILL_PAUSE_SECONDS = 0.02  # between attempts to kill the rest
+KILL_PAUSE_SECONDS = 0.02  # pause between attempts to kill the rest
 _ALL_SIGNALS = tuple(
     map(int, signal.valid_signals())
 )  # computed once, because it takes a twelfth of the time to start a shell
-LOOK_PAUSE_SECONDS = 0.05  # between checks for remaining processes, because no event reports their exit
+LOOK_PAUSE_SECONDS = 0.05  # pause between checks for remaining processes, because no event reports their exit
 MAX_UNSURE_LOOKS = 20  # searches without a result while children of unknown programs exit: one second
 
 

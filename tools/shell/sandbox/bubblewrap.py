@@ -73,8 +73,8 @@ TOO_SLOW = (
 
 
 # Descriptors for bubblewrap, above those that a shell command uses. The first two enter Landlock: the ruleset and the
-# program. The third has the system call filter. Bubblewrap writes its process id to the fourth. It reads the fifth to
-# the end before it starts the command, and its options from the sixth.
+# program. The third has the system call filter. Bubblewrap writes its process id to the fourth, reads the fifth to its
+# end before it starts the command, and reads its options from the sixth.
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
 OLD_ROOT = "/oldroot"  # bubblewrap's path for the whole machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that commands cannot change

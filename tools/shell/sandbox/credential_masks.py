@@ -132,7 +132,7 @@ class _Names:
     place: str | None = None  # the table's place for the folder itself, if any
     # The known places below each name in the folder, by case-folded name, as some file systems ignore case.
     below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
-    # The same for patterns of names
+    # The known places below each pattern of names
     patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
     any_pattern: re.Pattern[str] | None = None  # all patterns combined, compiled on first use
 

@@ -27,7 +27,7 @@ from tools.contract.tool_errors import exhaustion_of
 from tools.files.workspace import contains
 from tools.shell.process_spec import EndedEarlyError
 
-SECONDS = 10.0  # for the setup, which takes milliseconds unless the machine is very busy
+SECONDS = 10.0  # time limit for the setup, which takes milliseconds unless the machine is very busy
 NEW_ROOT = "/newroot"  # where bubblewrap builds the sandbox's root
 _NO_READER = 0x008  # POLLERR: on Linux, a pipe without readers
 # Escapes in the mount table (proc_pid_mountinfo(5)). The backslash is last, because all escapes begin with it.
@@ -46,8 +46,8 @@ class MountGate:
         self._open: set[int] = set() if rules is None else {rules}
         try:
             self._told, self.info = self._pipe()  # bubblewrap writes its process id to the second one
-            self.held, self._full = self._pipe()  # it reads from the first one, and waits there
-            self.options, self._saying = self._pipe()  # it reads its options from the first one
+            self.held, self._full = self._pipe()  # bubblewrap reads from the first one, and waits there
+            self.options, self._saying = self._pipe()  # bubblewrap reads its options from the first one
             self.mounting, self._telling = (
                 self._pipe()
             )  # the mounting process reads bubblewrap's process id from the first one

@@ -31,7 +31,7 @@ _PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; a pair of datagram sockets 
 _TYPE_MASK = 0xF
 _ROUTES = 0  # NETLINK_ROUTE; other protocols reach programs, or parts of the kernel that need no capability
 _NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags, because a command would have capabilities in its own namespace
-_CLONE_NAMESPACES = 0x7E020000  # the same for `clone`, whose lowest byte is a signal
+_CLONE_NAMESPACES = 0x7E020000  # these flags for `clone`, whose lowest byte is a signal
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class PreparedView:
     uncovered: int  # auto-run paths, except symlinks, that the view does not protect
     temporary_bytes: int  # allowed size of the client's `/tmp`
     alone: str | None = None  # a folder that is `/tmp` only for this command, removed afterwards
-    scratch: str | None = None  # the client's `/tmp`, if that gets the contents of `alone`
+    scratch: str | None = None  # the client's `/tmp`, if it gets the contents of `alone`
     made: tuple[str, ...] = ()  # empty files in the client's folders that are mount points for bubblewrap
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules denied to the command at the time of the check
 
