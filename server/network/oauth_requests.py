@@ -47,7 +47,8 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
     if response.status_code >= 500 or response.status_code == 429:
         raise NoJsonAnswerError(f"answered with HTTP status {response.status_code}")
     try:
-        # Unlike the standard library's parser, this one rejects lone surrogates, which cannot be encoded.
+        # Unlike the standard library's parser, this one rejects lone surrogates, which cannot be encoded. It must not
+        # cache values: it would keep short tokens as long as the process runs.
         return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8), cache_strings="keys"))
     except ValueError:
         return response.status_code, {}

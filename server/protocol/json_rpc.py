@@ -89,12 +89,11 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     """
     line = line.removeprefix(codecs.BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
     try:
-        # Otherwise the parser would keep thousands of short values, secrets among them, as long as the process runs.
-        fields: Any = from_json(line, allow_inf_nan=False, cache_strings="keys")
+        fields: Any = from_json(line, allow_inf_nan=False)
         is_strict = True
     except ValueError:
         line = line if is_of_client or len(line) > MAX_MENDED else _mended(line)
-        fields = from_json(line, cache_strings="keys")  # accepts `NaN`, which many peers write
+        fields = from_json(line)  # accepts `NaN`, which many peers write
         is_strict = not is_of_client
     if not isinstance(fields, dict):
         raise ValueError(NOT_A_MESSAGE)  # noqa: TRY004 - of the text, not of an argument
@@ -152,7 +151,7 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
     """Parse a client's message, or a batch if allowed (2025-03-26); otherwise raise `ValueError`."""
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
-    parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False, cache_strings="keys")
+    parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     if len(parts) > MAX_TOGETHER:
         raise BatchError(
             f"This batch has more than {MAX_TOGETHER} messages, and none was processed. Send fewer at once."

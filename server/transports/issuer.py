@@ -427,7 +427,7 @@ def _header(token: str) -> Json | None:
     if len(rest) != 2:
         return None
     try:
-        header: Any = from_json(_decoded_part(first), cache_strings="keys")
+        header: Any = from_json(_decoded_part(first))
     except ValueError:
         return None
     return cast("Json", header) if isinstance(header, dict) else None

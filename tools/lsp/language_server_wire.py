@@ -165,7 +165,7 @@ def _parsed(body: bytes) -> Any:
     if sum(map(body.count, (b"[", b"{", b","))) > MESSAGE_PARTS:
         raise ValueError("too many parts")
     try:
-        return from_json(body, cache_strings="keys")
+        return from_json(body)
     except ValueError:  # for example, a lone surrogate from a server that truncated a text
         return json.loads(json.dumps(json.loads(body), ensure_ascii=False).encode(errors="replace"))
 

@@ -634,7 +634,7 @@ def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
     parts: Any = []
     if text.lstrip()[:1] == "[":
         with suppress(ValueError):
-            parts = from_json(text, allow_inf_nan=False, cache_strings="keys")
+            parts = from_json(text, allow_inf_nan=False)
     for part in cast("list[Any]", parts)[:MAX_TOGETHER]:
         written = to_json(part, inf_nan_mode="null") if isinstance(part, dict) else b""
         try:
