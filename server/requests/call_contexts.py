@@ -209,7 +209,7 @@ class Contexts:
         folders, rights = client.folders, rights_of(ctx)
         changes, roots = folders.changes, folders.roots
         if roots is None and self.workspaces.asks_for_roots:
-            roots = await ask_roots(folders, exchange_of(ctx, client.state.key), None)
+            roots = await ask_roots(folders, exchange_of(ctx, client.state.key))
         plans = client.state.approval_mode is ApprovalMode.PLAN
         readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None

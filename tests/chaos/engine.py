@@ -153,7 +153,8 @@ async def _look(world: World) -> None:
         wrong += way.crossed
         way.crossed.clear()
     for server in world.servers:
-        if found := WORDS.search(WANTING.sub("", server.text())):
+        said = WANTING.sub("", server.text()) if server.was_limited else server.text()
+        if found := WORDS.search(said):
             wrong.append(f"{server.name} says {found[0]}")
 
 

@@ -257,6 +257,7 @@ for _disk in ("workspace", "state", "tmp"):
 async def _limited(what: int, room: Callable[[int], int], world: World, pick: int) -> AsyncGenerator[None]:
     server = server_of(world, pick)
     server.is_starved = server.is_starved or what == resource.RLIMIT_AS
+    server.was_limited = True
     before: tuple[int, int] | None = None
     with suppress(OSError, ValueError):  # it may have been killed
         before = resource.prlimit(server.pid, what)

@@ -208,7 +208,8 @@ class Caller:
         said = json.dumps(answer)
         if call.is_alone and (others := set(NONCE.findall(said)) - {nonce}):
             wrong.append(f"{name} of {nonce} has an answer with {others}: {said[:500]}")
-        is_killed = "Exit Code: 137" in said or "Signal: SIG" in said  # a command, by a fault, before it has printed
+        # A command, by a fault, before it has printed anything.
+        is_killed = call.tool == "run_shell_command" and ("Exit Code: 137" in said or "Signal: SIG" in said)
         if is_good and call.repeats and nonce not in said and "no matches" not in said.lower() and not is_killed:
             wrong.append(f"{name} of {nonce} has the answer of something else: {said[:500]}")
         if is_good and name == "job":

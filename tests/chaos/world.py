@@ -88,6 +88,7 @@ class Server:
         self.url = ""
         self.may_end = False
         self.is_starved = False  # it had little memory for a while, and may end for want of it
+        self.was_limited = False  # in memory or descriptors, in any of its runs
         self.starts = 0
         self.known: list[dict[str, int]] = []
         self._process: subprocess.Popen[bytes] | None = None

@@ -24,6 +24,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from server.administration.log_history import HISTORY_LINES, LogHistory
 from server.dashboard import control_socket
+from server.settings.settings_files import runtime_folders
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import (
@@ -335,8 +336,9 @@ async def test_an_answer_that_makes_no_sense_is_told_as_such(runtime: Path, said
         tasks.start_soon(listener.serve, answer)
         for command in ("status", "logs", "dashboard"):
             done = await ask(runtime, command)
-            others = json.loads((await ask(runtime, "status", "--json")).stdout or "[]")  # of the developer
-            assert done.returncode == 1 or others
+            # Only another server on this machine, such as the developer's own, may have given a good answer.
+            places = [place for place in runtime_folders(dict(os.environ)) if place != str(folder.resolve())]
+            assert done.returncode == 1 or any([*Path(place).glob("*.sock")] for place in places)
             assert ("does not understand" if said else "does not answer") in done.stderr, done.stderr
         tasks.cancel_scope.cancel()
 

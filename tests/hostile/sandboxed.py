@@ -27,6 +27,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import thread
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -207,7 +208,6 @@ class Mounter:
     """
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
         self._lock = threading.Lock()
         self._way, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other:
@@ -226,14 +226,15 @@ class Mounter:
             raise OSError(number, "it could not be mounted")
 
 
-_mounters: list[Mounter] = []
+@cache
+def _mounter_of(_process: int) -> Mounter:
+    """One for each process: a fork starts its own."""
+    return Mounter()
 
 
 def mounting_for(program: int) -> Mount:
     """What mounts in the namespaces of a child of a program, without a supervisor."""
-    if not _mounters or _mounters[0].owner != os.getpid():  # after a fork
-        _mounters[:] = [Mounter()]
-    (mounter,) = _mounters
+    mounter = _mounter_of(os.getpid())
 
     async def mount_there(told: int, steps: Iterable[MountStep]) -> None:
         await anyio.to_thread.run_sync(mounter.mount, program, os.dup(told), steps)
