@@ -236,7 +236,8 @@ async def _full(disk: str, world: World, _pick: int) -> AsyncGenerator[None]:
 
 async def _read_only(disk: str, world: World, _pick: int) -> AsyncGenerator[None]:
     async def remount(how: str) -> bool:
-        command = ["mount", "-o", f"remount,{how}", str(world.disks[disk])]
+        # Without the other options of the mount: some name users that a namespace does not know.
+        command = ["mount", "--options-mode", "ignore", "-o", f"remount,{how}", "tmpfs", str(world.disks[disk])]
         process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.DEVNULL)
         return await process.wait() == 0
 

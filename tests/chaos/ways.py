@@ -134,9 +134,9 @@ class Awaited:
     def take(self, answer: Json) -> None:
         """Hand an answer to its request."""
         waiting = self._waiting.pop(answer["id"], None)
-        if waiting is None or waiting.done():
+        if waiting is None:
             self._way.crossed.append(f"{self._way.name}: an answer that nobody waits for, {answer}")
-        else:
+        elif not waiting.cancelled():  # a caller that goes away may miss its answer
             waiting.set_result(answer)
 
     def end(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fork_server import forked
-from tests.hostile.confined_runner import NOBODY
+from tests.other_user import NOBODY
 
 PROGRAM = Path(__file__).with_name("confined_runner.py")
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin", "LC_ALL": "C.UTF-8"}

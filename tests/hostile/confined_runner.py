@@ -28,6 +28,7 @@ if __name__ == "__main__":
 import anyio
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
+from tests.other_user import become_nobody
 from tools.shell import supervisor_pool
 from tools.shell.broker import confinement
 from tools.shell.brokered_starter import BrokeredStarter
@@ -36,7 +37,6 @@ from tools.shell.process_spec import Process, ProcessSpec, StartFailedError
 from tools.shell.sandbox.landlock import landlock_failure, landlock_rules
 from tools.shell.sandbox.system_call_filter import seccomp_program
 
-NOBODY = 65534
 USED_LATER = (_asyncio, confinement, ctypes, fcntl, resource, supervisor_pool, thread)
 
 
@@ -117,9 +117,7 @@ async def main() -> None:
 if __name__ == "__main__":
     os.chdir("/")
     if sys.argv[1:]:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        become_nobody()
         # The interpreter that the broker runs by; ours may be out of reach.
         sys.executable, sys.prefix, sys.base_prefix = "/usr/bin/python3", "/usr", "/usr"
     anyio.run(main)

@@ -38,6 +38,7 @@ import anyio
 import pytest
 from anyio._backends import _asyncio  # pyright: ignore[reportPrivateUsage]
 
+from tests.other_user import become_nobody, own_mounts
 from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.tool_errors import ToolError
@@ -57,9 +58,6 @@ from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns
 
 PROGRAM = Path(__file__)
 CHECKOUT = PROGRAM.resolve().parents[2]
-NOBODY = 65534
-NEW_MOUNTS = 0x20000
-"""`CLONE_NEWNS` of Linux, which Python 3.11 has no name for."""
 WORKING = CommandView(Engine.BUBBLEWRAP, ViewKind.WORKING, Network.OWN_LOOPBACK)
 READING = CommandView(Engine.BUBBLEWRAP, ViewKind.READING, Network.OWN_LOOPBACK)
 KEEPS_RIGHTS = "KEEP_RIGHTS" in os.environ
@@ -287,9 +285,7 @@ async def main() -> None:
 def mount(script: str, afterwards: str) -> None:
     """Mount things for a child, which this returns in; this process waits for it and looks what it has left."""
     folder = os.getcwd()
-    unshare = ctypes.CDLL(None, use_errno=True).unshare
-    assert unshare(NEW_MOUNTS) == 0, os.strerror(ctypes.get_errno())
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+    own_mounts()
     subprocess.run(["/bin/bash", "-ec", script, "sh", sys.argv[1]], check=True)
     os.chdir(folder)  # something may be mounted there by now
     os.chdir(sys.argv[1])
@@ -306,9 +302,7 @@ if __name__ == "__main__":
         mount(os.environ["MOUNTS"], os.environ["AFTERWARDS"])
     os.chdir("/")
     if sys.platform != "win32" and os.geteuid() == 0 and not KEEPS_RIGHTS:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        become_nobody()
         # The interpreter that the sandbox is tried with; ours may be out of reach.
         sys.executable, sys.prefix, sys.base_prefix = "/usr/bin/python3", "/usr", "/usr"
     anyio.run(main)

@@ -21,7 +21,7 @@ from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, Server, by
 Json = dict[str, Any]
 Ask = Callable[[int], Json]
 
-MOST = 64 << 20
+MOST = 96 << 20
 """What such a client may cost beyond a server that has nothing to do."""
 
 MAX_REQUESTS = 5_000

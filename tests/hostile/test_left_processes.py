@@ -14,6 +14,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
+from tests.other_user import NOBODY
 from tests.processes import (
     BASH,
     CEILING,
@@ -27,6 +28,7 @@ from tests.processes import (
     is_running,
     marked,
     needs_proc,
+    needs_root,
     read_line,
     run,
     until_ended,
@@ -42,7 +44,6 @@ pytestmark = [pytest.mark.anyio, needs_proc]
 
 OWNER = Path(__file__).resolve().parents[1] / "peers" / "command_owner.py"
 
-NOBODY = 65534
 
 IGNORING = "trap '' TERM INT HUP; while :; do sleep 0.05; done"
 
@@ -420,6 +421,7 @@ async def test_what_hides_whose_it_is_ends_with_the_supervisor(services: Service
     assert carrying(mark) == []
 
 
+@needs_root
 @pytest.mark.requirement("process.shared-supervisor")
 async def test_services_that_come_and_go_leave_no_descriptors_in_the_broker(services: Services) -> None:
     held = [await up(services, "echo up; exec sleep 600") for _ in range(MAX_IDLE)]

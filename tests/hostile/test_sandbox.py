@@ -24,8 +24,9 @@ import pytest
 
 from tests.fork_server import forked
 from tests.harness import write_config
-from tests.hostile.sandboxed import NOBODY, PROGRAM, READING, WORKING, Ran, run, run_confined, sandbox_for
+from tests.hostile.sandboxed import PROGRAM, READING, WORKING, Ran, run, run_confined, sandbox_for
 from tests.interaction.test_own_files import Person, served
+from tests.other_user import NOBODY
 from tests.variants import one_in
 from tests.waiting import until
 from tools.contract.command_views import CommandView, Network

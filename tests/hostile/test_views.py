@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from tests.fork_server import forked
-from tests.hostile.sandboxed import NOBODY, PROGRAM, READING, WORKING, Ran, run, sandbox_for
+from tests.hostile.sandboxed import PROGRAM, READING, WORKING, Ran, run, sandbox_for
+from tests.other_user import NOBODY
 from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.process_spec import SandboxChanges, command_environment

@@ -23,9 +23,9 @@ from mcp.client.stdio import StdioServerParameters
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, PERSONAL, our_http_server, server_arguments
 from tests.hostile.every_tool import answers, assert_alive, call, changers_of, is_refused, readers_of
-from tests.hostile.unprivileged_server import NOBODY
 from tests.hostile.watched_server import MEGABYTE, needs_proc
 from tests.interaction.test_lifecycle import INITIALIZE, INITIALIZED, running
+from tests.other_user import NOBODY
 
 pytestmark = pytest.mark.anyio
 

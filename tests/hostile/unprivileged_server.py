@@ -20,8 +20,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from server.cli import main as serve
+from tests.other_user import become_nobody
 
-NOBODY = 65534
 PR_SET_DUMPABLE = 4
 SYSTEM_PYTHON = "/usr/bin/python3"
 PROGRAMS = frozenset(("html_and_pdf_worker", "worker"))
@@ -42,9 +42,7 @@ def main() -> None:
     import_everything()
     os.umask(int(sys.argv[1], 8))
     if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        become_nobody()
         # Anyone who changes the user is hidden from it; a server that this user has started is not, by itself.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, ctypes.c_ulong(1))
         if not os.access(sys.executable, os.X_OK):

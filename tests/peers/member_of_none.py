@@ -14,10 +14,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.other_user import NOBODY, become_nobody
 from tools.files.change.writer import take_over, temporary_in
 from tools.files.workspace import Workspace
 
-NOBODY, FOREIGN_GROUP = 65534, 5555
+FOREIGN_GROUP = 5555
 
 file = Path(sys.argv[1])
 workspace = Workspace([str(file.parent)])
@@ -25,9 +26,7 @@ location = workspace.locate(file.name)
 if os.geteuid() == 0:
     os.chown(file.parent, NOBODY, NOBODY)
     os.chown(file, NOBODY, FOREIGN_GROUP)
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
+    become_nobody()
 before = file.stat()
 # A common user cannot make a file of a foreign group; its stat is all that counts.
 foreign = os.stat_result([*before[:5], FOREIGN_GROUP, *before[6:]])

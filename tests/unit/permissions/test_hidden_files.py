@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.sandboxed import NOBODY
+from tests.other_user import NOBODY
 from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.files import stat_cache
 from tools.files.workspace import Workspace
