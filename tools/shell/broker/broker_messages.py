@@ -27,7 +27,7 @@ STARTED, FAILED, EXITED, GONE, LISTED, MOUNTED = 1, 2, 3, 4, 5, 6
 MAX_DESCRIPTORS = 253  # maximum number of descriptors in one message on Linux (SCM_MAX_FD)
 STANDARD_ERROR = 2
 OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptor numbers of the outputs, which no attachment can have
-LARGEST_LIMIT = (1 << 63) - 2  # the largest value for setrlimit; one more means no limit
+LARGEST_LIMIT = (1 << 63) - 2  # largest limit that is valid on every system; on macOS, one more means no limit
 
 
 def framed(kind: int, *numbers: int) -> bytes:

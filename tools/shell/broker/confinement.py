@@ -1,6 +1,6 @@
 """Confines a forked process before it becomes a program: joins namespaces, and gives up rights through Landlock.
 
-Confinement cannot be undone, so only processes that do nothing else may use it. The kernel is called through ctypes,
+Confinement cannot be undone, so it is only for processes that do nothing else. The kernel is called through ctypes,
 with only the standard library. The fork imports nothing.
 """
 

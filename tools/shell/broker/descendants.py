@@ -135,8 +135,8 @@ class Descendants:
 class Share(Descendants):
     """The processes of one of several programs below this subreaper, including the program itself.
 
-    Orphans are recognised by their session or by the mark in their environment. Orphans with neither
-    belong to no program, and are killed when this process exits.
+    Orphans are recognised by their session or by the mark in their environment. Orphans with neither belong to
+    no program, and are killed when this process exits.
     """
 
     def __init__(self, program: int, mark: bytes) -> None:
@@ -177,7 +177,7 @@ class Group:
         send_signals([-self._leader], signal.SIGKILL)
 
     def is_left(self, has_children: bool) -> bool:
-        del has_children  # children outside the group may belong to anybody
+        del has_children  # children outside the group may belong to other programs
         try:
             os.killpg(self._leader, 0)
         except OSError as error:

@@ -214,7 +214,7 @@ class Waiting:
         self._poll.unregister(descriptor)
 
     def wait(self, *moments: float | None) -> set[int]:
-        """Return the readable descriptors, or none if a child has exited or one of the times has come."""
+        """Return the readable descriptors, or none if a child has exited or one of `moments` has passed."""
         until = min((moment for moment in moments if moment is not None), default=None)
         events = self._poll.poll(None if until is None else max(0.0, until - monotonic()) * 1000)
         ready = {descriptor for descriptor, _ in events}

@@ -142,7 +142,7 @@ class AutoRunLookout:
         self._at_work.discard(state)
 
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
-        """Return True if no running command can have created those of the paths that git executes."""
+        """Return True if no running command can have created any of the `paths` that git executes."""
         of_git = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
         at_work = [*self._at_work]
         return not any(state.may_have_made(path) for path in of_git for state in at_work)
@@ -382,8 +382,8 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
 
     Args:
         paths: Real paths of the files and folders.
-        parent: The folder in which to create a new folder for them, which is not deleted. With `None`, or if there is
-            too much to copy to another file system, the files and folders are renamed in place.
+        parent: The folder in which a new folder is created for them. The new folder is not deleted. With `None`, or if
+            there is too much to copy to another file system, the files and folders are renamed in place.
 
     Yields:
         Each path with its new path, or `None` if it could not be moved.
@@ -408,7 +408,8 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
             os.mkfifo(target, stat.S_IMODE(mode))
             return
         with open_regular(source) as old, open(target, "xb") as new:
-            # Copying fills the holes of a sparse file, and the file may grow during the copy.
+            # The size counts, not the disk usage, because copying fills the holes of a sparse file. The bytes read are
+            # counted too, because the file may grow during the copy.
             if old.info.st_size > bytes_left:
                 raise _TooLargeError
             while piece := old.stream.read(BLOCK_BYTES):
@@ -489,7 +490,7 @@ class AutoRunState:
         closed: Collection[str],  # folders that cannot be listed, in which nothing counts as new afterwards
         waived: Sequence[str],  # auto-run files and folders that the command may change
         *,
-        is_known: bool,  # whether the client is not anonymous
+        is_known: bool,  # whether the client can be identified
         is_git: bool,  # whether only git can change files during the command
     ) -> None:
         self._lookout, self._roots, self._closed, self._waived = lookout, roots, closed, waived
@@ -551,7 +552,7 @@ class AutoRunState:
     def _explains(
         self, path: str, before: Fingerprint | None, after: Fingerprint | None, tracked: TrackedFiles
     ) -> bool:
-        """Return True if the changes at a path are normal for git: to tracked files, or adding nothing that runs."""
+        """Return True if git may have made the changes at a path: they are to tracked files, or add nothing that runs."""
         folder, name = os.path.split(path)
         bare = folded(name)
         if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
@@ -574,7 +575,7 @@ class AutoRunState:
         return {path for each in found for path in each.found}
 
     def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
-        """Return True if the command was allowed each change at a path, or another tool made it with consent."""
+        """Return True if each change at a path was allowed to the command, or made by another tool with consent."""
         if self._is_free(path):
             return True
         if before is None or after is None or before.status != after.status:
@@ -596,7 +597,7 @@ class AutoRunState:
             try:
                 waiting += (os.path.join(place, name) for name in os.listdir(place))
             except OSError:
-                return False  # not a folder
+                return False  # not a folder, or not readable
         return True
 
 

@@ -126,7 +126,7 @@ class ViewSetup:
 
         hidden: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
-            # On a `nodev` mount, a device file cannot be opened, so `/dev/null` hides the file.
+            # On a `nodev` mount, a device file cannot be opened, so `/dev/null` mounted over a file hides it.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
             *((path, partial(self._bind, path, what)) for path, what in view.settings.items()),
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.shown)),
@@ -166,7 +166,7 @@ class ViewSetup:
         return None if way is None else way + path[len(above.rstrip("/")) :]
 
     def _bind(self, path: str, what: str = "", *, is_read_only: bool = True) -> None:
-        """Mount a path's own content, or something else, at a path."""
+        """Mount `what`, or by default the path itself, at a path."""
         way, what = self._way(path), what or path
         self._ways[path] = None
         if way is None:
@@ -175,7 +175,7 @@ class ViewSetup:
             self.options += ("--ro-bind-try" if is_read_only else "--bind", what, way)
 
     def _empty(self, path: str) -> None:
-        """Put an empty folder for more mounts at a path."""
+        """Mount an empty folder at a path, for more mounts inside it."""
         way = self._way(path) or self._staged(path, is_moved=True)
         self._ways[path] = way
         self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
@@ -289,7 +289,8 @@ def not_made(error: OSError) -> ToolError:
 
 
 USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows only the program in this folder to create user namespaces
-SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25  # attempts to test if descriptors or processes are scarce
+# How often to test the sandbox, and the pause between tests, while descriptors or processes are scarce.
+SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25
 RETRY_SECONDS = 60.0  # pause before a sandbox that did not respond is tested again
 PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was only busy
 
@@ -305,7 +306,7 @@ class SandboxMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
     program: str | None  # the absolute path of bubblewrap; `None` if it is not installed
-    failure: str | None  # why it is not used, phrased for the middle of a sentence; `None` if it works
+    failure: str | None  # why bubblewrap is not used, phrased for the middle of a sentence; `None` if it works
 
 
 class BubblewrapConfinement:
@@ -316,7 +317,7 @@ class BubblewrapConfinement:
         mode: SandboxMode,
         site: Site,
         starter: ProcessStarter,  # runs the probe
-        folders: PrivateFolders,  # for files that replace masked ones
+        folders: PrivateFolders,  # for the files and folders that replace masked ones
         search_path: str = os.defpath,
         program: str | None = None,  # path of bubblewrap, instead of searching for it
         *,
@@ -350,7 +351,7 @@ class BubblewrapConfinement:
         """Put a command into its view. Raises `sandbox_unavailable` if that is impossible."""
         is_unconfined = view.kind is ViewKind.UNCONFINED and view.engine is not Engine.BUBBLEWRAP
         if is_unconfined and self._mode is not SandboxMode.REQUIRED:
-            # Without a sandbox, the user was asked, or the operator wants no questions.
+            # The command runs without a sandbox: the user was asked, or the operator wants no questions.
             return ConfinedCommand(spec, view.engine)
         status = await self.status(workspace_roots)
         failure = status.failure
@@ -572,7 +573,7 @@ class BubblewrapConfinement:
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
         """Return why a view does not start or confine its command, phrased for the middle of a sentence, or `None`."""
-        # In the home folder, which no command may write to, unless it is under /tmp, which every command may write to.
+        # The home folder, which no command may write to, unless it is under /tmp, which every command may write to.
         above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(above, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)

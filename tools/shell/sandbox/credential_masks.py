@@ -157,7 +157,7 @@ def _names() -> _Names:
 
 @cache
 def _moved(folder: str) -> _Names:
-    """Return the known places in `folder`, relative to the home folder, to look for where it was moved."""
+    """Return the known places in `folder`, a path in the home folder, to search for in its actual location."""
     names = _names()
     for part in map(str.casefold, filter(None, folder.split("/"))):
         matching = (known for pattern, known in names.patterns if pattern.match(part))

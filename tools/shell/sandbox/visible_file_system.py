@@ -41,8 +41,8 @@ from tools.shell.sandbox.reading_view import (
 from tools.text.file_names import shown_whole_path
 
 # Folders where programs leave sockets and files for others. `/tmp` belongs to the client for its session, and so does
-# `/var/tmp` for commands that may write. Reading commands do not share that, because their files must not be mistaken
-# for other commands' temporary files and caches. `/dev/shm` is part of the private `/dev`.
+# `/var/tmp` for commands that may write. Reading commands do not share `/var/tmp`, because their files must not be
+# mistaken for other commands' temporary files and caches. `/dev/shm` is part of the private `/dev`.
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/tmp` is emptied if it is larger
 # Maximum number of mounts of each kind (pinned or read-only) for protected paths in all workspaces, including mounts
@@ -243,7 +243,7 @@ def prepare(
     ]
     waived = _waived((*allowed.writable, *site.writable), present)
     free = present if changes_by_git else waived
-    # A file's folder must be writable too, for programs that write a new file and rename it.
+    # If a file may be changed, its folder must be writable too, because some programs write a new file and rename it.
     guarded = (
         path
         for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
@@ -299,7 +299,7 @@ def _make_folders_of_hooks(found: AutoRunPaths) -> None:
 
 
 def _refuse_links(seen: Iterable[str]) -> None:
-    """Refuse symlinks. Approved paths were real, so a symlink was created later."""
+    """Refuse paths with symlinks. Approved paths had none, so the symlinks were created later."""
     for path in seen:
         if _real(path) != path:
             raise ToolError(
@@ -319,7 +319,7 @@ def _refuse_masks_around(folders: Iterable[str], masked: Collection[str]) -> Non
 
 
 def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths of the names relative to each root, except paths that contain a whole root."""
+    """Resolve the names against each root. Return the paths, except those that contain a whole root."""
     paths = (os.path.normpath(os.path.join(root, os.path.expanduser(path))) for path in named for root in roots)
     return tuple(path for path in paths if not any(contains(path, root) for root in roots))
 
@@ -328,7 +328,7 @@ def _parts(
     workspace: Sequence[str],
     parts: Sequence[str],
     wanted: Collection[str],  # the parts that are visible inside a hidden folder
-    closed: Sequence[str],  # shown differently, or not at all
+    closed: Sequence[str],  # paths that are shown differently, or not at all
     hidden: Sequence[str],
 ) -> View:
     """Return a view of only the workspace and some parts of the machine, without nested paths."""
