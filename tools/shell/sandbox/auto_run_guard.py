@@ -552,7 +552,7 @@ class AutoRunState:
     def _explains(
         self, path: str, before: Fingerprint | None, after: Fingerprint | None, tracked: TrackedFiles
     ) -> bool:
-        """Return True if git may have made the changes at a path: they are to tracked files, or add nothing that runs."""
+        """Return True if git may have made the changes at a path: to tracked files, or adding nothing that runs."""
         folder, name = os.path.split(path)
         bare = folded(name)
         if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
