@@ -1,4 +1,4 @@
-"""Forks supervisors for the server, and kills the processes that dead supervisors leave.
+"""Forks supervisors for the server, and kills the processes that dead supervisors leave behind.
 
 Runs as a script in its own process.
 
@@ -8,18 +8,19 @@ Runs as a script in its own process.
                             `-- service ...
 
 For each supervisor, the server creates a pair of sockets and passes one end to the broker, which forks. Server and
-supervisor then talk directly. The broker only keeps a copy of that end, and closes it once the supervisor and
-everything below it have exited. When the server reads the end of the stream, nothing is left. Long-running services
-share one supervisor, to which the broker passes their sockets.
+supervisor then talk directly. The broker only keeps a copy of the supervisor's end, and closes it once the supervisor
+and all its descendants have exited. When the server reads the end of the stream, none of these processes is left.
+Long-running services share one supervisor, to which the broker passes their sockets.
 
-Nothing outlives the server, however it exits: all sockets close, and the supervisors stop their programs. They do the
-same if the broker is killed. The processes of a killed supervisor become children of the broker, because on Linux both
-are subreapers. A program can escape only by killing both at the same moment, or by becoming a user that cannot be
-signalled. On systems without subreapers, it can also leave its process group, or kill its supervisor.
+No program outlives the server, however the server exits: all its sockets close, and the supervisors stop their
+programs. Supervisors also stop their programs if the broker is killed. The processes of a killed supervisor become
+children of the broker, because on Linux the broker and the supervisors are subreapers. A program can escape only by
+killing the broker and its supervisor at the same moment, or by becoming a user that they may not signal. On systems
+without subreapers, a program can also escape by leaving its process group or killing its supervisor.
 
-The file runs by its path, without the server's import path, so it imports only five neighbouring modules from this
-project. Standard input is the socket to the server. The arguments are what supervisors track (`descendants` or
-`group`), and the limit on open files for programs.
+This file is run by its path, without the server's import path, so from this project the process can import only the
+other five modules in this folder. Standard input is the socket to the server. The arguments are what supervisors track
+(`descendants` or `group`), and the limit on open files for programs.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ else:
 if sys.platform == "win32":
     raise ImportError("the broker is not available on Windows")
 
-# When to abandon processes after the server is gone. Supervisors abandon theirs one second earlier.
+# How long after the server is gone to abandon processes that cannot be killed. Supervisors do so one second earlier.
 LEAVE_SECONDS = supervisor.LEAVE_SECONDS + 1.0
 
 
 class Broker:
     """The parent of all supervisors. Each byte from the server comes with a socket for a supervisor.
 
-    A subreaper adopts the processes that dead supervisors leave. `most_files` is the soft limit on open files for
-    programs.
+    As a subreaper, the broker adopts the processes that dead supervisors leave behind. `most_files` is the soft
+    limit on open files for programs.
     """
 
     def __init__(self, server: socket.socket, is_subreaper: bool, most_files: int) -> None:
@@ -68,7 +69,7 @@ class Broker:
         self._waiting = supervisor.Waiting(server.fileno())
         self._channels: dict[int, list[socket.socket]] = {}  # copies of each supervisor's sockets, by its process id
         self._shared: tuple[int, socket.socket] | None = None  # process id of the shared supervisor, and the link to it
-        self._left: list[socket.socket] = []  # sockets of dead supervisors, until nothing is left below them
+        self._left: list[socket.socket] = []  # sockets of dead supervisors, until their processes are gone
         self._sweep_at: float | None = None
         self._leave_at: float | None = None
 
@@ -84,7 +85,7 @@ class Broker:
                 self._sweep()
 
     def _listen(self) -> bool:
-        """Fork a supervisor if one is requested. Return False if the server is gone."""
+        """Find or fork a supervisor for a socket from the server. Return False if the server is gone."""
         try:
             asked, descriptors, _, _ = socket.recv_fds(self._server, 1, 1)
         except OSError:
@@ -170,7 +171,7 @@ class Broker:
             os._exit(status)
 
     def _reap(self) -> bool:
-        """Reap exited children: supervisors, and processes that they left. Return True if there were any."""
+        """Reap exited children: supervisors, and processes that they left behind. Return True if there were any."""
         has_reaped = False
         with suppress(ChildProcessError):
             while True:
@@ -189,13 +190,13 @@ class Broker:
                     self._left += channels
                     continue
                 for channel in channels:
-                    channel.close()  # a supervisor that exited properly leaves nothing
+                    channel.close()  # a supervisor that exited properly leaves no processes behind
         return has_reaped
 
     def _sweep(self) -> None:
-        """Kill the processes that dead supervisors left.
+        """Kill the processes that dead supervisors left behind.
 
-        Once none are left, close the supervisors' sockets to tell the server.
+        Once none are left, close those supervisors' sockets, so that the server knows.
         """
         if self._is_subreaper:
             left = descendants.Descendants(spared=self._channels)
@@ -203,7 +204,8 @@ class Broker:
                 left.kill()
                 self._sweep_at = monotonic() + supervisor.KILL_PAUSE_SECONDS
                 return
-            # A process that starts another and exits during the search hides both, but is then a child to reap.
+            # If a process starts another and exits during the search, both may be missed. Then there is an exited child
+            # to reap.
             if self._reap():
                 self._sweep_at = monotonic()
                 return
@@ -219,7 +221,7 @@ def main(what: str, most_files: int) -> None:
     with suppress(PermissionError):
         os.setsid()
     os.chdir("/")
-    # Ignore these signals, because the broker may exit only with the server.
+    # Ignore these signals, because the broker must not exit before the server.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # Keep only the socket and stderr, no descriptor of the process that started the server.
@@ -233,7 +235,7 @@ def main(what: str, most_files: int) -> None:
             with suppress(OSError):
                 os.close(int(name))
     is_subreaper = what == "descendants" and descendants.become_subreaper()
-    for name in ("fcntl", "resource"):  # imported once, for all supervisors
+    for name in ("fcntl", "resource"):  # imported here once, so that no supervisor has to
         import_module(name)
     gc.freeze()
     Broker(server, is_subreaper, most_files).serve()

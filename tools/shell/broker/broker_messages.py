@@ -11,21 +11,23 @@ if TYPE_CHECKING:
     from tools.shell.process_spec import MountStep, ProcessSpec
 
 
-# Sent to the broker with a supervisor's socket: whether the supervisor gets its own process or the shared one.
+# Sent to the broker with a socket: whether the socket is for a new supervisor, or for the one that services share.
 OWN, SHARED = b"\0", b"\1"
 FRAME = struct.Struct("=BI")  # the header of every message: its kind, and the number of bytes that follow
 NUMBER = struct.Struct("=I")  # a number in a message
-# From the server. RUN: `packed`, with these descriptors: the output, the errors if separate, the attachments, those
-# passed on, the namespaces. END: the grace period in milliseconds. LIST: nothing. MOUNT: `packed_mounts`, with a
-# descriptor from which to read the id of the process whose namespaces to mount in.
+# From the server. RUN: the result of `packed`, with these descriptors: the output, standard error if separate, the
+# attachments, the descriptors of the `ProcessSpec`, the namespaces. END: the grace period in milliseconds. LIST: no
+# content. MOUNT: the result of `packed_mounts`, with a descriptor from which to read the id of the process whose
+# namespaces to mount in.
 RUN, END, LIST, MOUNT = 1, 2, 3, 4
-# To the server. STARTED: the ids of program and supervisor. FAILED: an error number. EXITED: a `waitpid` status. GONE:
-# nothing is left, and the next program may be sent. LISTED: ids of processes. MOUNTED: an error number, or 0.
+# To the server. STARTED: the process ids of program and supervisor. FAILED: an error number. EXITED: a `waitpid`
+# status. GONE: none of the program's processes is left, and the next program may be sent. LISTED: process ids. MOUNTED:
+# an error number, or 0.
 STARTED, FAILED, EXITED, GONE, LISTED, MOUNTED = 1, 2, 3, 4, 5, 6
-MAX_DESCRIPTORS = 253  # the most that Linux passes in one message (SCM_MAX_FD)
+MAX_DESCRIPTORS = 253  # maximum number of descriptors in one message on Linux (SCM_MAX_FD)
 STANDARD_ERROR = 2
-OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptors of outputs, which cannot be attachments
-LARGEST_LIMIT = (1 << 63) - 2  # the largest value for setrlimit; one more means no limit
+OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptor numbers of the outputs, which no attachment can have
+LARGEST_LIMIT = (1 << 63) - 2  # largest limit that is valid on every system; on macOS, one more means no limit
 
 
 def framed(kind: int, *numbers: int) -> bytes:
@@ -33,7 +35,10 @@ def framed(kind: int, *numbers: int) -> bytes:
 
 
 def packed(spec: ProcessSpec) -> bytes:
-    """Return the body of a RUN message: texts separated by NUL, the first a list of numbers. May raise `ValueError`."""
+    """Return the body of a RUN message: texts separated by NUL, the first a list of numbers.
+
+    Raises a `ValueError` if the operating system cannot accept the spec.
+    """
     wanted = (spec.limits.file_bytes, spec.limits.processes, spec.limits.core_bytes)
     limits = [-1 if limit is None else limit for limit in wanted]
     errors = (STANDARD_ERROR,) if spec.separates_errors else ()
@@ -93,8 +98,8 @@ class Order(NamedTuple):
     environment: dict[bytes, bytes]
     limits: tuple[int, int, int]  # bytes of a file, number of processes, bytes of a core dump; -1 means unchanged
     group: bytes  # the control group; empty for none
-    numbers: list[int]  # numbers for the descriptors after the output
-    namespaces: int  # number of namespace descriptors after those
+    numbers: list[int]  # the program's numbers for the descriptors after the output
+    namespaces: int  # how many namespace descriptors come last
     rules: LandlockRuleset | None
 
 

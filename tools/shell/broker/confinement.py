@@ -1,6 +1,6 @@
 """Confines a forked process before it becomes a program: joins namespaces, and gives up rights through Landlock.
 
-Confinement cannot be undone, so only processes that do nothing else may use it. The kernel is called through ctypes,
+Confinement cannot be undone, so it is only for processes that do nothing else. The kernel is called through ctypes,
 with only the standard library. The fork imports nothing.
 """
 
@@ -36,14 +36,14 @@ _READ_ONLY, _WITHOUT_DEVICES = 1, 2 | 4
 _ALL_RIGHTS = (1 << 15) - 1
 _TRUNCATE = 1 << 14
 _FILE_RIGHTS = 0b111 | _TRUNCATE
-_WRITE_RIGHTS = _ALL_RIGHTS & ~0b1101  # all except reading
+_WRITE_RIGHTS = _ALL_RIGHTS & ~0b1101  # all except those for reading and executing
 _READ_RIGHTS = 0b1101  # execute, read a file, list a folder
 _MAKE_DEVICE_OR_SOCKET = 1 << 6 | 1 << 9 | 1 << 11
 _BIND_AND_CONNECT = 0b11
 _SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 _PATH_BENEATH = 1
 _library = ctypes.CDLL(None, use_errno=True)
-# Looked up once for all programs, because a lookup in each fork, or using `signal`, would cost memory pages.
+# Looked up once for all programs, because a lookup in each fork, or the module `signal`, would cost memory pages.
 _set_signal = _library.signal
 _setns = _library.setns if sys.platform == "linux" else _library.signal
 
@@ -112,7 +112,7 @@ def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, b
     Follows no symlinks and creates nothing. Raises an `OSError` if a folder was replaced, or if the process is not a
     child of `parent`.
     """
-    os.close(_opened(b"/"))  # the first such call in a fork is slow, so do it while nobody is waiting
+    os.close(_opened(b"/"))  # the first `openat2` in a fork is slow, so call it while nobody is waiting
     seen = os.open(f"/proc/{int(os.read(told, 16) or 0)}", os.O_RDONLY | os.O_DIRECTORY)
     status = os.open("stat", os.O_RDONLY, dir_fd=seen)
     if int(os.read(status, 4096).rpartition(b")")[2].split()[1]) != parent:
@@ -144,7 +144,7 @@ def ruleset_for_writing() -> int:
 
 
 def allow_writing(rules: int, root: str, paths: Iterable[str]) -> None:
-    """Add the current files at paths below a folder to such a ruleset."""
+    """Allow changes to the current files and folders at `paths` under `root`, in a ruleset of `ruleset_for_writing`."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for path in paths:

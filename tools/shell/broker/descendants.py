@@ -20,7 +20,7 @@ if sys.platform == "win32":
 
 MARK = b"CORETOOLS_MCP_PROGRAM"  # variable that shows which of several programs started a process
 MARK_BYTES = 1 << 17  # bytes of an environment to search for the mark, which is at the beginning
-STOP_ROUNDS = 20  # searches for processes that started while others were being stopped
+STOP_ROUNDS = 20  # how often to search for processes that started while others were being stopped
 _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 _HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # not every kernel has these files
 _library = ctypes.CDLL(None)
@@ -97,9 +97,9 @@ class Descendants:
         return sorted(filter(_runs, self._look()))
 
     def _look(self, *numbers: int) -> set[int]:
-        """Find all processes.
+        """Find these processes, including zombies, and send the signals in `numbers` to each.
 
-        Each is signalled before its children are searched, because a stopped process starts no more.
+        A process is signalled before the search for its children, because a stopped process starts no more children.
         """
         children = _children()
         found, level = set[int](), {pid for pid in children(os.getpid()) if self._is_own(pid)}
@@ -110,15 +110,15 @@ class Descendants:
         return found
 
     def _is_own(self, pid: int) -> bool:
-        """Return True if a child of this process is one of them."""
+        """Return True if a child of the current process is one of the processes to find."""
         return pid not in self._spared
 
     def ask_to_end(self) -> None:
-        """Send SIGTERM, also to stopped processes."""
+        """Send SIGTERM, and SIGCONT so that stopped processes react to it."""
         send_signals(self.pids(), signal.SIGTERM, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill all processes. Each is stopped when found, so that it starts no others."""
+        """Kill all processes. Each is stopped as soon as it is found, so that it starts no others."""
         stopped = set[int]()
         for _ in range(STOP_ROUNDS):
             new = self._look(signal.SIGSTOP) - stopped
@@ -133,10 +133,10 @@ class Descendants:
 
 
 class Share(Descendants):
-    """The processes of one of several programs below this subreaper, including the program.
+    """The processes of one of several programs below this subreaper, including the program itself.
 
-    Orphans are recognised by their session or by the mark in their environment. Without either, they belong to no
-    program, and are killed when this process exits.
+    Orphans are recognised by their session or by the mark in their environment. Orphans with neither belong to
+    no program, and are killed when this process exits.
     """
 
     def __init__(self, program: int, mark: bytes) -> None:
@@ -177,7 +177,7 @@ class Group:
         send_signals([-self._leader], signal.SIGKILL)
 
     def is_left(self, has_children: bool) -> bool:
-        del has_children  # children outside the group may belong to anybody
+        del has_children  # children outside the group may belong to other programs
         try:
             os.killpg(self._leader, 0)
         except OSError as error:

@@ -8,7 +8,7 @@ _PR_SET_DUMPABLE = 4  # from linux/prctl.h
 
 
 def make_private() -> None:
-    """Make Linux deny debuggers, and access to `/proc/PID/environ`, `fd` and `mem`, to everybody but root.
+    """On Linux, let only root debug this process, and read its `environ`, `fd` and `mem` in `/proc`.
 
     Forks of this process inherit this, but programs that they execute do not.
     """

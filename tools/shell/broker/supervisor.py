@@ -1,11 +1,12 @@
 """Runs programs and manages everything that they start. The broker forks these processes.
 
-Programs are started with `posix_spawn`, which copies nothing of the calling process. Each program has a channel. When
-nothing is left of the program, its channel is reused, because a fork costs half as much as starting a shell. A
+Programs are started with `posix_spawn`, which copies nothing of the calling process, or with a fork if they have to be
+confined first. Each program has a channel, which is a socket to the server. When none of the program's processes is
+left, the channel is reused for another program, because forking a supervisor costs half as much as starting a shell. A
 supervisor has one channel, except for the one that services share, which gets more channels from the broker.
 
-It stops its programs when told to, and when the server or the broker is gone, because their ends of its descriptors are
-then closed.
+A supervisor stops its programs when told to, and when the server or the broker is gone, because that closes the other
+ends of its descriptors.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ else:
 
 
 LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own after the server is gone
-LEAVE_SECONDS = 30.0  # when to abandon processes that cannot be killed
-LOOKS = 50  # searches if nothing is found, because processes may have replaced each other in the meantime
-KILL_PAUSE_SECONDS = 0.02  # pause between attempts to kill the rest
+LEAVE_SECONDS = 30.0  # how long after the server is gone to abandon processes that cannot be killed
+LOOKS = 50  # how often to search if nothing is found, because processes may replace each other during a search
+KILL_PAUSE_SECONDS = 0.02  # pause between attempts to kill the remaining processes
 _ALL_SIGNALS = tuple(
     map(int, signal.valid_signals())
 )  # computed once, because it takes a twelfth of the time to start a shell
 LOOK_PAUSE_SECONDS = 0.05  # pause between checks for remaining processes, because no event reports their exit
-MAX_UNSURE_LOOKS = 20  # searches without a result while children of unknown programs exit: one second
+MAX_UNSURE_LOOKS = 20  # how often to repeat an inconclusive search (every 0.05 s, so for one second)
 
 
 def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
@@ -50,7 +51,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
 
     Raises an `OSError` on failure. The caller closes the descriptors, some of which may have been replaced by copies.
     """
-    import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded both
+    import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded it
     import resource  # noqa: PLC0415 - as above
 
     order = broker_messages.unpacked(body)
@@ -58,7 +59,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     numbers = order.numbers
     if len(descriptors) != 1 + len(numbers) + order.namespaces:
         raise OSError(errno.EMFILE, "some descriptors did not arrive")
-    # This process limits itself, and thereby everything that it starts. Limits can only be lowered
+    # This process limits itself, and thereby everything that it starts. Limits can only be lowered.
     for what, most in zip(
         (resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE), order.limits, strict=True
     ):
@@ -73,7 +74,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     for at, descriptor in enumerate(descriptors):
         if descriptor <= highest:
             descriptors[at] = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, highest + 1)
-            os.close(descriptor)  # closed now, so that few are open at a time
+            os.close(descriptor)  # closed now, so that few are open at the same time
     output, *attached = descriptors
     moves = [(output, 1), (output, 2), *zip(attached, numbers, strict=False)]
     namespaces = attached[len(numbers) :]
@@ -93,9 +94,10 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
 
 
 def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> int:
-    """Run `act` in a fork of this process. Raises an `OSError` on failure.
+    """Run `act` in a fork of this process, and return its process id. Raises an `OSError` on failure.
 
-    With `becomes`, a fork that succeeds is silent.
+    With `becomes`, `act` executes a program, so success is not reported. `least` is the lowest number that the status
+    pipe may have in the fork.
     """
     import fcntl  # noqa: PLC0415 - as above
 
@@ -116,7 +118,7 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
         os.close(report)
         if saying >= 0:
             os.close(saying)
-    # A fork that executes no program reports its result, but a killed one reports nothing.
+    # Executing a program closes the pipe, so silence means success. Any other fork reports its result unless killed.
     silence = 0 if becomes else errno.ESRCH
     number = int(failure) if failure else silence
     if number:
@@ -181,9 +183,9 @@ def _ignored_signals() -> tuple[int, ...]:
 
 @cache
 def _join(group: bytes) -> None:
-    """Join a control group, with everything started from now on.
+    """Add this process, and everything that it starts from now on, to a control group.
 
-    Cached, because joining takes the kernel milliseconds.
+    Cached, because the kernel needs milliseconds for this.
     """
     descriptor = os.open(group, os.O_WRONLY)
     try:
@@ -212,7 +214,7 @@ class Waiting:
         self._poll.unregister(descriptor)
 
     def wait(self, *moments: float | None) -> set[int]:
-        """Return the readable descriptors, or nothing if a child has exited or a monotonic time has passed."""
+        """Return the readable descriptors, or none if a child has exited or one of `moments` has passed."""
         until = min((moment for moment in moments if moment is not None), default=None)
         events = self._poll.poll(None if until is None else max(0.0, until - monotonic()) * 1000)
         ready = {descriptor for descriptor, _ in events}
@@ -278,7 +280,7 @@ class SupervisorChannel:
 
 
 class Supervisor:
-    """Runs a program for each of its channels, and manages everything that it starts.
+    """Runs a program for each of its channels, and manages everything that these programs start.
 
     `broker` is a descriptor that becomes readable when the broker is gone. `link` brings further channels; without it,
     all processes below this one belong to the single program. With `by_group`, only each program's process group is
@@ -296,7 +298,7 @@ class Supervisor:
         self._add(channel)
 
     def serve(self) -> bool:
-        """Serve until the server or the broker is gone. Return True if nothing is left."""
+        """Serve until the server or the broker is gone. Return True if no process is left."""
         while self._link is not None or self._channels:
             channels = self._channels.values()
             ready = self._waiting.wait(*(at for each in channels for at in (each.look_at, each.kill_at, each.leave_at)))
@@ -326,7 +328,7 @@ class Supervisor:
         self._waiting.add(channel.fileno())
 
     def _take_channel(self, link: socket.socket) -> None:
-        """Accept a channel from the broker. If there will be no more, exit with the last channel."""
+        """Accept a channel from the broker. If the link is closed, serve only until the last channel closes."""
         descriptors: list[int] = []
         with suppress(OSError):
             _, descriptors, _, _ = socket.recv_fds(link, 1, 1)
@@ -359,7 +361,7 @@ class Supervisor:
         return True
 
     def _list(self, channel: SupervisorChannel) -> list[int]:
-        """Return the running processes. Never empty if there are any, although a single search may miss some."""
+        """Return the ids of the running processes. Never empty if there are any, although a search may miss some."""
         for _ in range(LOOKS):
             self._reap()
             pids = channel.followed.pids() if channel.followed is not None else []
@@ -392,10 +394,12 @@ class Supervisor:
     def _reap(self) -> None:
         self._wait_for_children()
         gone = [channel for channel in self._channels.values() if self._is_gone(channel)]
-        # A process that starts another and ends during the search hides both, but it is then a child to reap.
+        # If a process starts another and exits during the search, both may be missed. Then there is an exited child to
+        # reap.
         is_sure = not gone or not self._wait_for_children()
         for channel in gone:
-            # The child may also have belonged to another program, which could go on like this forever.
+            # The reaped child may have belonged to another program, whose children could exit like this forever, so
+            # searches are not repeated indefinitely.
             is_known = is_sure and channel.followed is not None and channel.followed.is_sure
             if not is_known and channel.unsure_looks < MAX_UNSURE_LOOKS:
                 channel.unsure_looks += 1
@@ -412,7 +416,7 @@ class Supervisor:
         programs = {channel.program: channel for channel in self._channels.values() if channel.followed is not None}
         with suppress(ChildProcessError):
             while self._has_children:
-                self._has_children = False  # stays so if `waitpid` raises an error
+                self._has_children = False  # stays False if `waitpid` raises an error
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 self._has_children = True
                 if pid == 0:

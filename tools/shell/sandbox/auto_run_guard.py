@@ -4,9 +4,9 @@ Programs outside the sandbox execute these files. A `.git` folder is pinned as a
 renamed, so no other repository can replace it. Files in `.git` that make git run something are read-only. The rest
 stays writable, so that git can commit.
 
-New auto-run files are moved out of the workspace after a command, unless they are harmless, like the results of `git
-init`, `clone`, `worktree` and `submodule`, regardless of what created them. The scan is bounded: files that are too
-deep, or beyond the limit on folders, are neither protected nor found.
+New auto-run files are moved out of the workspace after a command. Harmless ones, like the results of `git init`,
+`clone`, `worktree` and `submodule`, stay, whatever created them. The scan is bounded: files that are too deep, or
+beyond the limit on folders, are neither protected nor found.
 
 A folder that cannot be listed before a command is protected as a whole. If a command makes a folder inaccessible, the
 server restores access, because it runs as the folder's owner.
@@ -52,9 +52,9 @@ COPIED_ENTRIES = 10_000  # the same, for files and folders
 _BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names that mark a repository for git
 _STORES = ("objects", "refs", "logs")  # git's own data, which it does not execute
 _SETTINGS = ("config", "config.worktree")
-_SHARES = ("modules", "worktrees")  # folders that contain other `.git` folders
+_SHARES = ("modules", "worktrees")  # folders in `.git` with the data of submodules and worktrees
 _IN_REPOSITORY = (*auto_run_files.REPOSITORY_FILES, *auto_run_files.REPOSITORY_FOLDERS)
-# Instructions in the state of a rebase or cherry-pick that make git run something when it continues
+# Instructions in the state of a rebase or cherry-pick that make git run something when the operation continues
 _STEPS_THAT_RUN = {
     "git-rebase-todo": rb"(?m)^[ \t]*(?:x|exec)\s.*",
     "strategy": rb"(?s)\A(?!(?:ort|recursive)?\s?\Z).+",
@@ -64,7 +64,7 @@ _STEPS_THAT_RUN = {
 
 @dataclass(slots=True)
 class AutoRunPaths:
-    """The scan's results for a root. All paths are absolute."""
+    """The results of scanning a root. All paths are absolute."""
 
     pinned: list[str] = field(default_factory=list[str])  # cannot be moved, but can be written: `.git` folders
     read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
@@ -89,15 +89,15 @@ class AutoRunLookout:
 
     def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
         self.consented = consented
-        self._accepted: dict[str, Fingerprint | None] = {}  # accepted changes by commands
+        self._accepted: dict[str, Fingerprint | None] = {}  # accepted changes by commands: the fingerprint by path
         self._folders = Remembered[_GuardedFolder](REMEMBERED)
-        self._holding: dict[str, set[str]] = {}  # folders with earlier results, by root
+        self._holding: dict[str, set[str]] = {}  # by root, the folders with auto-run files in the last scan
         self._at_work = WeakSet[AutoRunState]()  # the states of running commands
 
     def look(self, root: str) -> AutoRunPaths:
-        """Scan a root, top folders first, and the folders with earlier results.
+        """Scan a root, top folders first, and then the other folders that had auto-run files in the last scan.
 
-        This keeps a command from hiding a file from the next scan by creating many folders.
+        Otherwise, a command could hide a file from the next scan by creating many folders.
         """
         found = AutoRunPaths()
         holding: set[str] = set()
@@ -114,7 +114,7 @@ class AutoRunLookout:
                 for each in paths:
                     found.found.add(each)
                     if _is_of_steps(each):
-                        continue  # git changes these while the operation continues
+                        continue  # git itself changes these during a rebase or cherry-pick
                     # A symlink cannot be mounted over, but its target can, if it still exists.
                     with suppress(OSError):
                         found.read_only.append(os.path.realpath(each) if os.path.islink(each) else each)
@@ -142,7 +142,7 @@ class AutoRunLookout:
         self._at_work.discard(state)
 
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
-        """Return True if no running command can have created anything in these paths that git executes."""
+        """Return True if no running command can have created any of the `paths` that git executes."""
         of_git = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
         at_work = [*self._at_work]
         return not any(state.may_have_made(path) for path in of_git for state in at_work)
@@ -252,7 +252,8 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
 class Fingerprint(NamedTuple):
     """The identity of a file or folder, which differs after any change."""
 
-    status: tuple[int, ...]  # the identity and, for a file, the change time, which cannot be set back
+    # Device and inode; for a file also mode, size and the change time, which cannot be set back.
+    status: tuple[int, ...]
     entries: Mapping[str, tuple[int, ...] | None] | None = None  # the same status for the first entries of a folder
 
 
@@ -294,12 +295,12 @@ def _is_of_steps(path: str) -> bool:
 
 
 def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool:
-    """Return True if a new path belongs to git, and nothing in it makes git run anything or work elsewhere.
+    """Return True if a new path belongs to git, and does not make git run anything or work outside the workspace.
 
     Args:
         path: The real path.
         roots: Real paths of the workspace folders.
-        found: All auto-run paths found in them.
+        found: All auto-run paths in these folders.
     """
     folder, name = os.path.split(path)
     bare = folded(name)
@@ -309,10 +310,10 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
         if bare in auto_run_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
-        # Interpret both files as git does.
+        # Interpret `commondir` and a `.git` file as git does.
         text = _text(path)
         if bare == "commondir":
-            # The form written by `git worktree add`. Directly in `.git`, it would lead to another configuration.
+            # The form written by `git worktree add`. Directly in `.git`, it would select another configuration.
             return text.rstrip("\r\n") == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"
         if bare != REPOSITORY or not text.startswith("gitdir: "):
             return False
@@ -341,10 +342,11 @@ def _text(path: str) -> str:
 def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
     """Return the parts of a settings file, or of the state of a rebase or cherry-pick, that may make git run something.
 
-    For unreadable settings, the result differs each time. For an unreadable state file, the result identifies the file.
+    For unreadable settings, the result is never equal to an earlier one. For an unreadable state file, the result
+    contains its fingerprint.
     """
     if _is_of_steps(path):
-        # Collect the instructions that run something, or the identity of an unreadable file.
+        # Collect the instructions that run something, or the fingerprint of an unreadable file.
         found: list[object] = []
         for name, pattern in _STEPS_THAT_RUN.items():
             file = os.path.join(path, name)
@@ -380,8 +382,8 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
 
     Args:
         paths: Real paths of the files and folders.
-        parent: The temporary folder, in which a new folder is created that stays. Without such a folder, or if there is
-            too much to copy to another file system, they are renamed in place.
+        parent: The folder in which a new folder is created for them. The new folder is not deleted. With `None`, or if
+            there is too much to copy to another file system, the files and folders are renamed in place.
 
     Yields:
         Each path with its new path, or `None` if it could not be moved.
@@ -406,7 +408,8 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
             os.mkfifo(target, stat.S_IMODE(mode))
             return
         with open_regular(source) as old, open(target, "xb") as new:
-            # Copying fills the holes of a sparse file, and the file may grow during the copy.
+            # The size counts, not the disk usage, because copying fills the holes of a sparse file. The bytes read are
+            # counted too, because the file may grow during the copy.
             if old.info.st_size > bytes_left:
                 raise _TooLargeError
             while piece := old.stream.read(BLOCK_BYTES):
@@ -422,7 +425,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
         for each in (above, path):  # moving a folder also writes to it
             _open_up(each)
         try:
-            # First make sure that no program executes it, because copying may be slow or fail.
+            # First rename it, so that no program executes it even if copying is slow or fails.
             with open_folder(above) as opened:
                 os.rename(name, aside, src_dir_fd=opened.descriptor, dst_dir_fd=opened.descriptor)
         except OSError:
@@ -453,7 +456,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
                 _remove(target)
             yield path, renamed
     if folder is not None:
-        # Keep it if it is not empty.
+        # Removes only an empty folder.
         with suppress(OSError):
             os.rmdir(folder)
 
@@ -465,7 +468,7 @@ def _remove(path: str) -> None:
 
 
 def _places(path: str, found: Fingerprint | None) -> Mapping[str, tuple[int, ...] | None]:
-    """Return the parts of a fingerprint by path: of a file, or of each entry of a folder."""
+    """Return the statuses in a fingerprint by path: the file's own, or that of each entry of a folder."""
     if found is None or found.entries is None:
         return {} if found is None else {path: found.status}
     return {os.path.join(path, name): status for name, status in found.entries.items()}
@@ -487,16 +490,16 @@ class AutoRunState:
         closed: Collection[str],  # folders that cannot be listed, in which nothing counts as new afterwards
         waived: Sequence[str],  # auto-run files and folders that the command may change
         *,
-        is_known: bool,  # whether the client is not anonymous
-        is_git: bool,  # whether only git changes files
+        is_known: bool,  # whether the client can be identified
+        is_git: bool,  # whether only git can change files during the command
     ) -> None:
         self._lookout, self._roots, self._closed, self._waived = lookout, roots, closed, waived
         self._is_known, self._is_git = is_known, is_git
         self._before = {path: fingerprint(path) for path in paths}
-        # What git already runs, by settings file or state
+        # By path of a settings file or state: what git already runs because of it
         names = {*auto_run_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
         self._runs = {path: _what_runs(path, roots) for path in paths if folded(os.path.basename(path)) in names}
-        # The tracked files among these paths, and in these folders
+        # The files that git tracks among the paths, and in the folders among them
         tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)
         self._tracked = {place for each in places for place in each if _is_tracked(place, tracked)}
         lookout.command_begins(self)
@@ -514,7 +517,7 @@ class AutoRunState:
         changed: list[str] = []
         for path in sorted(now | self._before.keys()):
             before, after, is_of_steps = self._before.get(path), fingerprint(path), _is_of_steps(path)
-            # Changes inside these folders cannot be seen, and only git can write to them.
+            # A fingerprint of `modules` or `worktrees` does not show changes deep inside, and only git can make those.
             is_share = folded(os.path.basename(path)) in _SHARES
             is_same = path in self._before and after == before and not (self._is_git and is_share)
             if (self._runs_no_more(path) if is_of_steps else is_same) or is_inside(path, self._closed):
@@ -527,8 +530,8 @@ class AutoRunState:
             elif self._lookout.is_accepted(path):
                 continue
             elif self._is_git or is_share or (before is not None and not is_of_steps):
-                # If only git ran, new files come from its hooks or from other programs. In a folder that could not be
-                # listed, it is unknown which files are new.
+                # Not moved: if only git can change files, new ones come from its hooks or from other programs. In
+                # `modules` or `worktrees` as a whole, it is unknown which files are new.
                 changed.append(path)
             elif not is_harmless_now:
                 unwanted.append(path)
@@ -549,7 +552,7 @@ class AutoRunState:
     def _explains(
         self, path: str, before: Fingerprint | None, after: Fingerprint | None, tracked: TrackedFiles
     ) -> bool:
-        """Return True if git explains the changes at a path: they are tracked files, or add nothing that runs."""
+        """Return True if git may have made the changes at a path: to tracked files, or adding nothing that runs."""
         folder, name = os.path.split(path)
         bare = folded(name)
         if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
@@ -563,7 +566,7 @@ class AutoRunState:
         )
 
     def _look(self) -> set[str]:
-        """Return the current auto-run paths, including those in folders that have been made inaccessible since."""
+        """Return the current auto-run paths, including those in folders made inaccessible by the command."""
         found: list[AutoRunPaths] = []
         for _ in range(DEPTH + MODULE_DEPTH):
             found = [self._lookout.look(root) for root in self._roots]
@@ -572,7 +575,7 @@ class AutoRunState:
         return {path for each in found for path in each.found}
 
     def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
-        """Return True if the command was allowed each change at a path, or another tool made it with consent."""
+        """Return True if each change at a path was allowed to the command, or made by another tool with consent."""
         if self._is_free(path):
             return True
         if before is None or after is None or before.status != after.status:
@@ -594,7 +597,7 @@ class AutoRunState:
             try:
                 waiting += (os.path.join(place, name) for name in os.listdir(place))
             except OSError:
-                return False  # not a folder
+                return False  # not a folder, or not readable
         return True
 
 

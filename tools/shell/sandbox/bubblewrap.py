@@ -72,9 +72,9 @@ TOO_SLOW = (
 )
 
 
-# Descriptors for bubblewrap, above those that a shell command uses. The first two enter Landlock: the ruleset and the
-# program. The third has the system call filter. Bubblewrap writes its process id to the fourth, reads the fifth to its
-# end before it starts the command, and reads its options from the sixth.
+# Descriptors for bubblewrap, above those that a shell command uses. The first two are for entering Landlock: the
+# ruleset, and the program that enforces it. The third has the system call filter. Bubblewrap writes its process id to
+# the fourth, reads the fifth to its end before it starts the command, and reads its options from the sixth.
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
 OLD_ROOT = "/oldroot"  # bubblewrap's path for the whole machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that commands cannot change
@@ -98,7 +98,7 @@ class ViewSetup:
         self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
         self.steps: list[MountStep] = []
         self._of_rules, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
-        # Bubblewrap's path for a mount, or `None` if that is a folder of the machine.
+        # By path: where bubblewrap mounts it, or `None` if that is in a folder of the machine.
         self._ways: dict[str, str | None] = {"/": None if view.is_whole else ""}
         if view.is_whole:
             self.options += ("--ro-bind", "/", "/")
@@ -116,7 +116,7 @@ class ViewSetup:
                 most = str(visible_file_system.PRIVATE_BYTES)
                 self.options += ("--perms", mode, "--size", most, "--tmpfs", private)
                 self._ways[private] = private
-            elif private in OPEN_TO_ALL:  # system folders, which no command can write to
+            elif private in OPEN_TO_ALL:  # in system folders, which no command can write to
                 self.options += ("--bind", view.lasting[private], private)
                 self._ways[private] = None
             else:
@@ -126,7 +126,7 @@ class ViewSetup:
 
         hidden: list[tuple[str, Callable[[], None]]] = [
             *((path, partial(self._empty, path)) for path in view.hidden_folders),
-            # On a `nodev` mount, a device file cannot be opened, so `/dev/null` hides the file.
+            # On a `nodev` mount, a device file cannot be opened, so `/dev/null` mounted over a file hides it.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
             *((path, partial(self._bind, path, what)) for path, what in view.settings.items()),
             *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.shown)),
@@ -145,7 +145,7 @@ class ViewSetup:
         # Files created in these in-memory file systems would be lost, so mount them read-only.
         for path in ("/", "/dev"):
             self.options += ("--remount-ro", path)
-        # Bubblewrap waits at the gate here. The copied file is discarded.
+        # Here bubblewrap waits until the gate closes the pipe `HELD`, and discards what it reads.
         self.options += ("--file", str(HELD), "/dev/null", "--chdir", folder)
         if is_filtered:
             self.options += ("--seccomp", str(CALLS))
@@ -166,7 +166,7 @@ class ViewSetup:
         return None if way is None else way + path[len(above.rstrip("/")) :]
 
     def _bind(self, path: str, what: str = "", *, is_read_only: bool = True) -> None:
-        """Mount a path's own content, or something else, at a path."""
+        """Mount `what`, or by default the path itself, at a path."""
         way, what = self._way(path), what or path
         self._ways[path] = None
         if way is None:
@@ -175,7 +175,7 @@ class ViewSetup:
             self.options += ("--ro-bind-try" if is_read_only else "--bind", what, way)
 
     def _empty(self, path: str) -> None:
-        """Put an empty folder for more mounts at a path."""
+        """Mount an empty folder at a path, for more mounts inside it."""
         way = self._way(path) or self._staged(path, is_moved=True)
         self._ways[path] = way
         self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
@@ -194,7 +194,8 @@ class SandboxedCommand(ConfinedCommand):
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap is running
     gate: MountGate = field(repr=False, kw_only=True)
     is_filtered: bool = field(repr=False, kw_only=True)  # whether there is a system call filter for this machine
-    look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)  # returns what file rules deny to it now
+    # Returns what file rules now deny to the command.
+    look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
     def send_options(self) -> tuple[View, list[MountStep]]:
@@ -288,8 +289,9 @@ def not_made(error: OSError) -> ToolError:
 
 
 USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows only the program in this folder to create user namespaces
-SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25  # attempts to test when there are too few descriptors or processes
-RETRY_SECONDS = 60.0  # pause before a sandbox that did not respond is tried again
+# How often to test the sandbox, and the pause between tests, while descriptors or processes are scarce.
+SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25
+RETRY_SECONDS = 60.0  # pause before a sandbox that did not respond is tested again
 PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was only busy
 
 
@@ -304,7 +306,7 @@ class SandboxMode(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
     program: str | None  # the absolute path of bubblewrap; `None` if it is not installed
-    failure: str | None  # why it is not used, phrased for the middle of a sentence; `None` if it works
+    failure: str | None  # why bubblewrap is not used, phrased for the middle of a sentence; `None` if it works
 
 
 class BubblewrapConfinement:
@@ -315,9 +317,9 @@ class BubblewrapConfinement:
         mode: SandboxMode,
         site: Site,
         starter: ProcessStarter,  # runs the probe
-        folders: PrivateFolders,  # for files that replace masked ones
+        folders: PrivateFolders,  # for the files and folders that replace masked ones
         search_path: str = os.defpath,
-        program: str | None = None,  # the program to use instead of searching for it
+        program: str | None = None,  # path of bubblewrap, instead of searching for it
         *,
         consented: Mapping[str, str] = MappingProxyType({}),  # as in `AutoRunLookout`
         loopbacks: SessionLoopbacks | None = None,
@@ -329,7 +331,7 @@ class BubblewrapConfinement:
         self._program = program
         self._starter = starter
         self._tried = SandboxStatus(None, "it has not been tested yet")
-        self._try_at = float("-inf")  # monotonic time after which the next call tests it
+        self._try_at = float("-inf")  # monotonic time after which the next call tests the sandbox
         self._trying = Lock()
         self._group = ProcessGroupLimit()
         self._lookout = AutoRunLookout(consented)
@@ -349,7 +351,7 @@ class BubblewrapConfinement:
         """Put a command into its view. Raises `sandbox_unavailable` if that is impossible."""
         is_unconfined = view.kind is ViewKind.UNCONFINED and view.engine is not Engine.BUBBLEWRAP
         if is_unconfined and self._mode is not SandboxMode.REQUIRED:
-            # Without a sandbox, the user was asked, or the operator wants no questions.
+            # The command runs without a sandbox: the user was asked, or the operator wants no questions.
             return ConfinedCommand(spec, view.engine)
         status = await self.status(workspace_roots)
         failure = status.failure
@@ -487,10 +489,10 @@ class BubblewrapConfinement:
         allowed: CommandView,
         *,
         needed: Sequence[str] = (),  # paths that the command must see, regardless of their location
-        namespaces: tuple[int, ...] | None = None,  # namespaces of its session
+        namespaces: tuple[int, ...] | None = None,  # namespaces of the client's session
         private_folder: Callable[[], str] | None = None,
         client_key: str = "",
-        site: Site | None = None,  # a site that differs from that of commands
+        site: Site | None = None,  # used instead of the site for commands
     ) -> SandboxedCommand:
         """Return a command in the sandbox, ready to start. Raises an `OSError` if no descriptors are left."""
         site = site or self._site
@@ -571,7 +573,7 @@ class BubblewrapConfinement:
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
         """Return why a view does not start or confine its command, phrased for the middle of a sentence, or `None`."""
-        # In the home folder, which no command may write to, but not below /tmp, which every command may write to.
+        # The home folder, which no command may write to, unless it is under /tmp, which every command may write to.
         above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(above, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)

@@ -1,8 +1,8 @@
 """The locations of secrets in a home folder, which the sandbox hides or shows only in part.
 
-Each entry names programs and, after a colon, their places relative to the home folder. These programs, by command name,
-fail to log in without these places. No command needs an entry without programs. `*` stands for any part of
-one name. A place is a file, or a folder with all its contents.
+Each entry lists programs by command name and, after a colon, places relative to the home folder. The programs fail to
+log in without these places. No command needs the places of an entry without programs. `*` stands for any part of one
+name. A place is a file, or a folder with all its contents.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ _PLAIN_FOR_WGET = (
     "timeout|tries|waitretry|wait|https?_proxy|ftp_proxy|no_proxy|use_proxy|check_certificate|ca_certificate"
     "|user_?agent|progress|robots|continue|timestamping|dirstruct|adjust_extension|follow_ftp"
 )
-# Names of values that are not secret, in settings where any other value may be a secret.
+# By place of a settings file, a pattern for the names of values that are not secret. Any other value may be a secret.
 PLAIN_NAMES: Mapping[str, str] = {
     **dict.fromkeys((".curlrc", ".config/curlrc"), _PLAIN_FOR_CURL),
     **dict.fromkeys((".wgetrc", ".config/wget/wgetrc"), _PLAIN_FOR_WGET),
@@ -225,8 +225,8 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-# Variables that give another path, or several paths separated by colons, for a place or a folder with places. An empty
-# text stands for the home folder.
+# By environment variable, the place, or folder with places, for which the variable gives another path or several paths
+# separated by colons. An empty text stands for the home folder.
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
     for variable, _, place in (each.partition("=") for each in _MOVED.split())

@@ -35,7 +35,7 @@ SYSTEM_PATHS = _OF_ROOT.split()
 INCLUDED = 64  # maximum number of included git settings files to examine
 # Limits of the search for secrets: files, size of each, total size, and how long results are cached
 SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
-_FEW = 4  # up to this number, names are looked up one by one; above it, the folder is listed
+_FEW = 4  # up to this number, a folder's names are looked up one by one; above it, the folder is listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class HiddenPaths:
     files: tuple[str, ...]
     settings: tuple[str, ...] = ()  # files to replace with an empty one, because programs fail without them
     shown: tuple[str, ...] = ()  # paths that stay visible although they are in a hidden folder
-    withheld: tuple[WithheldSecret, ...] = ()  # the known places among the hidden paths, for results
+    withheld: tuple[WithheldSecret, ...] = ()  # the known places among the hidden paths, to mention in results
 
     @property
     def all(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def secret_places(
     """Return what to hide on this machine now."""
     real_home = os.path.realpath(home)
     whole = tuple(map(os.path.realpath, readable))
-    # The table's existing places, each with its real path. Folders come before their contents.
+    # Paths that may exist, each with its place in the table. Sorting puts folders before their contents.
     there = list(_there(home, _names()))
     for variable, place in MOVED.items():
         for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
@@ -132,7 +132,7 @@ class _Names:
     place: str | None = None  # the table's place for the folder itself, if any
     # The known places below each name in the folder, by case-folded name, as some file systems ignore case.
     below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
-    # The known places below each pattern of names
+    # The known places for each pattern of names in the folder.
     patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
     any_pattern: re.Pattern[str] | None = None  # all patterns combined, compiled on first use
 
@@ -157,7 +157,7 @@ def _names() -> _Names:
 
 @cache
 def _moved(folder: str) -> _Names:
-    """Return the known places at and below a folder of the home folder, for its new location."""
+    """Return the known places in `folder`, a path in the home folder, to search for in its actual location."""
     names = _names()
     for part in map(str.casefold, filter(None, folder.split("/"))):
         matching = (known for pattern, known in names.patterns if pattern.match(part))
@@ -169,7 +169,7 @@ def _moved(folder: str) -> _Names:
 
 
 def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
-    """Yield the paths of names that may exist. Listing the folder once rules out most of them."""
+    """Yield the paths that may exist, each with its place in the table. Listing a folder rules out most names."""
     if names.place is not None:
         yield folder, names.place
     present: Iterable[str] = names.below  # a folder that cannot be listed may still allow access by name

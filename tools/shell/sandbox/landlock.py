@@ -25,13 +25,13 @@ from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
-# Readable in addition to a command's own folders. Not `/dev/shm`, which contains other programs' memory
+# Readable in addition to a command's own folders. Not `/dev/shm`, which contains other programs' memory.
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 
 
 def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take_shares: bool = False) -> LandlockRules:
-    """Return the rules for reading some real paths and changing others. Raises an `OSError` if that is impossible."""
+    """Return the rules for reading some real paths and changing others. Raises an `OSError` if there is no filter."""
     if sys.platform == "linux":
         from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
 

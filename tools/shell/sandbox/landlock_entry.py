@@ -1,9 +1,10 @@
 """Builds the program that enters Landlock in bubblewrap's view before the command runs.
 
 A read-only mount protects files, but not FIFOs and devices, which processes may still write to. Landlock protects these
-too, but a process can only enter it on its own. Bubblewrap does not do so, and starting an interpreter would take
-longer than the whole view. This program therefore has only a dozen instructions. It enters the ruleset in one
-descriptor, closes that and its own descriptor, and executes the program in its arguments. It exits with 126 on failure.
+too, but a process can only restrict itself. Bubblewrap does not do so, and starting an interpreter for this would take
+longer than creating the whole view. This program therefore has only a few dozen instructions. It restricts itself with
+the ruleset in one descriptor, closes that descriptor and its own, and executes the command in its arguments. It exits
+with 126 on failure.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Bubblewrap reads its options from a pipe, so it can start while they are still being prepared.
 
 Protected workspace paths are mounted by path, while other commands may be working in the same workspace. One of them
-could replace a folder with a symlink between our check and the mount, so that something else on the machine would be
-mounted as writable. Therefore the last step of bubblewrap's setup copies a pipe to `/dev/null`. The pipe is full at
-first, so room in it means that everything is mounted. Bubblewrap then waits until we close the pipe. Until then, the
-sandbox's mount table is compared with the intended one, from outside, where no command can interfere.
+could replace a folder with a symlink between the server's check and the mount, so that something else on the machine
+would be mounted as writable. Therefore the last step of bubblewrap's setup copies a pipe to `/dev/null`. The pipe is
+full at first, so room in it means that everything is mounted. Bubblewrap then waits until the server closes the pipe.
+Before that, the sandbox's mount table is compared with the intended one, from outside, where no command can interfere.
 
 The table says which mount is on top of which. Order and paths are not enough: only the topmost of several mounts at a
 path is visible, and a mount on a folder covers earlier ones below it.
@@ -37,20 +37,20 @@ _ESCAPES = {" ": "\\040", "\t": "\\011", "\n": "\\012", "\\": "\\134"}
 class MountGate:
     """The pipes to one bubblewrap process.
 
-    Closing them lets bubblewrap continue, so close them only for that or after it has exited. The gate also owns the
-    Landlock ruleset that the command enters, if any.
+    Closing the pipes lets bubblewrap continue, so do it only for that purpose, or after bubblewrap has exited. The gate
+    also owns the Landlock ruleset that the command enters, if any.
     """
 
     def __init__(self, rules: int | None = None) -> None:
         self.rules = rules
         self._open: set[int] = set() if rules is None else {rules}
         try:
-            self._told, self.info = self._pipe()  # bubblewrap writes its process id to the second one
-            self.held, self._full = self._pipe()  # bubblewrap reads from the first one, and waits there
-            self.options, self._saying = self._pipe()  # bubblewrap reads its options from the first one
+            self._told, self.info = self._pipe()  # bubblewrap writes its process id to `info`
+            self.held, self._full = self._pipe()  # bubblewrap reads from `held`, and waits there
+            self.options, self._saying = self._pipe()  # bubblewrap reads its options from `options`
             self.mounting, self._telling = (
                 self._pipe()
-            )  # the mounting process reads bubblewrap's process id from the first one
+            )  # the mounting process reads bubblewrap's process id from `mounting`
             if sys.platform != "win32":
                 for ours in (self._told, self._full, self._saying):
                     os.set_blocking(ours, False)
@@ -62,7 +62,7 @@ class MountGate:
             raise
 
     def give_away(self) -> None:
-        """Close our copies of bubblewrap's ends, once it has started or failed to start."""
+        """Close the server's copies of bubblewrap's ends, once it has started or failed to start."""
         self._close(self.info, self.held, self.options)
 
     def tell(self, process: int = 0) -> None:
@@ -72,7 +72,7 @@ class MountGate:
         self._close(self.mounting, self._telling)
 
     def say(self, options: Iterable[str]) -> None:
-        """Send the options to bubblewrap. Blocking. Raises a `TimeoutError` if it does not read them."""
+        """Send the options to bubblewrap. Blocking. Raises a `TimeoutError` if bubblewrap does not read them."""
         rest = memoryview(os.fsencode("".join(f"{option}\0" for option in options)))
         # If bubblewrap has exited, its output says why.
         with suppress(BrokenPipeError):
@@ -113,7 +113,7 @@ class MountGate:
         return True
 
     def close(self) -> None:
-        """Close everything that is open. May be called again."""
+        """Close all descriptors that are still open. May be called repeatedly."""
         self._close(*self._open)
 
     def _poll(self, descriptor: int, seconds: float) -> int:
@@ -136,8 +136,8 @@ class MountGate:
 
 
 class Mount(NamedTuple):
-    number: str  # its id, to which other lines refer
-    parent: str  # the mount below it
+    number: str  # mount id, which is the `parent` of mounts on top of it
+    parent: str  # id of the mount that it is on top of
     device: str  # device of its file system
     what: str  # the path in its file system
     at: str  # its mount point
@@ -151,15 +151,15 @@ class ExpectedMount(NamedTuple):
     device: str  # device of its file system
     what: str  # the path in its file system
     is_read_only: bool  # whether it is read-only
-    # Number of mounts at this path, including this one; `None` if it may vary. Each path must have exactly one more
-    # than before, which shows that no symlink redirected a mount.
+    # Number of mounts at this path, including this one; `None` if it may vary. Each path must have exactly one mount
+    # more than before, which shows that no symlink redirected a mount.
     layers: int | None = None
 
 
 class MountTable:
     """The current mounts of a process. Raises an `OSError` if the process is gone or belongs to another user.
 
-    If the process is about to make `top` its root, only mounts inside `top` are included.
+    `top` is the folder that the process is about to make its root. Only mounts inside it are included.
     """
 
     def __init__(self, process: int | str = "self", top: str = "") -> None:
@@ -178,7 +178,7 @@ class MountTable:
         upon = {number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number}
         none = Mount("", "", "", "", "", is_read_only=False)  # if the root is not a mount
         self._lowest = next((each for each in mounts.values() if each.at == "/" and each.number not in upon), none)
-        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # by parent mount and path
+        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # by parent id and path
 
     def is_mount_point(self, path: str) -> bool:
         return self._seen(path)[0].at == path
@@ -193,12 +193,12 @@ class MountTable:
         return ExpectedMount(at or path, over.device, what or "/", is_read_only or over.is_read_only)
 
     def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
-        """Like `bound_first`, for a path below a folder that is mounted earlier together with its contents."""
+        """Like `bound_first`, for a path in a folder that is mounted earlier, together with its contents."""
         own, (_, layers) = self.bound_first(path), self._seen(path)
         return own._replace(is_read_only=is_read_only or own.is_read_only, layers=layers + 1)
 
     def has(self, expected: ExpectedMount) -> bool:
-        """Return True if a mount exists and is visible."""
+        """Return True if the expected mount exists and is visible."""
         seen, layers = self._seen(expected.at)
         is_same = (seen.at, seen.device, seen.what, seen.is_read_only) == expected[:4]
         return is_same and expected.layers in (None, layers)

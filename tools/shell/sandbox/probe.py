@@ -1,7 +1,7 @@
-"""Tests an engine by running a program in it that tries forbidden actions.
+"""Tests a sandbox engine (bubblewrap or Landlock) by running a program in it that tries forbidden actions.
 
-An installed engine is not enough. It may lack what it needs (user namespaces, or mounts in containers), and even if it
-starts, it might not confine anything.
+That an engine is installed is not enough. It may lack what it needs (user namespaces, or mounts in containers), and
+even if it starts, it might not confine anything.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Probe:
 
     @staticmethod
     def made_in(parent: str, held: str, own: str = "", outside: str = "") -> Probe:
-        """Create the test's files in a new folder, including a writable and a forbidden place unless given.
+        """Create the test's files in a new folder, and the writable and the forbidden place unless they are given.
 
-        The arguments are passed to the program. Raises an `OSError` on failure. Blocking.
+        All arguments except `parent` are passed to the program. Raises an `OSError` on failure. Blocking.
         """
         folder = os.path.realpath(tempfile.mkdtemp(dir=parent))
         root, own = os.path.join(folder, "root"), own or os.path.join(folder, "own")
@@ -72,7 +72,7 @@ class Probe:
         for made in (own, os.path.join(root, ".git", "hooks"), os.path.join(root, ".vscode")):
             os.makedirs(made, exist_ok=True)
         _write(os.path.join(root, "file"))
-        # Use real paths, because a symlink to them may be in a folder that is private to commands, such as /tmp.
+        # Use real paths, because a symlink to one of them may be in a folder that is private to commands, such as /tmp.
         script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "probe_program.py")
         python = os.path.realpath(sys.executable)
         process = f"{os.getpid()}:{os.readlink('/proc/self/ns/pid')}"

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 
 WORKED = 100
 
-Attempt = tuple[str, Callable[[], object]]  # the action that succeeded if the function raises no `OSError`, as a clause
+# A clause that names an action, and a function that raises an `OSError` if the action fails.
+Attempt = tuple[str, Callable[[], object]]
 
 
 def use(path: str, flags: int) -> None:
@@ -30,7 +31,7 @@ def write(path: str) -> None:
 
 
 def fail_to(*needed: Callable[[], object]) -> None:
-    """Return if one of these functions raises an `OSError`; raise one if none does."""
+    """Return if one of these functions raises an `OSError`; raise an `OSError` if none does."""
     try:
         for each in needed:
             each()

@@ -1,7 +1,7 @@
 """Finds what a reading command sees besides the workspace: the system, the user's programs, and files for git.
 
-Everything else is absent, including the home folder. These paths are shown read-only, by real path. The workspace adds
-only the repository that it belongs to, and the interpreters of its virtual environments.
+Everything else is absent, including the rest of the home folder. The paths are real, and shown read-only. The
+workspace adds only its repository, and the interpreters of its virtual environments.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 PROGRAM_MANAGERS = (".rustup", ".pyenv", ".asdf", ".nvm", ".local/share/mise", ".local/share/uv")  # in the home folder
 TEMPORARY, WORK = OPEN_TO_ALL = (SCRATCH_NAME, "/var/tmp")  # noqa: S108 - only names
 ETC_SECONDS = 60.0  # how soon the server notices that an existing file has become private
-LINKS = 40  # symlinks followed in one path, as in the kernel
+LINKS = 40  # maximum number of symlinks followed in one path, as in the kernel
 ENVIRONMENTS = 1_000  # names in a workspace folder to check for Python environments
 INCLUDED = 20  # files of the user's git settings to read
 SETTINGS_BYTES = 256 * 1024
@@ -131,7 +131,7 @@ class _EtcLook(NamedTuple):
     """The files in `/etc` that were not readable for every user at the last scan."""
 
     at: float  # monotonic seconds
-    stamps: Mapping[str, Stamp | None]  # of its folders
+    stamps: Mapping[str, Stamp | None]  # of the folders in `/etc`
     closed: tuple[str, ...]
 
 
@@ -164,7 +164,7 @@ def closed_in_etc() -> tuple[str, ...]:
 
 
 def without_closed(path: str) -> Iterator[str]:
-    """Yield a path, or its parts without private files of `/etc`, for an engine that cannot hide. Blocking."""
+    """Yield a path, or its parts without private files of `/etc`, for an engine that cannot hide files. Blocking."""
     closed = closed_in_etc()
     waiting = [path]
     while waiting:
@@ -242,7 +242,7 @@ def _programs(
             found.append(folder)
             continue
         found.append(_prefix_of(folder, home, hidden, table) or folder)
-        # Ignore symlinks in the workspace, which a command may have created.
+        # Ignore links through symlinks in the workspace, which a command may have created.
         ways = (way for way in _links_in(*stamp) if not any(is_inside(place, roots) for place in links_to((way,), ())))
         targets = (path for path in map(os.path.realpath, ways) if os.path.isfile(path))
         found += (
@@ -306,7 +306,7 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
             stores = list(_linked_stores(own))
             yield from stores
         for objects in object_folders(stores):
-            # Show the folder only if it really is a repository.
+            # Show the folder only if it really contains git objects.
             if os.path.basename(objects) == "objects" and os.path.isdir(os.path.join(objects, "pack")):
                 yield objects
 
@@ -333,7 +333,7 @@ def _linked_stores(own: str) -> Iterator[str]:
 
 
 def _text(path: str) -> str | None:
-    """Return the text of a regular file of limited length, or `None`."""
+    """Return the beginning of a regular file as text, or `None` if it cannot be read."""
     try:
         with open_regular(path, through_links=True) as file:
             return file.head(SETTINGS_BYTES).decode("utf-8", "replace")

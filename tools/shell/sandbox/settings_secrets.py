@@ -86,11 +86,11 @@ _SPELLED = re.compile(
 )
 _LEAST_BITS = 3.3  # minimum entropy of random text, in bits per character
 _BLANKS = "\ufeff \t\r\n"
-_LONGEST_LINE = 8 * 1024  # nobody writes longer lines, and checking them takes long
+_LONGEST_LINE = 8 * 1024  # nobody writes longer lines, and checking them takes a long time
 
 
 def may_hold_secret(text: str, place: str) -> bool:
-    """Return True if settings of a place in the table may contain a secret."""
+    """Return True if the text of a settings file may contain a secret. `place` is its place in the table."""
     if "\0" in text or "\ufffd" in text or "PRIVATE KEY-----" in text:
         return True
     if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
@@ -130,7 +130,7 @@ def _is_secret(name: str) -> bool:
 
 
 def _is_inner_secret(name: str) -> bool:
-    """Return True if a name inside a value or among commands means a secret. `key` is an ordinary word there."""
+    """Return True if a name inside a value or among commands is that of a secret. `key` is an ordinary word there."""
     return name.lower() != "key" and _is_secret(name)
 
 
@@ -201,7 +201,8 @@ def _line_tells_secret(text: str, place: str) -> bool:
                 return True
             continue
         is_ended = _ends_here(line.rstrip("\r"))
-        # Values below a secret's name are secret, unless the name says where the secret is stored.
+        # A value is secret if its name or its section is that of a secret, unless the name says where the secret is
+        # stored.
         is_named = _is_secret(name) or (is_secret_section and not _ABOUT.search(name))
         if (
             (is_named and not is_alias and not (value.strip() and _is_harmless(value) and is_ended))

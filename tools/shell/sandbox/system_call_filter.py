@@ -1,15 +1,15 @@
 """Builds the system call filter of a command, which bubblewrap or Landlock loads.
 
-Mounts hide files, but not local sockets: connecting to one works on a read-only mount, and abstract sockets have no
-path at all. The sandbox therefore has no local sockets except unnamed pairs. Internet sockets are left to the network
-namespace.
+Mounts hide files, but not local sockets (AF_UNIX): connecting to a socket works on a read-only mount, and abstract
+sockets have no path at all. The sandbox therefore has no local sockets except unnamed pairs. Internet sockets are
+controlled by the network namespace.
 
 A filter sees numbers, but not the data that pointers refer to. Calls that could bypass it (io_uring, other instruction
 sets) are therefore refused completely, as are calls that only increase the kernel's attack surface.
 
-Landlock controls only opening, creating and removing files, and comes without namespaces. The reading view's filter
-therefore controls the rest: changing a file without opening it for writing, or through a folder that is open for
-reading; other processes; shared memory and messages; and the network.
+Landlock controls only opening, creating and removing files, and comes without namespaces. The filter for reading
+commands under Landlock therefore controls the rest: changing a file without opening it for writing, or through a folder
+that is open for reading; other processes; shared memory and messages; and the network.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _X32 = 0x40000000  # marks the second set of call numbers on x86-64; other archi
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
 _PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; a pair of datagram sockets can still send to a named one
 _TYPE_MASK = 0xF
-_ROUTES = 0  # NETLINK_ROUTE; other protocols reach programs, or parts of the kernel that need no capability
+# NETLINK_ROUTE; other protocols reach other programs, or parts of the kernel that can be used without a capability.
+_ROUTES = 0
 _NEW_NAMESPACES = 0x7E020080  # all CLONE_NEW* flags, because a command would have capabilities in its own namespace
-_CLONE_NAMESPACES = 0x7E020000  # these flags for `clone`, whose lowest byte is a signal
+_CLONE_NAMESPACES = 0x7E020000  # the same flags for `clone`, where the lowest byte of the argument is a signal number
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ _REFUSED_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
 _SIGNAL_BY_DESCRIPTOR = 424
 _OPENAT2 = 437  # also reported as missing, so that programs use the older call
 # Allowed requests to a terminal or descriptor (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
-# TCGETS2, FS_IOC_GETFLAGS). Others change attributes, create subvolumes or send signals.
+# TCGETS2, FS_IOC_GETFLAGS). Other requests change attributes, create subvolumes or send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
 # F_SETLEASE, F_NOTIFY, F_SETDELEG, which, even with only read access, would block or observe other programs that open
 # the file.
@@ -118,8 +119,8 @@ def seccomp_program(
     """Return the filter for an architecture, named as in `uname -m`, or `None` if there is none.
 
     `only_reads` selects the filter for the reading view with Landlock. Set `may_signal` if something else protects
-    outside processes from signals; otherwise only the command's own group (`kill` of 0) can be signalled. Without
-    `may_take_shares`, files cannot be watched, and programs such as `tail -f` poll them instead.
+    outside processes from signals; otherwise only the command's own process group (`kill` with 0) can be signalled.
+    Without `may_take_shares`, files cannot be watched, and programs such as `tail -f` poll them instead.
     """
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
@@ -164,8 +165,8 @@ def seccomp_program(
             refuse((*others, _SIGNAL_BY_DESCRIPTOR), errno.EPERM)
         only_one_of(ioctl, 1, 0xFFFFFFFF, _DEVICE_QUESTIONS, errno.ENOTTY)
         only_one_of(fcntl, 1, 0xFFFFFFFF, _DESCRIPTOR_QUESTIONS, errno.EINVAL)
-        only_one_of(prlimit, 0, 0xFFFFFFFF, (0,), errno.EPERM)  # its own limits
-        # For other protocols, continue with the next family.
+        only_one_of(prlimit, 0, 0xFFFFFFFF, (0,), errno.EPERM)  # only the caller's own limits
+        # Refuse other protocols as an unsupported family, so that programs try the next family.
         add(_EQUAL, socket, false=4)
         add(_LOAD, _ARGUMENTS_AT + 8 * 2)
         add(_EQUAL, _ROUTES, true=1)

@@ -41,24 +41,25 @@ from tools.shell.sandbox.reading_view import (
 from tools.text.file_names import shown_whole_path
 
 # Folders where programs leave sockets and files for others. `/tmp` belongs to the client for its session, and so does
-# `/var/tmp` for commands that may write. Files of a reading command must not be mistaken for other commands' temporary
-# files and caches. `/dev/shm` is part of the private `/dev`.
+# `/var/tmp` for commands that may write. Reading commands do not share `/var/tmp`, because their files must not be
+# mistaken for other commands' temporary files and caches. `/dev/shm` is part of the private `/dev`.
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
-PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a larger client's `/tmp` is emptied
-# Mounts for protected paths in all workspaces, per kind, including the folders that lead to them. Those nearest to the
-# top come first. With more mounts, bubblewrap takes longer for each one.
+PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/tmp` is emptied if it is larger
+# Maximum number of mounts of each kind (pinned or read-only) for protected paths in all workspaces, including mounts
+# for the folders that lead to these paths. Paths nearest to the top come first. The more mounts there are, the longer
+# bubblewrap takes for each one.
 KEPT = 200
 _NO_WORKSPACES = "/ /boot /dev /home /proc /root /srv /sys /var /var/lib /Users"
-SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # must not be writable in a sandbox
+SYSTEM_ROOTS = frozenset((*SYSTEM, *PRIVATE, *_NO_WORKSPACES.split()))  # folders that must not be writable in a sandbox
 # Caches of programs that need a writable cache. They are private, because other programs would run what a command
-# leaves in the real caches. Packages already downloaded can be read from the real ones. npm's logs are not in its
+# leaves in the real caches. Packages already downloaded can be read from the real caches. npm's logs are not in its
 # cache, so that the file tools can find them.
 CACHES = {"XDG_CACHE_HOME": ".cache", "npm_config_cache": ".cache/npm", "npm_config_logs_dir": "npm-logs"}
 CACHE = f"{WORK}/.cache"  # where the client's lasting cache is visible
 _LEADING_NOWHERE = """
 XDG_RUNTIME_DIR DISPLAY WAYLAND_DISPLAY XAUTHORITY DBUS_SESSION_BUS_ADDRESS SSH_AUTH_SOCK SSH_AGENT_PID
 """
-UNREACHABLE = _LEADING_NOWHERE.split()  # variables that refer to something unavailable
+UNREACHABLE = _LEADING_NOWHERE.split()  # environment variables that refer to something unavailable in the sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,11 @@ class View:
     links: Mapping[str, str] = field(default_factory=dict[str, str])  # in a partial view: symlinks to visible paths
     empty: tuple[str, ...] = ()  # in a partial view: folders that exist, but are empty
     private: tuple[str, ...] = ()  # folders that start empty and are removed afterwards
-    lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # client's folders, by their path in the view
+    lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # the client's folders, by path in the view
     seen: tuple[str, ...] = ()  # paths visible inside a private folder, or in a partial view
     hidden_folders: tuple[str, ...] = ()  # folders shown empty, where nothing can be created
     hidden_files: tuple[str, ...] = ()  # files that cannot be opened
-    settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files that are replaced with an empty one
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files, with the empty file that replaces them
     shown: tuple[str, ...] = ()  # paths visible inside a hidden folder
     masked: Mapping[str, str] = field(default_factory=dict[str, str])  # masked paths, with their replacement
     pinned: tuple[str, ...] = ()  # can be written, but not renamed or removed; none is in a read-only folder
@@ -115,7 +116,7 @@ class PreparedView:
     uncovered: int  # auto-run paths, except symlinks, that the view does not protect
     temporary_bytes: int  # allowed size of the client's `/tmp`
     alone: str | None = None  # a folder that is `/tmp` only for this command, removed afterwards
-    scratch: str | None = None  # the client's `/tmp`, if it gets the contents of `alone`
+    scratch: str | None = None  # the client's `/tmp`, if the contents of `alone` are moved there
     made: tuple[str, ...] = ()  # empty files in the client's folders that are mount points for bubblewrap
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules denied to the command at the time of the check
 
@@ -242,7 +243,7 @@ def prepare(
     ]
     waived = _waived((*allowed.writable, *site.writable), present)
     free = present if changes_by_git else waived
-    # A file's folder must be writable too, for programs that write a new file and rename it.
+    # If a file may be changed, its folder must be writable too, because some programs write a new file and rename it.
     guarded = (
         path
         for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
@@ -252,7 +253,7 @@ def prepare(
     pinned, read_only, uncovered = _kept_in_place(
         present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
     )
-    # Mounting something inside a hidden folder would show it.
+    # Mounting something inside a hidden folder would make it visible.
     closed = (*(path for path in hidden.all if is_inside(path, present)), *restrictions.masked)
     kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
     held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
@@ -287,7 +288,7 @@ def prepare(
 
 
 def _make_folders_of_hooks(found: AutoRunPaths) -> None:
-    """Create a repository's missing hooks folder, because a missing folder cannot be protected."""
+    """Create the missing hooks folders of repositories, because a missing folder cannot be protected."""
     for repository in found.pinned:
         hooks = os.path.join(repository, "hooks")
         with suppress(OSError):
@@ -298,7 +299,7 @@ def _make_folders_of_hooks(found: AutoRunPaths) -> None:
 
 
 def _refuse_links(seen: Iterable[str]) -> None:
-    """Refuse symlinks. Approved paths were real, so a symlink was created later."""
+    """Refuse paths with symlinks. Approved paths had none, so the symlinks were created later."""
     for path in seen:
         if _real(path) != path:
             raise ToolError(
@@ -318,7 +319,7 @@ def _refuse_masks_around(folders: Iterable[str], masked: Collection[str]) -> Non
 
 
 def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths that the names mean in each root, except those that contain a whole root."""
+    """Resolve the names against each root. Return the paths, except those that contain a whole root."""
     paths = (os.path.normpath(os.path.join(root, os.path.expanduser(path))) for path in named for root in roots)
     return tuple(path for path in paths if not any(contains(path, root) for root in roots))
 
@@ -327,10 +328,10 @@ def _parts(
     workspace: Sequence[str],
     parts: Sequence[str],
     wanted: Collection[str],  # the parts that are visible inside a hidden folder
-    closed: Sequence[str],  # shown differently, or not at all
+    closed: Sequence[str],  # paths that are shown differently, or not at all
     hidden: Sequence[str],
 ) -> View:
-    """Return a view of only the workspace and some parts of the machine, without nested ones."""
+    """Return a view of only the workspace and some parts of the machine, without nested paths."""
     seen = (*workspace, *(path for path in parts if path in wanted or not is_inside(path, hidden)))
     return View(is_whole=False, seen=tuple(outermost(path for path in seen if not is_inside(path, closed))))
 
@@ -347,7 +348,7 @@ def _all_but_private(wanted: Iterable[str], closed: Sequence[str]) -> View:
 
 
 def _is_there(path: str, view: View, hidden: HiddenPaths) -> bool:
-    """Return True if a path is visible unless itself hidden. The nearest enclosing path decides."""
+    """Return True if a path is visible unless it is hidden itself. Its nearest shown or hidden ancestor decides."""
     shown = (len(each) for each in (*view.seen, *view.roots, *view.writable, *hidden.shown) if contains(each, path))
     nearest = max(shown, default=0 if view.is_whole and not is_inside(path, view.private) else -1)
     folders = (len(each) for each in hidden.folders if contains(each, path) and each != path)
@@ -370,10 +371,10 @@ def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Ite
 
 
 def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> HiddenPaths:
-    """Return what is hidden from a command unless a question has named it. Blocking."""
+    """Return what is hidden from a command: all secrets except those that a question has named. Blocking."""
     roots = (*workspace, *(path for path in allowed.writable if not is_inside(path, workspace)))
     hidden = secret_places(site.home, site.hidden, site.readable, roots)
-    # Naming a folder in a question does not include the secrets in it.
+    # Naming a folder in a question does not open the secrets in it.
     named = [path for path in _named(site, (*allowed.seen, *allowed.writable)) if is_inside(path, hidden.all)]
     return secret_places(site.home, site.hidden, (*site.readable, *named), roots) if named else hidden
 
@@ -439,12 +440,12 @@ def _lasting(
     is_reading: bool,
     is_alone: bool,
 ) -> tuple[dict[str, str], str | None, str | None]:
-    """Return the folders for `/tmp`, `/var/tmp` and the cache, a temporary `/tmp` to remove, and where its files go.
+    """Return the client's folders by path in the view, a temporary `/tmp` to remove, and where to move its files.
 
     Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, files there
-    must therefore not last, and other temporary files go to `/var/tmp`. A command that a rule allows, or that reads
-    with the network, gets a new `/tmp`, because the old one may contain files that nobody was asked about. After the
-    command, the new files move to the client's `/tmp`.
+    must therefore not last, and other temporary files go to `/var/tmp`. A command that a rule allows, or that only
+    reads but has network access, gets a new `/tmp`, because the client's `/tmp` may contain files that nobody was asked
+    about. After the command, the new files move to the client's `/tmp`.
     """
     if private_folder is None:
         return {}, None, None
