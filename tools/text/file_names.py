@@ -56,7 +56,8 @@ _ASCII_END = 0x80
 def exact_path(path: str, *, is_quoted: bool = False) -> str:
     """Return a path in pure ASCII, for texts that must distinguish it from another path that looks the same.
 
-    If `is_quoted` is true, the last name is always quoted, so that the result means exactly this path when a model copies it.
+    If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly
+    this path.
     """
     *above, last = path.split(os.sep)
     names = [name if name.isascii() else _escaped(name, str.isascii) for name in above]
