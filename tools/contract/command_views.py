@@ -30,8 +30,8 @@ class ViewKind(StrEnum):
 class Network(StrEnum):
     """The hosts that a command can connect to."""
 
-    OWN_LOOPBACK = "own loopback"  # only itself
-    SESSION_LOOPBACK = "session loopback"  # servers started by other commands of the session
+    OWN_LOOPBACK = "own loopback"  # only servers of the command's own processes
+    SESSION_LOOPBACK = "session loopback"  # also servers started by other commands of the session
     HOST = "host"  # everything that this machine can reach
 
 

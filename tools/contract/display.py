@@ -44,7 +44,7 @@ MAX_HOST_CHARS = 253  # maximum length of a host, and of the part before it (the
 MAX_HOSTS_TOLD = 5  # maximum number of warnings about hosts
 MAX_PLACES_TOLD = 8  # maximum number of files and folders that a question lists as changeable or visible
 
-# The start of a URL. For common schemes browsers accept any number of slashes and backslashes, even none.
+# The start of a URL. For common schemes, browsers accept any number of slashes and backslashes, even none.
 _URL = re.compile(
     r"(?i)(?P<usual>\b(?:https?|wss?|ftp):[/\\]*)|\b(?P<scheme>[a-z][a-z0-9+.-]{0,30}):[/\\]{2}|(?<![\w:/\\])[/\\]{2}"
 )
@@ -154,7 +154,7 @@ def ascii_host(host: str) -> str:
 
 
 def _plain(host: str) -> str:
-    """Show a host in ASCII, where no letter looks like another."""
+    """Show a host in ASCII, where no letter of another script can look like a Latin one."""
     try:
         return visible_line(ascii_host(host[:MAX_HOST_CHARS])[:MAX_HOST_CHARS])
     except UnicodeError:

@@ -120,10 +120,10 @@ def _truth(value: Any) -> bool | None:
 def coerce(value: Any, schema: Schema) -> Any:
     """Convert a value to the type of its property, if models often write it as another type.
 
-    Words for yes and no become booleans, integral strings and floats become integers, integers become strings, and JSON
-    text becomes an array or an object. A value is converted only if the schema wants the new type and does not accept
-    the old one. Objects lose members that are null, or empty and optional. A value that is too long stays unchanged,
-    and `bind` refuses it.
+    Words for yes and no become booleans, strings and floats with an integral value become integers, integers become
+    strings, and JSON text becomes an array or an object. A value is converted only if the schema wants the new type and
+    does not accept the old one. Objects lose members that are null, or empty and optional. A value that is too long
+    stays unchanged, and `bind` refuses it.
     """
     wanted = schema.get("type")
     if isinstance(value, float) and wanted == "integer" and value.is_integer():
@@ -172,8 +172,8 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
     """Validate arguments under canonical names, after converting each to the type in the schema.
 
     Raises:
-        InvalidToolParamsError: Arguments are invalid, or there are too many to check. The message names every invalid
-            property and what is accepted.
+        InvalidToolParamsError: Arguments are invalid, or there are too many to check. The message names up to
+            five invalid properties and what is accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     unknown = [name for name in arguments if name not in properties]
@@ -261,7 +261,9 @@ def about_unknown(
         if is_refused and other is None and truth is False and value != "0":
             continue  # an argument that requests nothing does not cause the refusal
         if len(names) == MAX_TOLD:
-            names.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
+            names.append(
+                "There are more unknown parameters." if is_refused else "More unknown parameters were ignored."
+            )
             break
         hint = f". {other.way}" if other is not None and other.way else _proposal(at, name, spellings, known, given)
         ignored = "" if is_refused else " and was ignored"

@@ -1,8 +1,8 @@
 """Reads the declarations printed by the discovery command, and checks calls against their schemas.
 
-An invalid declaration does not affect the others. Declarations come in two dialects. JSON Schema is used unchanged. The
-dialect of the Gemini API has upper-case types and `nullable`; its Python library writes all keys with underscores, and
-null for unset values.
+An invalid declaration does not affect the others. Schemas come in two dialects: JSON
+Schema, and the dialect of the Gemini API, which has upper-case types and `nullable`. The Python library of that API
+writes all keys with underscores, and null for unset values.
 """
 
 from __future__ import annotations
@@ -340,7 +340,7 @@ class Declarations:
     # The custom tools, keyed by published name, in the order of the declarations
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
     warnings: list[str] = field(default_factory=list[str])  # what was left out or changed, and why
-    unnamed_warnings: int = 0  # number of further warnings
+    unnamed_warnings: int = 0  # number of further warnings, which are not kept
 
     def warn(self, warning: str) -> None:
         """Keep a warning, or only count it if there are too many."""

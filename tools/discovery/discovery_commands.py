@@ -44,7 +44,7 @@ class ProgramSite:
 
     runner: Callable[[], ProgramRunner]  # creates the program runner on first use
     environment: Mapping[str, str] = field(repr=False)
-    folder: str  # the working directory: the operator's first workspace folder, or the server's own
+    folder: str  # the working directory: the operator's first workspace folder, or else the server's working directory
     # Real paths of the operator's workspace folders. A program named without a folder is never taken from them.
     roots: tuple[str, ...] = ()
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 # Maximum number of values in one text; parsing more would hold the interpreter's lock for over 50 ms
 MAX_VALUES = 100_000
-MAX_DEPTH = 50  # maximum depth of nested arrays and objects; many parsers accept no more
+MAX_DEPTH = 50  # maximum depth of nested arrays and objects; many parsers accept no deeper nesting
 
 
 class UnreadableError(ValueError):

@@ -106,7 +106,7 @@ class _Job(Generic[OutcomeT]):
         self.inbox = inbox
         self._context = copy_context()
         self.future: asyncio.Future[OutcomeT] = inbox.loop.create_future()
-        self.since = inbox.loop.time()  # when it was submitted
+        self.since = inbox.loop.time()  # when the work was submitted
         self.is_begun = self.is_over = self.is_abandoned = False
 
     def do(self) -> None:
@@ -332,7 +332,7 @@ def lend_threads() -> None:
 
 
 async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:
-    """Run a call's blocking work in a thread. A cancellation abandons the thread.
+    """Run a call's blocking work in a thread. If the call is cancelled, the work is abandoned.
 
     The work should check `signal` between steps, so that it stops after a cancellation.
 

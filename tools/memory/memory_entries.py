@@ -39,7 +39,7 @@ from tools.text.file_names import UNSEEN, sendable_name, shown_whole_path
 _JOINERS = "\u200c\u200d"  # invisible, but kept because some languages and many emoji need them
 _IMPORT = re.compile(r"(?<!\S)@")  # begins an import: Qwen Code and Gemini CLI include the file named after it
 _MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or processing instruction, which hides text
-# Begins a heading, a quotation, a list, a rule, code, or an invisible definition.
+# Begins a heading, a quotation, a list, a thematic break, code, or a link definition, which is invisible.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
 _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")

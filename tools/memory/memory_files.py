@@ -37,7 +37,7 @@ class MemoryFile:
 class MemoryFiles:
     """Chooses the files for memories."""
 
-    file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global one
+    file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global folder
     global_folder: str | None = None  # `None` if unknown; it need not exist
     section: str = SECTION  # title, without `##`, of the section to create if a file has no known one
     project_file_name: str | None = None  # the name in the workspace folder, if different from `file_name`

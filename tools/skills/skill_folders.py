@@ -24,7 +24,7 @@ PLACES = (".qwen/skills", ".gemini/skills", ".claude/skills", ".agents/skills")
 MAIN_FILE = "SKILL.md"
 MAX_SKILL_BYTES = 100_000  # maximum size of a skill's main file
 MAX_FOLDERS = 200  # maximum number of folders examined per place
-MAX_ENTRIES = 1_000  # entries of a skill's folder after which the search for its files ends
+MAX_ENTRIES = 1_000  # number of entries in a skill's folder after which the search for its files ends
 MAX_FILES = 100  # maximum number of files listed for a skill
 MAX_NAME_CHARS = 64  # maximum length of a skill's name
 MAX_ABOUT_CHARS = 1_000  # maximum length of a skill's description
@@ -45,7 +45,7 @@ class Skill:
     text: str
     location: Location  # the location of the skill's main file
     workspace: Workspace  # opens the main file
-    lies_among_skills: bool  # false if a symlink leads to its folder, which is not in a `skills` folder
+    lies_among_skills: bool  # false if the skill is a symlink to a folder outside any `skills` folder
 
     @property
     def place(self) -> str:

@@ -23,7 +23,7 @@ _TABLE = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + _IGNORABLE +
     # Other characters without a visible shape: format marks, blank letters and signs.
     "\u070f\u2800\ufff9-\ufffb\U00013430-\U0001343f\U00016fe4\U0001d159"
-    # Private-use characters (fonts differ), noncharacters, and the planes above 3: tags, selectors or unassigned.
+    # Private-use characters (fonts differ), noncharacters, and planes with tags, selectors or no characters.
     "\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0003fffe-\U0010ffff"
 )
 # Ranges of symbols that have an emoji form (emoji-variation-sequences.txt of Unicode)
