@@ -335,7 +335,7 @@ def _sample(value: Any, depth: int = 2) -> Any:
 
 
 def full_schema(model: type[ToolParams]) -> dict[str, Any]:
-    """Return the model's JSON Schema in the form that clients prefer, without titles, `$ref` and nullable types."""
+    """Return the model's JSON Schema in the form that clients prefer, without titles, `$ref` or nullable types."""
     raw = model.model_json_schema()
     definitions: Mapping[str, Any] = raw.pop("$defs", {})
     schema = cast("dict[str, Any]", _simplify(raw, definitions))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 
-# Keywords whose value is an object of schemas.
+# Keywords whose value is an object that contains schemas.
 BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 IN_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})  # keywords whose value is an array of schemas
 

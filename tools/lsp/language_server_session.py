@@ -165,7 +165,7 @@ class LanguageServerSession:
     program: str  # the name of the server's program
     root: str
     close: Callable[[], Awaitable[None]]  # stops the process and releases its resources
-    last_words: Callable[[], str]  # returns the end of its standard error
+    last_words: Callable[[], str]  # returns the end of the program's standard error
     sees_hidden: bool  # whether the server can read files that are hidden from agents
     hidden: Hidden  # what was hidden from the server when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next result

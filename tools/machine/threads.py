@@ -24,7 +24,7 @@ OutcomeT = TypeVar("OutcomeT")
 MOST = 32  # maximum number of threads with work that is not abandoned
 # Maximum number of extra threads. They replace threads with abandoned work, which may wait for a file system forever
 MAX_STUCK = 64
-# If the address space is limited, there is at most one thread per this many bytes. Its stack takes an eighth of them
+# If the address space is limited, at most one thread is created per this many bytes. Its stack takes an eighth of that
 SPACE_OF_A_THREAD = 64 << 20
 TURN_SECONDS = 0.005  # how long work waits before it gets its own thread
 # The longest time that work waits for its own thread while other threads keep finishing work. More threads would only

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # how deeply the agent is nested; 1 if no other agent started it
-MAX_DEPTH = 1  # an agent cannot start further agents
+MAX_DEPTH = 1  # maximum nesting depth: an agent cannot start further agents
 _NO_DEPTH = "0"
 
 
@@ -24,7 +24,7 @@ class AgentCommand:
     # Environment variables of the server that the agent gets, in addition to those that every command gets
     inherit_env: tuple[str, ...] = ()
     prompt: Literal["stdin", "argument"] = "stdin"  # how the task is passed: on standard input or as the last argument
-    output: Literal["text", "json"] = "text"  # what it prints: text, or JSON with the answer in the last object
+    output: Literal["text", "json"] = "text"  # what the agent prints: text, or JSON with the answer in the last object
     timeout: int = 600_000  # time limit in milliseconds
 
     @property

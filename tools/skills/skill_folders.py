@@ -32,7 +32,7 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MUL
 _KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*))?$")
 _BLOCK = re.compile(r"[|>][-+0-9]*(?:\s+#.*)?")
 _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?""")
-_NOT_SET = ("", "false", "no", "off", "n", "0", "null", "~")  # values that turn a switch off
+_NOT_SET = ("", "false", "no", "off", "n", "0", "null", "~")  # values of a field that mean false
 _PLACE_NAME = "skills"  # the name of folders that contain skills
 
 
