@@ -75,7 +75,7 @@ async def test_needs_is_asked_for_and_given(outer_root: Path) -> None:
         assert facts["view"] == "working"
         _, facts = await run(client, "ls", needs="network")
         assert facts["network"] == "host"
-    assert [("no network" in each.message, "with the network" in each.message) for each in person.asked] == [
+    assert [("no network" in each.message, "has network access" in each.message) for each in person.asked] == [
         (True, False),
         (False, True),
     ]

@@ -1,4 +1,5 @@
 """The path of every call: the base class of tools, the registry, consent, the runner and the audit.
 
-The built-in tools and the server import this package. It uses the packages below it and depends on no specific tool.
+The built-in tools and the server import this package. It uses the lower-level packages of `tools` and
+depends on no specific tool.
 """

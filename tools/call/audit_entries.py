@@ -13,16 +13,16 @@ from tools.contract.confirmation import Answer, Unavailable
 from tools.permissions.verdict import Permission
 from tools.text.secrets import HIDDEN, holds_secret, redact
 
-# Keys (in upper or lower case) of the name or the value in an object such as `{"name": "Cookie", "value": ...}`
+# Keys (in upper or lower case) for the name and for the value in an object such as `{"name": "Cookie", "value": ...}`
 _NAMES = frozenset({"name", "key", "header", "field", "parameter", "param", "variable", "option", "id"})
 _VALUES = frozenset({"value", "values", "val"})
 _PROGRAMS = frozenset({"command", "program", "executable", "cmd"})
 _ONLY_BEARER = re.compile(r"\A(\s*bearer\s+)\S+\s*\Z", re.IGNORECASE)
 _SCHEMES = frozenset({"bearer", "basic", "digest", "negotiate"})
-_PRICE_OF_A_VALUE = 8  # minimum number of characters that a value counts as
-_MAX_DEPTH = 20
+_PRICE_OF_A_VALUE = 8  # number of characters that each value counts as, in addition to its text
+_MAX_DEPTH = 20  # maximum depth of nested objects and arrays
 _MAX_BITS = 1_000  # Python refuses to print integers with thousands of digits
-_LONGEST_PART = 20
+_LONGEST_PART = 20  # maximum number of characters of a key or program name that are compared
 _LEFT_OUT = "..."
 
 
@@ -36,7 +36,7 @@ class AuditEntry:
     client: str  # the client that made the call
     permission: Permission  # the decision and its reason
     time: float  # seconds since the epoch
-    # The answer to the question; `None` before the question, and for calls without one
+    # The answer to the question; `None` before the question, and for calls without a question
     answer: Answer | Unavailable | None = None
     # The rules that the answer adds; `None` if the answer applies only to this call
     lasting: LastingAnswer | None = None
@@ -51,7 +51,7 @@ class Audit(Protocol):
 
 
 def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> Any:
-    """Return a JSON value with its secrets left out. A secret is recognised by its name or its form.
+    """Return a JSON value in which secrets are hidden. A secret is recognised by its name or its form.
 
     The name can be a key, the `name` next to a `value`, the first item of a pair, or an option on a command line. At
     most `max_chars` characters of the value are examined; the rest is left out.
@@ -60,7 +60,11 @@ def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> An
 
 
 def argument_names(fields: Mapping[Any, Any]) -> dict[Any, str]:
-    """Map the keys of an object to the names of their values, for values named by another field."""
+    """Map the keys of an object such as `{"name": "Cookie", "value": ...}` to the names of their values.
+
+    A value gets the name from another field of the object only if the name and the value indicate a secret. All other
+    names are empty.
+    """
     parts = {key: part for key in fields if (part := str(key)[:_LONGEST_PART].strip().lower()) in _NAMES | _VALUES}
     if _VALUES.isdisjoint(parts.values()):
         return {}
@@ -98,7 +102,7 @@ class _Redaction:
         seen = text[: max(self._chars_left, 0)]
         self._chars_left -= len(seen)
         shown = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", seen))
-        # The text may be truncated inside a secret, and its beginning alone would not be recognised.
+        # The text may be truncated inside a secret, which is then not recognised. Therefore, half of it is dropped.
         return shown if len(seen) == len(text) else f"{shown[: len(seen) // 2]}{_LEFT_OUT}"
 
     def _fields(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
@@ -119,7 +123,7 @@ class _Redaction:
             if self._chars_left <= 0:
                 break
             if isinstance(item, str) and item.lower() in _SCHEMES:
-                shown.append(self.reduced(item, "", depth + 1))  # an item such as "header" describes the one after it
+                shown.append(self.reduced(item, "", depth + 1))  # not a value: `before` still names the next item
                 continue
             is_named = isinstance(before, str) and (
                 before[:1] == "-" or before[-1:] == ":" or (at % 2 and len(items) % 2 == 0)

@@ -35,13 +35,13 @@ ParamsT = TypeVar("ParamsT")
 class Behaviour:
     """Facts that clients base decisions on. They are published as MCP tool annotations and verified by tests."""
 
-    read_only: bool  # the tool changes nothing
-    destructive: bool = False  # data that it changes may be lost
-    idempotent: bool = False  # repeating the call with the same arguments changes nothing more
-    open_world: bool = False  # it contacts other machines
+    read_only: bool  # whether the tool changes nothing
+    destructive: bool = False  # whether data that the tool changes may be lost
+    idempotent: bool = False  # whether repeating a call with the same arguments changes nothing more
+    open_world: bool = False  # whether the tool contacts other machines
 
 
-READS = Behaviour(read_only=True, idempotent=True)  # looks at local files and changes nothing
+READS = Behaviour(read_only=True, idempotent=True)  # for tools that read local files and change nothing
 
 
 class BaseTool(ABC, Generic[ParamsT]):
@@ -51,30 +51,30 @@ class BaseTool(ABC, Generic[ParamsT]):
     called any number of times. `execute` runs at most once for each confirmed call.
     """
 
-    name: str  # its unique name, which calls use
+    name: str  # the tool's unique name, which calls use
 
-    display_name: str  # its name in Qwen Code and Gemini CLI, which rules and calls may use
+    display_name: str  # the tool's name in Qwen Code and Gemini CLI, which rules and calls may use
 
-    title: str = ""  # its title for people; empty to use the display name
+    title: str = ""  # the tool's title for people; empty to use the display name
 
-    description: str  # what it does, for the model
+    description: str  # what the tool does, for the model
 
-    kind: ToolKind  # its group in permission rules and approval modes
+    kind: ToolKind  # the tool's group in permission rules and approval modes
 
     behaviour: Behaviour
 
     aliases: tuple[str, ...] = ()  # older names, class names and display names that calls may use; never listed
 
-    is_builtin: bool = False  # whether it is part of this server
+    is_builtin: bool = False  # whether the tool is part of this server
 
-    alias: str = ""  # the alias of the upstream server that offers it; empty for other tools
+    alias: str = ""  # the alias of the upstream server that offers the tool; empty for other tools
 
-    # Identifies what the tool was made from, if that can change while it is in use. Consent applies only to this
-    # version
+    # Identifies the definition that the tool was created from, if the definition can change while the tool is in use.
+    # Consent applies only to this version.
     version: str = ""
 
     # JSON Schema of `ToolResult.structured`, if the tool always fills it. Output schemas are documented but not listed,
-    # because they would be a third of what a model reads about tools.
+    # because they would make up a third of what a model reads about tools.
     output_schema: Mapping[str, Any] | None = None
 
     @property
@@ -178,8 +178,8 @@ class BaseTool(ABC, Generic[ParamsT]):
         """
 
 
-# Parameters that other programs give to every tool, by folded name. Gemini CLI evaluates them itself; in other
-# programs, the model uses them to explain its call.
+# Parameters that other programs add to every tool, keyed by `folded` name. Gemini CLI itself evaluates the ones that
+# it adds; in other programs, the model uses such parameters to explain its call.
 REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
     ("waitforprevious", "callid", "description", "displaydescription", "explanation", "goal", "instruction",
      "instructions", "justification", "purpose", "reason", "reasoning", "securityrisk", "summary", "taskprogress",
@@ -187,7 +187,7 @@ REMARKS: Mapping[str, ForeignParameter] = dict.fromkeys(
     ForeignParameter(),
 )  # fmt: skip
 _TRIAL = foreign(
-    "false", way="There is no dry run. A call is carried out, after the user has agreed if they are asked."
+    "false", way="There is no dry run. Every call is carried out, but if the user is asked, they must agree first."
 )
 _FOREIGN = {**REMARKS, **dict.fromkeys(("dryrun", "noop", "preview", "simulate", "validateonly", "whatif"), _TRIAL)}
 
@@ -249,7 +249,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return params
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
-        """Name the unknown arguments at any depth."""
+        """Return a note for the model that names the unknown arguments, at any depth."""
         if arguments.keys() <= self._plain_parameters:
             return ""
         return self._about_unknown(self._settled(arguments)[0], is_refused=False)
@@ -264,7 +264,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Rewrite older forms of the arguments that differ in more than names. Called before validation."""
+        """Rewrite older forms of the arguments, if they differ in more than names. Called before validation."""
         return arguments
 
     def check(self, params: BuiltinParamsT, spelled: Mapping[str, str]) -> None:

@@ -42,7 +42,7 @@ from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
 
-MAX_GRANTS = 4  # rules that one answer may name; if more are needed, no lasting answer is offered
+MAX_GRANTS = 4  # maximum number of rules that one answer may add; if a call needs more, no rules for it are offered
 
 PLAN_CHOICES = (
     Choice(Decision.ONCE, "Carry out the plan, asking before each change"),
@@ -59,7 +59,7 @@ class Judgement:
     tool: BaseTool[Any]
     params: Any
     permission: Permission  # the decision and its reason
-    details: ConfirmationDetails | None = None  # the tool's own question, if it was asked for one
+    details: ConfirmationDetails | None = None  # the tool's own question; `None` if the tool was not asked or has none
     choices: tuple[Choice, ...] = ()  # the answers on offer, if a person has to be asked
     written: tuple[str, ...] = ()  # real paths of the files that the call writes, if a person has to be asked
     state: str = ""  # the `state` of the details that the tool returned
@@ -90,7 +90,7 @@ class RuleKeeper(Protocol):
 
 
 class GrantStore(Protocol):
-    """Shares what people allow for a session with the other processes that serve it."""
+    """Shares what people allow for a session with the other processes that serve the session."""
 
     async def take_up(self, client: ClientState) -> bool:
         """Add grants from other processes to the client's. Return True if any were new. Never fails."""
@@ -105,7 +105,7 @@ class GrantStore(Protocol):
 class LastingAnswer:
     """The effect of an answer that allows more than its own call."""
 
-    rules: tuple[str, ...]  # the rules that it allows
+    rules: tuple[str, ...]  # the permission rules that the answer adds
     scope: GrantScope  # the scope of the rules
     note: str = ""  # added to the call's result if the scope is narrower than the user wanted; else empty
 
@@ -117,13 +117,13 @@ def grants_for(
     subjects: Sequence[Subject],
     workspace: Workspace,
 ) -> tuple[Grant, ...]:
-    """Return grants for calls like this. Empty if no rule can allow them, or if there are too many rules to read."""
+    """Return grants for calls like this one. Empty if no rule can allow such calls, or if too many rules are needed."""
     if permission.is_explicit or permission.no_rule_allows or isinstance(details, AskUserConfirmation):
         return ()
     if permission.parts:
         found = permission.grants
     elif tool.kind is ToolKind.EDIT:
-        # Covers any edit in the same workspace folder, but outside the workspace only edits to this file.
+        # The grant covers all edits in the same workspace folder, or outside the workspace, edits of this file only.
         titles: dict[str, str] = {}
         for subject in subjects:
             if isinstance(subject, PathSubject) and subject.access is Access.WRITE:
@@ -137,7 +137,7 @@ def grants_for(
     else:
         agents = [subject.name for subject in subjects if isinstance(subject, AgentSubject)]
         if any(ANYTHING in name for name in agents):
-            return ()  # the rule would cover other agents too
+            return ()  # the rule would also cover other agents
         hosts = dict.fromkeys(subject.host for subject in subjects if isinstance(subject, HostSubject))
         rules = (
             [f"Task({name})" for name in agents]
@@ -156,7 +156,7 @@ def choices_for(
     saves: bool,
     offers_sandboxed: bool = False,
 ) -> tuple[Choice, ...]:
-    """Return the answers to offer for a call. An anonymous client gets no lasting ones.
+    """Return the answers to offer for a call. An anonymous client gets none that last for a session.
 
     Args:
         details: The action that needs consent.
@@ -206,15 +206,15 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
     if isinstance(shown, ExecConfirmation) and not can_be_shown(shown.command):
         raise ExecutionDeniedError(
             "The call needs consent and is too long to show to a person in full, so nothing was run. Write the long "
-            "part to a file with write_file (a command to a script) and name it, or split the call."
+            "part to a file with write_file (for a command, a script) and use that file, or split the call."
         )
     if isinstance(shown, ApprovalConfirmation) and not can_be_shown(shown.prompt):
         raise ExecutionDeniedError(
             "The description of this tool is too long to show in full in a question, so it was not approved. "
             + shown.way_out
         )
-    # Binds an answer to one action: the tool in its current version, its arguments, and the state that the details
-    # show.
+    # The fingerprint binds an answer to one action: the tool in its current version, its arguments, and the state that
+    # the details show.
     action = [tool.name, tool.version, arguments, shown.state]
     canonical = json.dumps(action, sort_keys=True, separators=(",", ":"), default=str)
     fingerprint = hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
@@ -262,20 +262,20 @@ async def require_consent(
     if not context.keeps_folders():
         raise ExecutionDeniedError(
             "The client changed its workspace folders while the user was being asked, so nothing was done. If the call "
-            "is still needed, repeat it: it is then checked against the current folders."
+            "is still needed, repeat it, and it will be checked against the current folders."
         )
     if outdated := tool.why_outdated():
         raise ExecutionDeniedError(
             f"The user agreed to an earlier version of the tool, and {outdated}, so nothing was done. Read the tool's "
-            "current description. If you still need it, repeat the call: the user is then asked about this version."
+            "current description. If you still need it, repeat the call: the user will be asked about this version."
         )
-    # An edit compares the states itself, while other writers are locked out.
+    # Tools that edit files compare the states themselves, while other writers are locked out.
     if judged.state and not isinstance(judged.details, EditConfirmation):
         now = await tool.should_confirm_execute(judged.params, context)
         if now is not None and now.state != judged.state:
             raise ExecutionDeniedError(
-                "What the user agreed to changed while they were being asked, so nothing was done. If it is still "
-                "needed, repeat the call: the user is then asked about the current state."
+                "The state that the user agreed to has changed in the meantime, so nothing was done. If the call is "
+                "still needed, repeat it: the user will be asked about the current state."
             )
 
 
@@ -373,7 +373,7 @@ def _way_out(judged: Judgement) -> str:
     if permission.no_rule_allows:
         return "This question is asked in every mode, and no rule can allow the call."
     if not permission.grants:
-        return ""  # even a mode might not help
+        return ""  # even another approval mode might not allow the call
     ways = [_allowing(permission)]
     if isinstance(judged.details, McpConfirmation):
         ways.append("trust: true for this upstream server")

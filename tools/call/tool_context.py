@@ -42,16 +42,16 @@ class Services:
 class ClientState:
     """The state of one client between its calls."""
 
-    # The owner of the state: the process over stdio, a token's name, or a session's id. Empty for an anonymous client,
+    # The owner of the state: the process over stdio, a token's name, or a session's ID. Empty for an anonymous client,
     # which has no stored state: `reads`, `jobs` and `grants` are `None`.
     key: str
     approval_mode: ApprovalMode = ApprovalMode.DEFAULT  # which calls may run without a question
     reads: ReadLedger | None = field(default_factory=ReadLedger)  # what a client without sessions has read
-    jobs: JobTable | None = None  # its background jobs; `None` if it cannot have any
+    jobs: JobTable | None = None  # the client's background jobs; `None` if the client cannot have any
     # Permission rules that a person has granted to this client
     grants: list[str] | None = field(default_factory=list[str])
-    skill_folders: tuple[str, ...] = ()  # folders of loaded skills below the home folder, which the client may read
-    owner: str = ""  # display name of its token; grants to an owner apply to all their sessions
+    skill_folders: tuple[str, ...] = ()  # folders of loaded skills in the home folder, which the client may read
+    owner: str = ""  # display name of the client's token; grants apply to all sessions of this owner
 
     def __post_init__(self) -> None:
         if self.is_anonymous:
@@ -59,7 +59,7 @@ class ClientState:
 
     @property
     def is_anonymous(self) -> bool:
-        """True if this client cannot be told apart from others."""
+        """True if this client cannot be told apart from other clients."""
         return not self.key
 
 
@@ -84,7 +84,7 @@ class ToolContext:
     keeps_folders: Callable[[], bool] = lambda: True  # whether the client still uses these workspace folders
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # the rights of this request's token; a client may have several tokens
-    # The skills of upstream servers: those already known, or with `True` a fresh list, which can be slow
+    # Returns the skills of upstream servers: those already known, or with `True`, a fresh list, which can be slow
     relayed_skills: Callable[[bool], Awaitable[Sequence[RelayedSkill]]] = _no_skills
     reads_of_session: ReadLedger | None = None  # what this call's session has read, if the call has a session
 

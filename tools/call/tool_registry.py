@@ -27,12 +27,12 @@ MEANT: Mapping[str, str] = {
     **dict.fromkeys(("remember", "memory"), "save_memory"),
     **dict.fromkeys(("todo", "todos", "plan"), "todo_write"),
 }
-"""Common names from other programs, with their counterparts here. They are suggested, never resolved."""
+"""Common names from other programs, with their counterparts here. The registry only suggests the counterparts."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The tools of one source by name: the listed ones, and those that can only be called."""
+    """The tools of one source, keyed by name: the listed ones, and those that can only be called."""
 
     listed: Mapping[str, AnyTool] = field(default_factory=dict[str, AnyTool])
     unlisted: Mapping[str, AnyTool] = field(default_factory=dict[str, AnyTool])
@@ -50,7 +50,7 @@ class ToolRegistry:
         self._aliases: dict[str, str] = {}
         self._sources: dict[str, _Source] = {}
         self._visible: dict[str, AnyTool] = {}
-        self._others: dict[str, AnyTool] = {}  # by the aliases and unlisted names of tools from sources
+        self._others: dict[str, AnyTool] = {}  # tools from sources, keyed by their names and aliases
         self._listeners: list[Callable[[], None]] = []
         self._discoveries: dict[str, Callable[[], Awaitable[None]]] = {}
 
@@ -76,8 +76,8 @@ class ToolRegistry:
         """Reserve a source's place in the order before its tools are known.
 
         Args:
-            source: Its name.
-            discover: Finds its tools; `discover_all_tools` calls it.
+            source: The source's name.
+            discover: Finds the source's tools. `discover_all_tools` calls this function.
         """
         self._sources.setdefault(source, _Source())
         if discover is not None:
@@ -87,8 +87,8 @@ class ToolRegistry:
         """Set the tools of one source. An empty set removes them. Notifies the listeners if anything changed.
 
         Args:
-            source: Its name.
-            tools: The tools to list. Their aliases work too, except those that are names of tools.
+            source: The source's name.
+            tools: The tools to list. Their aliases also work, except those that are names of tools.
             unlisted: The tools to leave out of lists. Their names and aliases work unless another tool has them.
         """
         fresh = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
@@ -133,7 +133,7 @@ class ToolRegistry:
         meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
         meant.update(MEANT)
         nearest = [meant[folded]] if meant.get(folded) in visible else []
-        # Also suggest upstream tools with this name after their alias, and the same tool under a similar alias.
+        # Also suggest upstream tools with this name after the upstream's alias, and tools under a similar alias.
         nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
         alias, between, own = folded.partition(BETWEEN)
         if between:

@@ -76,7 +76,7 @@ _FOR_EVERYBODY = Permission(
 class ToolRunner:
     """Runs every call."""
 
-    registry: ToolRegistry  # finds the tools
+    registry: ToolRegistry  # finds the tool of a call
     policy: PermissionPolicy  # decides whether a call may run, needs a question, or is denied
     keeper: RuleKeeper | None = None  # saves permanent rules, if they can be saved
     audit: Audit | None = None  # records every decision; may be set later
@@ -154,7 +154,7 @@ class ToolRunner:
         *,
         is_same: bool,
     ) -> LastingAnswer | None:
-        """Step 6: require consent, and return the lasting part of the answer.
+        """Step 6: require consent, and return what the answer allows beyond this call.
 
         The call fails if a rule or mode now denies it.
         """
@@ -168,7 +168,7 @@ class ToolRunner:
             choice = question.choice(answer.decision) if isinstance(answer, Answer) else None
             lasting = await keep_rules(choice, context.client, self.policy, self.keeper, self.shared_grants)
         finally:
-            # Record every decision before the action.
+            # Record every decision before the action is carried out.
             if self.audit is not None:
                 self.audit.note(replace(entry, answer=answer, lasting=lasting))
         return lasting
@@ -208,7 +208,7 @@ class ToolRunner:
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
         grants = grants_for(tool, details, permission, subjects, workspace)
-        # Saved rules apply to everybody, so a client with restricted rights may not save any.
+        # Saved rules apply to all clients, so a client with restricted rights may not save any.
         saves = self.keeper is not None and context.rights == ALL_RIGHTS
         choices = choices_for(details, grants, client, saves=saves, offers_sandboxed=permission.offers_sandboxed)
         state = details.state if details is not None else ""
@@ -230,7 +230,7 @@ async def _execute(judged: Judgement, context: ToolContext, description: str) ->
             result = await judged.tool.execute(judged.params, replace(context, progress=progress.tell))
         finally:
             progress.timer.cancel()
-            if progress.telling is not None:  # most calls have reported no progress
+            if progress.telling is not None:  # most calls end before their first report
                 await progress.end()
     digest = result.structured.get("sha256") if result.structured is not None else None
     if judged.permission.verdict is Verdict.ASK and digest is not None:
@@ -242,8 +242,8 @@ async def _execute(judged: Judgement, context: ToolContext, description: str) ->
 class LateProgress:
     """Reports the progress of one call, unless the call finishes quickly.
 
-    Clients built on the TypeScript SDK reject a progress notification that arrives right before its result, because the
-    call is then unknown to them. Qwen Code then shows the server as disconnected.
+    Clients built on the TypeScript SDK reject a progress notification that arrives right before the result of its call,
+    because they no longer know the call. Qwen Code then shows the server as disconnected.
     """
 
     def __init__(self, progress: Progress, description: str) -> None:

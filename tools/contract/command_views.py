@@ -1,8 +1,8 @@
 """Views of the machine: what a command can see and change.
 
 A command's words decide which rule applies. The view limits what the command does, even if the words were
-misunderstood. The policy chooses the view, a question shows it, and an answer applies only to it. The runner starts the
-command in exactly this view, or refuses.
+misunderstood. The policy chooses the view, a question shows it, and an answer applies only to that view. The runner
+starts the command in exactly this view, or refuses to start it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class ViewKind(StrEnum):
 class Network(StrEnum):
     """The hosts that a command can connect to."""
 
-    OWN_LOOPBACK = "own loopback"  # only itself
-    SESSION_LOOPBACK = "session loopback"  # servers started by other commands of the session
+    OWN_LOOPBACK = "own loopback"  # only servers of the command's own processes
+    SESSION_LOOPBACK = "session loopback"  # also servers started by other commands of the session
     HOST = "host"  # everything that this machine can reach
 
 
 # Folders that every program needs and every user may read, except for some files in `/etc`.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/etc")
-MAX_PATHS_TOLD = 50  # paths of each kind listed in the facts of a view
+MAX_PATHS_TOLD = 50  # maximum number of paths of each kind listed in the facts of a view
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class FileRestrictions:
 
     masked: tuple[str, ...] = ()  # files and folders that cannot be opened
     read_only: tuple[str, ...] = ()  # files and folders that cannot be changed
-    # Parent folders of these paths. They cannot be renamed, because the mounts would move with them
+    # Parent folders of the masked and read-only paths. They cannot be renamed, because the mounts would move with them
     pinned: tuple[str, ...] = ()
     # The rule or agent-ignore file responsible for each masked or read-only path
     why: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
@@ -62,7 +62,7 @@ class CommandSite:
     engine: Engine
     failure: str = ""  # why bubblewrap is not used, phrased for the middle of a sentence
     is_required: bool = False  # whether commands may run only in a sandbox
-    shown: tuple[str, ...] = ()  # real paths that a reading view shows besides the workspace
+    shown: tuple[str, ...] = ()  # real paths that a reading view shows in addition to the workspace
     has_network: bool = True  # whether the operator gives commands any network access
     has_session: bool = True  # whether the client is not anonymous
     scratch: str | None = None  # the real path of the folder that is the client's `/tmp`
@@ -78,19 +78,20 @@ class CommandView:
     engine: Engine
     kind: ViewKind
     network: Network
-    seen: tuple[str, ...] = ()  # also readable: real paths outside the view and hidden files that the question names
+    # Also readable: real paths outside the usual view, and hidden files. The question names them
+    seen: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()  # also writable: other paths and auto-run files that the question names
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
     is_git: bool = False  # whether only git changes anything; the repository's own files are then writable
     is_asked: bool = False  # whether a person was asked about exactly this command
-    is_plan: bool = False  # whether it runs in plan mode, which has its own `/tmp`
-    # Whether its `/tmp` starts empty. This is the case if a rule allows it, or if it reads with the network: older
-    # files there may have content that nobody was asked about
+    is_plan: bool = False  # whether the command runs in plan mode, which has its own `/tmp`
+    # Whether the command's `/tmp` starts empty, because older files there may have content that nobody was asked about.
+    # This is the case if a rule allows the command, or if it only reads but may use the network
     has_new_tmp: bool = False
-    # Whether it may use per-user kernel resources that all programs share. Reading commands do not need them
+    # Whether the command may use kernel resources that the user's programs share. Reading commands do not need them
     may_take_shares: bool = True
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules deny to the command, at the time of the decision
-    # Looks up again what file rules deny to the command. Blocking. Raises a `ToolError` if they cannot be enforced.
+    # Looks up again what file rules deny to the command. Blocking. Raises a `ToolError` if this cannot be enforced.
     look: Callable[[], FileRestrictions] = field(default=lambda: NO_RESTRICTIONS, compare=False, repr=False)
 
     @property

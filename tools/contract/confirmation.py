@@ -1,4 +1,4 @@
-"""Questions to a person before something happens, and the answers they may give.
+"""Questions that a person is asked before something happens, and the possible answers.
 
 `should_confirm_execute` returns details, and a `Confirmer` turns them into an answer. The details are plain data:
 `tools.contract.display` decides how a question looks, and the server decides how it is delivered.
@@ -26,13 +26,13 @@ class EditConfirmation:
     removed: int  # lines removed
     truncated: bool = False  # whether the diff was truncated
     notes: tuple[str, ...] = ()  # what the diff does not show, each in one line
-    # The text, which the user may edit before it is written; `None` if it is too long
+    # The text to write, which the user may edit first; `None` if it is too long
     editable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Details:
-    """The details of a question. Often the answer is bound only to the tool and its arguments."""
+    """The details of a question. If `state` is empty, the answer is bound only to the tool and its arguments."""
 
     title: str  # one line that says what will happen
     state: str = ""  # a digest of the other fields, if the answer is bound to them
@@ -45,7 +45,7 @@ class ExecConfirmation(_Details):
     command: str  # the whole command, as received
     directory: str  # the real path of the folder in which it runs
     description: str = ""  # the model's explanation of the command
-    is_background: bool = False  # whether it continues after the call
+    is_background: bool = False  # whether the command continues after the call
     view: CommandView | None = None  # what the command will be able to do, if restricted; `state` has the digest
     roots: tuple[str, ...] = ()  # real paths of the workspace folders
 
@@ -68,9 +68,9 @@ class InfoConfirmation(_Details):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalConfirmation(InfoConfirmation):
-    """Approval of a changed tool, for everybody, by a person who has seen its new version."""
+    """Approval of a changed tool, for all clients, by a person who has seen the new version."""
 
-    way_out: str  # a sentence that says how a person can approve the tool if they cannot be asked
+    way_out: str  # a sentence that says how a person can approve the tool if nobody can be asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class UserQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUserConfirmation(_Details):
-    """Questions from the model to the user. They need answers, not consent, and have a form of their own."""
+    """Questions from the model to the user. They need answers, not consent, and are asked in a different form."""
 
     questions: tuple[UserQuestion, ...]
 
@@ -134,7 +134,7 @@ class Choice:
 
     decision: Decision
     title: str  # the text that a person reads, with everything that the choice covers
-    rules: tuple[str, ...] = ()  # the permission rules that it adds
+    rules: tuple[str, ...] = ()  # the permission rules that this choice adds
 
 
 ONCE = Choice(Decision.ONCE, "Allow once")
@@ -151,7 +151,7 @@ class ConsentChannel(StrEnum):
     NOBODY_CAME = "nobody_came"  # nobody opened the dashboard, where the question was waiting
     MALFORMED = "malformed"
     FAILED = "failed"  # the client answered with an error; `reason` has its text
-    EARLIER = "earlier"  # given earlier, for a call that now continues
+    EARLIER = "earlier"  # consent was given in an earlier round of the same call
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Question:
 
     description: str  # what this call will do, in one line
     details: ConfirmationDetails  # what the user has to know
-    fingerprint: str  # binds the answer to exactly this action and this state
+    fingerprint: str  # a digest that binds the answer to exactly this action and this state
     choices: tuple[Choice, ...] = (ONCE, DENY)  # the answers on offer, in order; no other answer is accepted
     reason: str = ""  # why the question is asked, as a sentence
 
@@ -183,7 +183,7 @@ class Question:
 
 
 class Pending:
-    """The question has to be sent to the client. The call runs again with the answer."""
+    """The question has to be sent to the client. The call is then run again with the answer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Renders all text for people: questions, displays, and marks for invisible characters.
 
-People must be able to trust what they read. So control characters, characters that change the text direction, and
-characters without a visible shape are replaced by marks.
+People must be able to trust what they read. Therefore, control characters, characters that change the text direction,
+and characters without a visible shape are replaced by marks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tools.text.file_names import UNSEEN
 
 # A longer diff or argument is truncated, and the question says so. Clients truncate much earlier, or not at all.
 MAX_QUESTION_BYTES = 32_000
-MAX_BLOCK_CHARS = 400_000  # for arguments and prompts; rendering all of 10 MB would block every client for seconds
+# Limit for arguments and prompts. Rendering all of 10 MB would block every client for seconds.
+MAX_BLOCK_CHARS = 400_000
 CUT_HERE = "Cut here: it is too long to be shown in full."
 # Limit for a display next to the result, because most clients give every block to the model.
 MAX_BLOCK_BYTES = 4_096
@@ -36,14 +37,14 @@ MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped;
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Long runs of whitespace or empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
-# Runs so long that they would use up the room of a block. Each is tried once, from its beginning
+# Runs so long that they would use up the room of a block. The lookbehind lets a match begin only where a run begins
 _VAST_GAP = re.compile(f"(?<![{_BLANK[1:-1]}\n])[{_BLANK[1:-1]}\n]{{1000,}}+")
-MAX_PURPOSE_CHARS = 1_000  # characters of the model's description of an action
-MAX_HOST_CHARS = 253  # characters of a host, and of the part before it (the limit for names in RFC 1035)
-MAX_HOSTS_TOLD = 5
-MAX_PLACES_TOLD = 8  # files and folders that a question lists as changeable or visible
+MAX_PURPOSE_CHARS = 1_000  # maximum length of the model's description of an action
+MAX_HOST_CHARS = 253  # maximum length of a host, and of the part before it (the limit for names in RFC 1035)
+MAX_HOSTS_TOLD = 5  # maximum number of warnings about hosts
+MAX_PLACES_TOLD = 8  # maximum number of files and folders that a question lists as changeable or visible
 
-# The start of a URL. For common schemes browsers accept any number of slashes and backslashes, even none.
+# The start of a URL. For common schemes, browsers accept any number of slashes and backslashes, even none.
 _URL = re.compile(
     r"(?i)(?P<usual>\b(?:https?|wss?|ftp):[/\\]*)|\b(?P<scheme>[a-z][a-z0-9+.-]{0,30}):[/\\]{2}|(?<![\w:/\\])[/\\]{2}"
 )
@@ -52,7 +53,7 @@ _URL = re.compile(
 _ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
 # Quotes may surround the host, because a shell removes them
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
-# A user name never contains these characters, so `ssh://git@host` is not misleading
+# A user name does not contain these characters, so `ssh://git@host` is not misleading
 _LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
@@ -153,7 +154,7 @@ def ascii_host(host: str) -> str:
 
 
 def _plain(host: str) -> str:
-    """Show a host in ASCII, where no letter looks like another."""
+    """Show a host in ASCII, where no letter of another script can look like a Latin one."""
     try:
         return visible_line(ascii_host(host[:MAX_HOST_CHARS])[:MAX_HOST_CHARS])
     except UnicodeError:
@@ -162,10 +163,10 @@ def _plain(host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuestionParts:
-    """The parts of a question that a person has to see: lines, a block, lines. Only the block may be long."""
+    """The parts of a question that a person has to see: lines, a block, and more lines. Only the block may be long."""
 
     before: tuple[str, ...] = ()
-    block: str = ""  # without long gaps, otherwise unchanged
+    block: str = ""  # the action itself, such as a command, a diff or a plan
     language: str = ""  # language of the block for a Markdown fence; empty if there is none
     is_cut: bool = False  # whether the block was truncated
     after: tuple[str, ...] = ()
@@ -184,7 +185,7 @@ def effects_of(view: CommandView, roots: Sequence[str]) -> str:
     more = f" and {len(places) - MAX_PLACES_TOLD} more" if len(places) > MAX_PLACES_TOLD else ""
     files = f"may change files in {', '.join(shown)}{more}" if places else "cannot change files"
     seen = f"; it sees {', '.join(map(visible_line, view.seen[:MAX_PLACES_TOLD]))}" if view.seen else ""
-    network = "with the network" if view.network is Network.HOST else "no network"
+    network = "it has network access" if view.network is Network.HOST else "it has no network access"
     return f"It {files}{seen}; {network}."
 
 
@@ -201,7 +202,7 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
                 after.append(effects_of(details.view, details.roots))
             if details.is_background:
                 served = details.view is not None and details.view.network is Network.SESSION_LOOPBACK
-                answers = " Later commands can use its local servers unasked; browsers cannot." if served else ""
+                answers = " Later commands can use its local servers without asking; browsers cannot." if served else ""
                 after.append(f"It keeps running in the background after this call.{answers}")
             purpose = without_gaps(details.description[:MAX_PURPOSE_CHARS])
             if len(details.description) > MAX_PURPOSE_CHARS:
@@ -282,9 +283,9 @@ def cut_at_line(text: str, size: int, *, is_cut: bool = False) -> tuple[str, boo
     """Keep as many whole lines as fit into `size` bytes of UTF-8.
 
     Args:
-        text: The lines.
-        size: Bytes.
-        is_cut: Whether the end of the text is missing already.
+        text: The text to truncate.
+        size: The maximum size in bytes.
+        is_cut: Whether the end of the text is already missing.
 
     Returns:
         The text, and whether it was truncated. A single line that is too long is truncated, and its length is stated.
@@ -308,7 +309,7 @@ _BOXES = {"completed": "[x]", "cancelled": "[-]", "in_progress": "[>]", "blocked
 
 
 def display_block(display: ReturnDisplay) -> str | None:
-    """Return the display as a small block beside the result, if it adds anything to the model's text."""
+    """Return the display as a small block next to the result, or `None` if it would add nothing to the model's text."""
     if isinstance(display, TodoListDisplay):
         lines = [f"{_BOXES.get(todo['status'], '[ ]')} {visible_line(todo['content'])}" for todo in display.todos]
         whole, told = "\n".join(lines), f"the list goes on: {len(display.todos)} todos in all"

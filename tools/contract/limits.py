@@ -63,7 +63,7 @@ SEARCH_SECONDS = 30.0  # after this time, a search returns what it has found so 
 
 
 class Deadline:
-    """The time budget of one call, in seconds from its creation, together with its cancellation."""
+    """The time budget of one call, which begins when this object is created, and the signal that cancels the call."""
 
     __slots__ = ("_end", "seconds", "signal")
 

@@ -26,17 +26,17 @@ class ToolKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ToolTraits:
-    """The facts about a tool on which permission decisions depend, regardless of what a particular call touches."""
+    """The facts about a tool on which permission decisions depend, whatever a particular call touches."""
 
-    name: str  # its name in calls
-    kind: ToolKind  # its group in rules and approval modes
+    name: str  # the tool's name in calls
+    kind: ToolKind  # the tool's group in rules and approval modes
     # Names for the tool in permission rules. The first one is never used by another tool.
     rule_names: tuple[str, ...]
     # Names that another tool may get later. Only rules that ask or deny may use them
     loose_rule_names: tuple[str, ...] = ()
-    read_only: bool = False  # it changes nothing
-    is_builtin: bool = False  # it is built into this server
-    server: str = ""  # the alias of the upstream server that offers it
+    read_only: bool = False  # whether the tool changes nothing
+    is_builtin: bool = False  # whether the tool is built into this server
+    server: str = ""  # the alias of the upstream server that offers the tool
 
     @property
     def only_reads_or_talks(self) -> bool:
@@ -56,10 +56,10 @@ class Access(StrEnum):
 class PathSubject:
     """A file or folder."""
 
-    access: Access  # what it is used for
-    path: str  # its real path without symlinks; for a file in the client's scratch folder, its path below `/tmp`
+    access: Access  # what the path is used for
+    path: str  # the real path, without symlinks; for a file in the client's scratch folder, its path under `/tmp`
     named: str  # the absolute path as written, without resolving symlinks; a rule may match either path
-    in_scratch: bool = False  # whether it lies in the client's scratch folder
+    in_scratch: bool = False  # whether the file is in the client's scratch folder
 
 
 class Needs(StrEnum):
@@ -74,10 +74,10 @@ class CommandSubject:
     """A shell command."""
 
     command: str  # the whole text
-    directory: str  # its working directory: the real path, or a path below `/tmp` as in a `PathSubject`
+    directory: str  # the working directory: its real path, or a path under `/tmp` as in a `PathSubject`
     site: CommandSite = UNHELD
     needs: Needs | None = None  # the caller's request for more than the usual view
-    is_background: bool = False  # whether it continues after its call
+    is_background: bool = False  # whether the command continues after its call
 
 
 @dataclass(frozen=True, slots=True)

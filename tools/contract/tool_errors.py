@@ -1,6 +1,6 @@
 """The errors of tool calls. Messages address the reader who has to act next.
 
-A `ToolError` carries a stable code and one sentence for the model: what failed, the value, why, and what to do. Nothing
+A `ToolError` carries a stable code and a message for the model: what failed, the value, why, and what to do. Nothing
 else about an exception reaches a client.
 
     ToolError
@@ -138,7 +138,7 @@ _SCARCE = {
 }
 
 NOTHING_DONE = "Nothing was done."
-UNKNOWN_EFFECT = "It may have had an effect: check before you try again."
+UNKNOWN_EFFECT = "The call may have had an effect: check before you try again."
 
 
 class ExhaustedError(ToolError):
@@ -181,6 +181,6 @@ def sandbox_unavailable(failure: str) -> ToolError:
     return ToolError(
         ToolErrorType.SANDBOX_UNAVAILABLE,
         f"The command was not run: a sandbox is required here, but it cannot be used: {failure}. Nothing runs without "
-        "it. The operator can repair it, or set shell.sandbox to 'auto' to allow commands without a sandbox. Until "
-        "then use the file tools, or ask the user to run the command.",
+        "a sandbox. The operator can repair it, or set shell.sandbox to 'auto' to allow commands without a sandbox. "
+        "Until then, use the file tools, or ask the user to run the command.",
     )

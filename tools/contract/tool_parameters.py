@@ -13,21 +13,21 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.text.file_names import brief
 
-MAX_INTEGER_DIGITS = 18  # digits that fit into 64 bits; a longer string is not treated as an integer
-MAX_INTEGER = 2**53  # largest absolute value; many JSON parsers cannot represent larger integers exactly
-MAX_SHOWN_VALUE = 80  # characters of an invalid value shown in an error
-MAX_SHOWN_UNKNOWN = 10  # unknown properties listed in an error
-MAX_TOLD = 5  # unknown properties that are explained one by one
+MAX_INTEGER_DIGITS = 18  # number of digits that fit into 64 bits; a longer string is not treated as an integer
+MAX_INTEGER = 2**53  # largest absolute value of an integer; many JSON parsers cannot represent larger integers exactly
+MAX_SHOWN_VALUE = 80  # maximum length of an invalid value shown in an error
+MAX_SHOWN_UNKNOWN = 10  # maximum number of unknown properties listed in an error
+MAX_TOLD = 5  # maximum number of unknown properties that are explained one by one
 # Longest string that is parsed as a list or an object; parsing a million characters takes about 10 milliseconds
 MAX_JSON_CHARS = 1_000_000
-MAX_ITEMS = 10_000  # items of a list whose schema sets no limit; validating them takes milliseconds
-MAX_UNKNOWN = 1_000  # properties of one object; no model sends more by mistake
+MAX_ITEMS = 10_000  # maximum number of items of a list whose schema sets no limit; validating them takes milliseconds
+MAX_UNKNOWN = 1_000  # maximum number of properties of one object; no model sends more by mistake
 
 
 class ToolParams(BaseModel):
     """Base class of the parameter models.
 
-    It is strict, because `coerce` decides what may be converted, not pydantic.
+    The models are strict, because `coerce`, not pydantic, decides which values may be converted.
     """
 
     model_config = ConfigDict(
@@ -47,8 +47,8 @@ UNPUBLISHED: dict[str, JsonValue] = {"x-unpublished": True}
 class ForeignParameter(NamedTuple):
     """A parameter of similar tools in other programs."""
 
-    own: frozenset[str] | None = None  # lower-case values that match what happens anyway; `None` means any value
-    way: str = ""  # a sentence: what to do instead for other values
+    own: frozenset[str] | None = None  # lower-case values that request what happens anyway; `None` means any value
+    way: str = ""  # a sentence that says what to do instead, for other values
 
 
 def foreign(*own: str, way: str = "") -> ForeignParameter:
@@ -120,10 +120,10 @@ def _truth(value: Any) -> bool | None:
 def coerce(value: Any, schema: Schema) -> Any:
     """Convert a value to the type of its property, if models often write it as another type.
 
-    Words for yes and no become booleans, integral strings and floats become integers, integers become strings, and JSON
-    text becomes an array or an object. A value is converted only if the schema wants the new type and does not accept
-    the old one. Objects lose members that are null, or empty and optional. A value that is too long stays unchanged,
-    and `bind` refuses it.
+    Words for yes and no become booleans, strings and floats with an integral value become integers, integers become
+    strings, and JSON text becomes an array or an object. A value is converted only if the schema wants the new type and
+    does not accept the old one. Objects lose members that are null, or empty and optional. A value that is too long
+    stays unchanged, and `bind` refuses it.
     """
     wanted = schema.get("type")
     if isinstance(value, float) and wanted == "integer" and value.is_integer():
@@ -172,8 +172,8 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
     """Validate arguments under canonical names, after converting each to the type in the schema.
 
     Raises:
-        InvalidToolParamsError: Arguments are invalid, or there are too many to check. The message names every invalid
-            property and what is accepted.
+        InvalidToolParamsError: Arguments are invalid, or there are too many to check. The message names up to
+            five invalid properties and what is accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     unknown = [name for name in arguments if name not in properties]
@@ -244,11 +244,11 @@ def about_unknown(
     """Tell the model which arguments are unknown, at any depth, and what to use instead.
 
     Args:
-        tool: Its name.
+        tool: The tool's name.
         arguments: The call's arguments, under canonical names.
         schema: The tool's schema.
         spellings: Accepted spellings, `folded`, with their canonical names.
-        others: Parameters of other programs' tools, by `folded` name.
+        others: Parameters of other programs' tools, keyed by `folded` name.
         is_refused: Whether the call is refused because of unknown arguments, or runs without them.
     """
     names: list[str] = []
@@ -259,9 +259,11 @@ def about_unknown(
         ):
             continue
         if is_refused and other is None and truth is False and value != "0":
-            continue  # it has no effect; the result mentions it
+            continue  # an argument that requests nothing does not cause the refusal
         if len(names) == MAX_TOLD:
-            names.append("There are more unknown ones." if is_refused else "More unknown parameters were ignored.")
+            names.append(
+                "There are more unknown parameters." if is_refused else "More unknown parameters were ignored."
+            )
             break
         hint = f". {other.way}" if other is not None and other.way else _proposal(at, name, spellings, known, given)
         ignored = "" if is_refused else " and was ignored"
@@ -294,7 +296,8 @@ def _refuse_oversized(tool: str, arguments: Mapping[str, Any], schema: Schema, m
         if isinstance(value, int) and abs(value) > MAX_INTEGER and name in model.model_fields:
             raise InvalidToolParamsError(
                 tool,
-                f"'{name}' is too large to be represented exactly; give one from -{MAX_INTEGER:,} to {MAX_INTEGER:,}.",
+                f"'{name}' is too large to be represented exactly; give a number from -{MAX_INTEGER:,} to "
+                f"{MAX_INTEGER:,}.",
             )
         if (wanted := schema["properties"].get(name)) is None:
             continue
@@ -332,7 +335,7 @@ def _sample(value: Any, depth: int = 2) -> Any:
 
 
 def full_schema(model: type[ToolParams]) -> dict[str, Any]:
-    """Return the model's JSON Schema in the form that clients prefer: no titles, no `$ref`, optional not nullable."""
+    """Return the model's JSON Schema in the form that clients prefer, without titles, `$ref` or nullable types."""
     raw = model.model_json_schema()
     definitions: Mapping[str, Any] = raw.pop("$defs", {})
     schema = cast("dict[str, Any]", _simplify(raw, definitions))
@@ -341,7 +344,7 @@ def full_schema(model: type[ToolParams]) -> dict[str, Any]:
     return schema
 
 
-# Not published: models rarely exceed these bounds, or read them in a description, or learn them from the error
+# Keywords that are not published. Models rarely exceed these bounds, and learn them from a description or an error.
 _BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"})
 
 

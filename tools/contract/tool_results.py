@@ -26,7 +26,7 @@ class InlineDataPart:
 
     mime_type: str  # for example `image/png`; determines the kind of content block
     data: bytes  # the raw bytes, not base64
-    uri: str  # their origin (`file://...`), for kinds that are sent as an embedded resource
+    uri: str  # the URI of the source (`file://...`), for kinds that are sent as an embedded resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class FileDataPart:
     """A reference to a file, which the client may fetch."""
 
     uri: str  # the file's URI
-    name: str  # its name, for people
-    mime_type: str | None = None  # its MIME type, if known
-    size: int | None = None  # its size in bytes, if known
+    name: str  # the file's name, for people
+    mime_type: str | None = None  # the file's MIME type, if known
+    size: int | None = None  # the file's size in bytes, if known
 
 
 Part = TextPart | InlineDataPart | FileDataPart

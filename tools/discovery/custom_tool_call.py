@@ -1,6 +1,7 @@
 """Calls a custom tool: arguments go to its standard input, and its standard output becomes the result.
 
-Text stays as it is. A JSON object is also returned as structured content. MCP content is passed on as content.
+Text is returned unchanged. A JSON object is also returned as structured content. A JSON object in the form of an MCP
+result is passed on as the result.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from tools.shell.result_text import DISPLAY_CHARS, code_and_signal, kept_output,
 from tools.shell.shell_command import Ending
 from tools.text.file_names import one_line, shown_whole_path
 
-# Placeholders for missing values (the words of Qwen Code and Gemini CLI).
+# Placeholders for missing values (as in Qwen Code and Gemini CLI)
 EMPTY, NONE = "(empty)", "(none)"
-# The reason in the error if the tool itself reports a failure.
+# The reason in the error message if the tool itself reports a failure
 FAILED = "it failed; read Stdout and Stderr, then correct the arguments or tell the user"
 STRUCTURED_CHARS = 8_000  # a longer JSON object is sent only as text, so that large data is not sent twice
-MAX_BLOCKS = 1_000
+MAX_BLOCKS = 1_000  # maximum number of content blocks in a result
 _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 
 
@@ -43,7 +44,7 @@ async def run_tool(
     """
     try:
         given = json.dumps(dict(arguments), ensure_ascii=False, default=str).encode()
-    except UnicodeEncodeError:  # a lone surrogate can only be written as an escape
+    except UnicodeEncodeError:  # JSON can represent a lone surrogate only as an escape
         given = json.dumps(dict(arguments), default=str).encode()
     try:
         request = await command.site.request(CALL_COMMAND, (*command.argv, declared.called), command.seconds)
@@ -118,7 +119,7 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
 
 
 def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
-    """Return a printed object as a result in wire format, or `None` if it is an ordinary object.
+    """Return a printed object as a result in wire format, or `None` if it is not in the form of an MCP result.
 
     The text of all blocks together is truncated to the size of one result, and `rest` says where the full text is.
     Blocks keep only members that the protocol defines.

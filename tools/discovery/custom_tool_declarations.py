@@ -1,8 +1,8 @@
 """Reads the declarations printed by the discovery command, and checks calls against their schemas.
 
-An invalid declaration does not affect the others. Declarations come in two dialects. JSON Schema is used unchanged. The
-dialect of the Gemini API has upper-case types and `nullable`; its Python library writes all keys with underscores, and
-null for unset values.
+An invalid declaration does not affect the others. Schemas come in two dialects: JSON
+Schema, and the dialect of the Gemini API, which has upper-case types and `nullable`. The Python library of that API
+writes all keys with underscores, and null for unset values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 
-# Keywords whose value is an object of schemas.
+# Keywords whose value is an object that contains schemas.
 BY_NAME = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 IN_LIST = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})  # keywords whose value is an array of schemas
 
@@ -44,9 +44,9 @@ COUNTS = frozenset(
     {"maxItems", "minItems", "maxLength", "minLength", "maxProperties", "minProperties", "maxContains", "minContains"}
 )
 REFERENCES = frozenset({"$ref", "$dynamicRef"})
-# Identifiers of a schema. They are not needed, because references here are paths from the root.
+# Identifiers of a schema. They are dropped, because all supported references are paths from the root.
 IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary"})
-# Keywords of older drafts. They are dropped, and the tool itself checks these values.
+# Keywords of older drafts. They are dropped, so the tool itself must check what they require.
 OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
 TEXTS = frozenset({"title", "description"})  # texts for people and models
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool without parameters
@@ -68,7 +68,7 @@ class SchemaError(ValueError):
 
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` for anything else."""
+    """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if that fails."""
     schema = _normal({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
@@ -164,28 +164,29 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-MAX_REFERENCES = 2_000  # limit per check, because even a small schema can branch at every level and take forever
-QUICK_VALUES = 1_000  # more values than this are checked in a thread
-MAX_PROBLEMS = 5  # invalid values listed in one message
+# Maximum number of references that a check follows, because even a small schema can branch at every level
+MAX_REFERENCES = 2_000
+QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
+MAX_PROBLEMS = 5  # maximum number of invalid values listed in one message
 _COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
-# Keywords that may take very long to check, in steps that cannot be counted. The tool itself has to check them.
+# Keywords that may take a very long time to check, in steps that cannot be counted. The tool itself has to check them.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 
 def _quickly_checked(node: Any) -> Any:
-    """Return a schema without the keywords that may take long to check."""
+    """Return a schema without the keywords that may take a long time to check."""
     if not isinstance(node, dict):
         return node
     fields = cast("dict[str, Any]", node)
     left_out = _COSTLY
     if "patternProperties" in fields:
-        # Without `patternProperties`, the additional properties are unknown.
+        # Without `patternProperties`, it is unknown which properties are additional.
         left_out = left_out | {"additionalProperties"}
     return with_children({key: value for key, value in fields.items() if key not in left_out}, _quickly_checked)
 
 
 class LongCheckError(Exception):
-    """The check exceeded its limit."""
+    """A check of arguments exceeded a limit."""
 
 
 _references: ContextVar[Iterable[int]] = ContextVar("references that a check has followed")
@@ -283,7 +284,7 @@ def _sentence(error: ValidationError) -> str:
         return f"{subject}: {brief(error.message)}." if where else f"{brief(error.message)}."
     value: Any = error.instance
     if isinstance(value, str):
-        value = value[:100]  # only the beginning is shown
+        value = value[:100]  # the message shows only the beginning
     elif isinstance(value, dict | list):
         value = "{...}" if isinstance(value, dict) else "[...]"
     return f"{subject} must satisfy {rule} {limit}, got {brief(json.dumps(value, ensure_ascii=False, default=str))}."
@@ -293,32 +294,32 @@ def _sentence(error: ValidationError) -> str:
 class DeclaredTool:
     """One custom tool."""
 
-    name: str  # its name for clients
-    called: str  # its name for the call command
-    title: str  # its name for people
-    description: str  # what it does; may be empty
-    schema: Mapping[str, Any]  # JSON Schema of its parameters
+    name: str  # the tool's name for clients
+    called: str  # the tool's name for the call command
+    title: str  # the tool's name for people
+    description: str  # what the tool does; may be empty
+    schema: Mapping[str, Any]  # JSON Schema of the tool's parameters
     check: ArgumentCheck = field(compare=False, repr=False)  # checks arguments against the schema
-    size: int  # characters that it adds to `tools/list`
+    size: int  # number of characters that the tool adds to `tools/list`
 
 
 MAX_TOOLS = 1_000  # no model can use more, and listing this many takes a fraction of a second
-MAX_NAME = 64  # characters of a published name, a limit of model APIs
-MAX_DECLARATION_CHARS = 64_000  # characters of one tool's description and schema
-MAX_LISTED_CHARS = 2_000_000  # limit for all tools together, because every `tools/list` contains them
-MAX_WARNINGS = 20  # warnings that are kept; the rest are only counted
+MAX_NAME = 64  # maximum length of a published name, a limit of model APIs
+MAX_DECLARATION_CHARS = 64_000  # maximum length of one tool's name, description and schema together
+MAX_LISTED_CHARS = 2_000_000  # maximum length of all tools together, because every `tools/list` contains them
+MAX_WARNINGS = 20  # maximum number of warnings that are kept; the rest are only counted
 SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
 _HINT = "Make it print only JSON to standard output, and messages to standard error."
 _FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are accepted"
 _WRAPPERS = ("function_declarations", "functionDeclarations")
-# Keys for the schema. The first one present is used.
+# Keys for the schema. The first one that a declaration has is used.
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
 # Rules name upstream tools `mcp_server_tool`, `mcp__server__tool` or `server__tool`. A custom tool with such a name
-# would be mistaken for one of them.
+# would be mistaken for an upstream tool.
 OF_SERVERS = "mcp_"
-# Names of other coding agents' built-in tools that are not aliases of tools here.
+# Names of other coding agents' built-in tools, except those that are aliases of this server's tools.
 OF_CODING_AGENTS = frozenset(
     {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
 )
@@ -336,10 +337,10 @@ class DiscoveryError(Exception):
 class Declarations:
     """The result of reading the declarations."""
 
-    # By published name, in the order of the declarations.
+    # The custom tools, keyed by published name, in the order of the declarations
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
     warnings: list[str] = field(default_factory=list[str])  # what was left out or changed, and why
-    unnamed_warnings: int = 0  # number of further warnings
+    unnamed_warnings: int = 0  # number of further warnings, which are not kept
 
     def warn(self, warning: str) -> None:
         """Keep a warning, or only count it if there are too many."""
@@ -433,7 +434,7 @@ def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
         digest = hashlib.sha256(called.encode()).hexdigest()[:8]
         name = f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"
     if name.casefold() in taken or called.casefold() in taken:
-        raise _LeftOutError("built-in tools, rules or other coding agents use this name, apart from case")
+        raise _LeftOutError("built-in tools, rules or other coding agents use this name, regardless of case")
     if called.casefold().startswith(OF_SERVERS):
         raise _LeftOutError(f"rules name upstream tools this way; choose a name that does not begin with {OF_SERVERS}")
     texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}

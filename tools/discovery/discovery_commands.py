@@ -15,8 +15,8 @@ from tools.text.file_names import one_line
 if TYPE_CHECKING:
     from tools.shell.command_runner import ProgramRequest, ProgramRunner
 
-MAX_BYTES = 10 << 20  # limit on the output (as in Gemini CLI and Qwen Code)
-# The names of the commands' settings.
+MAX_BYTES = 10 << 20  # maximum size of a command's output (as in Gemini CLI and Qwen Code)
+# The names of the settings that contain the commands
 DISCOVERY_COMMAND = "tools.discoveryCommand"
 CALL_COMMAND = "tools.callCommand"
 
@@ -44,8 +44,8 @@ class ProgramSite:
 
     runner: Callable[[], ProgramRunner]  # creates the program runner on first use
     environment: Mapping[str, str] = field(repr=False)
-    folder: str  # the working directory: the operator's first workspace folder, or the server's own
-    # Real paths of the operator's workspace folders. A program named without a folder is never taken from these.
+    folder: str  # the working directory: the operator's first workspace folder, or else the server's working directory
+    # Real paths of the operator's workspace folders. A program named without a folder is never taken from them.
     roots: tuple[str, ...] = ()
 
     async def request(self, setting: str, command: tuple[str, ...], seconds: float) -> ProgramRequest:
@@ -56,14 +56,14 @@ class ProgramSite:
             command: The program and its arguments.
             seconds: The time limit, including the wait in the queue.
         """
-        from tools.files.child_process import find_configured  # noqa: PLC0415 - as above
-        from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - loaded on first use
+        from tools.files.child_process import find_configured  # noqa: PLC0415 - loaded on first use
+        from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - as above
 
         name, *arguments = command
         search_path = self.environment.get("PATH", "")
         program = await THREADS.run(partial(find_configured, name, search_path, self.folder, self.roots))
         if program is None:
-            where = "there" if os.path.basename(name) != name else "on the PATH outside the workspace"
+            where = "at that path" if os.path.basename(name) != name else "on the PATH outside the workspace"
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
                 f"The program '{one_line(name)}' of {setting} was not found {where}, or cannot be run. The operator "

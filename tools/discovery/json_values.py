@@ -6,8 +6,9 @@ import json
 import math
 from typing import Any, cast
 
-MAX_VALUES = 100_000  # values in one text; parsing more would hold the interpreter's lock for over 50 ms
-MAX_DEPTH = 50  # nested arrays and objects; many parsers accept no more
+# Maximum number of values in one text; parsing more would hold the interpreter's lock for over 50 ms
+MAX_VALUES = 100_000
+MAX_DEPTH = 50  # maximum depth of nested arrays and objects; many parsers accept no deeper nesting
 
 
 class UnreadableError(ValueError):
@@ -16,7 +17,7 @@ class UnreadableError(ValueError):
 
 def read_json(text: str) -> Any:
     """Parse a text, or raise an `UnreadableError`. Does not check whether the value can be passed on."""
-    # Each value except the first follows one of these characters. Counting those in strings too does no harm.
+    # Each value except the first follows one of these characters. They are also counted in strings, which does no harm.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
         raise UnreadableError(f"it has more than {MAX_VALUES:,} values")
 

@@ -1,7 +1,7 @@
-"""Manages language servers: one per workspace folder and language, started on first use.
+"""Manages language servers, which are started on first use: one per workspace folder, language and client rights.
 
-Each runs in the sandbox's reading view, without a network and with its own cache folder. Idle servers are stopped after
-a while. All of them exit with this server, even if it crashes.
+If a sandbox works, each server runs in its reading view, without a network and with its own cache folder. Idle servers
+are stopped after a while. All language servers exit with this server, even if it crashes.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ MAX_RUNNING = 8
 LEAVING_SECONDS = 1.0  # how long a server may take to exit on its own, and then after a signal, before it is killed
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
-MADE, CHANGED, REMOVED = 1, 2, 3  # the protocol's numbers for created, changed and deleted
-LOOKED_AT = 5_000  # maximum entries of a workspace examined to determine its language
+MADE, CHANGED, REMOVED = 1, 2, 3  # the protocol's numbers for created, changed and deleted files
+LOOKED_AT = 5_000  # maximum number of entries of a workspace examined to determine its language
 Key = tuple[str, str, Rights]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The language server to start for a call, and where."""
+    """The language server to start for a call, and how to start it."""
 
     key: Key
     server: LanguageServer
@@ -75,14 +75,15 @@ class Start:
     def why_asked(self) -> str:
         """The reason to ask for consent before the server starts; empty if there is none."""
         if self.engine is Engine.NONE:
-            said = "No sandbox confines it here: it can read, change and reach everything that this server can."
+            said = "No sandbox confines the program: it can read, change and reach everything that this server can."
             if any(contains(root, self.argv[0]) for root in self.workspace.roots):
                 said += (
-                    " It is in the workspace, and files that it loads there may have changed since they were trusted."
+                    " The program is in the workspace, and files that it loads there may have changed since they were "
+                    "trusted."
                 )
             return said
         if self.hidden.problem or (self.hidden.files.masked and self.engine is not Engine.BUBBLEWRAP):
-            return "It may read files that are hidden from agents, because that cannot be prevented here."
+            return "The program may read files that are hidden from agents, because that cannot be prevented here."
         return ""
 
 
@@ -90,14 +91,14 @@ class CodeIntelligence:
     """Starts, keeps and stops language servers.
 
     Args:
-        programs: Finds their programs.
-        starter: Starts them, and ensures that they exit with this server.
-        confinement: Keeps them in their view.
-        folders: Provides the folders that they may write to.
-        environment: The environment of commands.
+        programs: Finds the servers' programs.
+        starter: Starts the programs, and ensures that they exit with this server.
+        confinement: Confines each program to its view.
+        folders: Provides the folders that the programs may write to.
+        environment: Returns the environment of commands.
         home: The home folder.
-        hiding: Returns what rules deny to a reading program of a client with certain rights, and why this cannot be
-            fully enforced. Blocking.
+        hiding: Returns what rules deny to a program that only reads, for a client with the given rights, and why this
+            cannot be fully enforced. Blocking.
         after_edit: Whether to report new errors after an edit.
     """
 
@@ -123,7 +124,7 @@ class CodeIntelligence:
         self._ending: dict[asyncio.Task[None], LanguageServerSession] = {}
 
     def use(self, key: Key) -> LanguageServerSession | None:
-        """Return the session if its server runs, and restart the idle timer."""
+        """Return the session if its server is running, and restart the idle timer."""
         session = self._sessions.get(key)
         if session is None or session.connection.problem:
             return None
@@ -133,17 +134,17 @@ class CodeIntelligence:
         return session
 
     def use_latest_in(self, workspace: Workspace, rights: Rights) -> LanguageServerSession | None:
-        """Return the most recently used session of a workspace."""
+        """Return the most recently used session in a workspace, or `None`."""
         keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]
         return next(filter(None, map(self.use, reversed(keys))), None)
 
     async def prepared(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | Start:
-        """Return the session for a file or the workspace, or the server to start for it.
+        """Return the session for a file, or the server to start for it. Without a file, choose one for the workspace.
 
         Raises:
-            ToolError: There is no language server for it.
+            ToolError: There is no suitable language server.
         """
         if location is None:
             latest = self.use_latest_in(workspace, rights)
@@ -155,7 +156,7 @@ class CodeIntelligence:
             known = " ".join(dict.fromkeys(end for each in self.programs.servers for end in each.languages))
             raise ToolError(
                 ToolErrorType.NO_LANGUAGE_SERVER,
-                f"No language server handles '{location.shown}'; the known ones handle {known}. Use grep_search.",
+                f"No language server handles '{location.shown}'; the known servers handle {known}. Use grep_search.",
             )
         key = location.root, server.name, rights
         session = self.use(key)
@@ -168,7 +169,7 @@ class CodeIntelligence:
         """Find the server to start. Blocking.
 
         Raises:
-            ToolError: There is nothing to start.
+            ToolError: The server's program was not found, or a required sandbox does not work.
         """
         argv = self.programs.command(server, workspace.roots)
         if argv is None:
@@ -183,8 +184,8 @@ class CodeIntelligence:
         if site.engine is Engine.NONE and site.is_required:
             raise ToolError(
                 ToolErrorType.SANDBOX_UNAVAILABLE,
-                f"No language server was started: shell.sandbox is required, but there is none ({site.failure}). Tell "
-                "the user, and use grep_search.",
+                f"No language server was started: shell.sandbox is required, but no sandbox works ({site.failure}). "
+                "Tell the user, and use grep_search.",
             )
         program = identity_of(os.stat(argv[0]))
         return Start(key, server, argv, workspace, site.engine, self._hidden(workspace, key[2]), program)
@@ -204,7 +205,7 @@ class CodeIntelligence:
     async def _is_current(self, session: LanguageServerSession, workspace: Workspace, rights: Rights) -> bool:
         """Return True if a server's view still hides everything that is hidden now.
 
-        Masks do not follow later changes.
+        The masks in a running server's view do not follow later changes.
         """
         return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
 
@@ -212,7 +213,7 @@ class CodeIntelligence:
         """Start a server, unless it is already running.
 
         Args:
-            start: The server to start, as found a moment ago.
+            start: The server to start, as returned by `prepared`.
             agreed: The `state` that the user agreed to for this start only, or an empty string.
             is_granted: Whether a rule or the approval mode allows any start.
 
@@ -225,13 +226,13 @@ class CodeIntelligence:
             if session is not None and await self._is_current(session, start.workspace, key[2]):
                 return session
             failed_at, failure = self._failed.get(key, (began, None))
-            if failure is not None and failed_at > began:  # while this call waited
+            if failure is not None and failed_at > began:  # the start failed while this call waited
                 raise failure
             start = await THREADS.run(partial(self._look, key, start.server, start.workspace))
             if start.why_asked and not is_granted and agreed != start.state:
                 raise ExecutionDeniedError(
                     "The language server was not started: it needs consent, and the user has not approved the "
-                    "program in its current state. Repeat the call: the user is then asked."
+                    "program in its current state. Repeat the call, and the user will be asked."
                 )
             self._end(key)
             if len(self._timers) >= MAX_RUNNING:
@@ -245,10 +246,10 @@ class CodeIntelligence:
             return session
 
     def _spec_and_view(self, start: Start, folder: PrivateFolder, reading: int) -> tuple[ProcessSpec, CommandView]:
-        """Return the process to start, which reads from a descriptor, and its view. Blocking."""
+        """Return the process to start, whose standard input is the descriptor `reading`, and its view. Blocking."""
         root, _, rights = start.key
         environment = {**self._environment(), **start.server.environment}
-        # No folders of the workspace: a server from outside runs `node` or `python3` by name.
+        # Leave out folders of the workspace, because a server from outside it runs `node` or `python3` by name.
         outside = (
             entry
             for entry in environment.get("PATH", "").split(os.pathsep)
@@ -262,7 +263,7 @@ class CodeIntelligence:
             seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
             hiding = partial(self._hiding, start.workspace, rights)
             view = CommandView(start.engine, ViewKind.READING, Network.OWN_LOOPBACK, seen, look=lambda: hiding()[0])
-        if start.engine is not Engine.BUBBLEWRAP:  # bubblewrap gives it a /tmp of its own
+        if start.engine is not Engine.BUBBLEWRAP:  # bubblewrap gives the server a `/tmp` of its own
             environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
         spec = ProcessSpec(start.argv, root, environment, default_limits(), {}, {0: reading}, separates_errors=True)
         return spec, view
@@ -295,7 +296,7 @@ class CodeIntelligence:
         errors_reader = OutputReader(process.errors, errors)
 
         async def end_with_program() -> None:
-            await process.wait()  # other processes may keep its output open
+            await process.wait()  # other processes may keep the program's output open
             session.connection.end("has ended")
 
         async def end_program() -> None:
@@ -349,7 +350,7 @@ class CodeIntelligence:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
-        """Return a file in the workspace's most frequent language, or in that of a given server. Blocking.
+        """Return a file in the workspace's most frequent language, or in a language of `server`. Blocking.
 
         Raises:
             ToolError: There is no such file.
@@ -401,14 +402,14 @@ class AwaitedErrors:
     session: LanguageServerSession
     workspace: Workspace
     location: Location
-    was_there: bool
-    is_told: bool
-    before: tuple[Diagnostic, ...] | None = ()  # `None` if they did not arrive in time
-    left: float = AFTER_EDIT_SECONDS
+    was_there: bool  # whether the file existed before the change
+    is_told: bool  # whether to report new errors
+    before: tuple[Diagnostic, ...] | None = ()  # `None` if the errors did not arrive in time
+    left: float = AFTER_EDIT_SECONDS  # remaining time to wait for errors
     text: str = ""  # the file's text at the last request
 
     async def errors(self) -> tuple[Diagnostic, ...] | None:
-        """Get the errors of the current file within the remaining time."""
+        """Get the diagnostics of the current file, or `None` if they do not arrive in the remaining time."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         report = None

@@ -1,4 +1,4 @@
-"""Formats a server's responses: places with their lines, except what rules or ignore files hide from the client."""
+"""Formats a language server's responses: places with their lines, except those hidden from the client."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tools.lsp.language_server_session import (
 from tools.lsp.language_server_wire import as_list, as_object
 from tools.text.file_names import one_line, shown_whole_path
 
-LINE_CHARS = 200  # characters of a line, or of a place's description
+LINE_CHARS = 200  # maximum length of a line, or of a place's description
 HOVER_CHARS = 6_000
-DEEPEST = 20  # levels of nested symbols
-MAX_LOOKED_AT = 20_000  # maximum entries examined in one response
-MAX_CHARS = 32_000_000  # maximum total characters of the files whose lines one result shows
-_KINDS = (  # the protocol's kinds, in its order
+DEEPEST = 20  # maximum depth of nested symbols
+MAX_LOOKED_AT = 20_000  # maximum number of entries examined in one response
+MAX_CHARS = 32_000_000  # maximum total length of the files whose lines one result shows
+_KINDS = (  # the protocol's symbol kinds, in the order of their numbers
     (  # noqa: SIM905 - a list would take thirty lines
         "file module namespace package class method property field constructor enum interface function variable "
         "constant string number boolean array object key null enum_member struct event operator type_parameter"
@@ -83,7 +83,7 @@ def place_of(path: str, item: Diagnostic) -> CodePlace:
 
 
 def hover_text(answer: Any) -> str:
-    """Return a server's text about a symbol."""
+    """Return the text of a hover response, truncated if it is long."""
     contents = as_object(answer).get("contents")
     parts = as_list(contents) or [contents]
     texts = (part if isinstance(part, str) else as_object(part).get("value") for part in parts[:100])
@@ -99,7 +99,7 @@ def _short(text: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _ReadFile:
     shown: str
-    lines: list[str] | None  # `None` if they are not shown
+    lines: list[str] | None  # `None` if the lines are not shown
     why: str = ""  # the reason, if a rule hides the lines
 
 
@@ -107,7 +107,7 @@ class _ReadFile:
 class Teller:
     """Describes places for one client. Blocking, because it reads their lines.
 
-    The call's own file is known to be readable.
+    The caller has already checked that the client may read the file `asked`.
     """
 
     workspace: Workspace
@@ -143,7 +143,7 @@ class Teller:
 
     def _unread(self, uri: str) -> _ReadFile:
         hides = self.session.hidden.files.masked or self.session.hidden.problem
-        why = "perhaps a rule or an ignore file (it has no ordinary path)" if hides else ""
+        why = "a rule or an ignore file, perhaps (its path is unknown)" if hides else ""
         return _ReadFile(_short(uri) or "(no place)", None, why)
 
     def _look(self, named: str) -> _ReadFile:

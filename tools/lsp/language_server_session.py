@@ -1,4 +1,4 @@
-"""A session with a running language server: its open documents and reports, and the requests that it may not make."""
+"""A session with a running language server: its open documents, its reports, and its requests."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tools.text.file_names import one_line
 
 START_SECONDS = 60.0  # how long a server may take to become ready
 ANSWER_SECONDS = 60.0
-QUIET_SECONDS = 0.25  # a report without a version is final if none follows within this time
+QUIET_SECONDS = 0.25  # a report without a version is final if no other report follows within this time
 DOCUMENT_BYTES = 4_000_000
 OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # above these limits, the least recently used document is closed
 REPORTED_FILES, REPORTED = 1_000, 100  # files whose diagnostics are kept, and how many per file
-REPORTED_BYTES = 8 << 20  # memory for all diagnostics
+REPORTED_BYTES = 8 << 20  # maximum memory for all diagnostics
 DIAGNOSTIC_BYTES = 256  # memory of a diagnostic without its texts
 MESSAGE_CHARS = 400
 ERROR, WARNING = 1, 2  # the protocol's severities
@@ -62,7 +62,7 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: Any) -> str | None:
-    """Return the local path of a URI, or `None` for other URIs and for paths below `/proc`."""
+    """Return the local path of a URI, or `None` for other URIs and for paths under `/proc`."""
     if not isinstance(uri, str) or len(uri) > 3 * 4096:
         return None
     try:
@@ -84,7 +84,7 @@ class DocumentPosition(NamedTuple):
 
 
 def start_of(given: Any) -> DocumentPosition | None:
-    """Return the start of a range in the protocol."""
+    """Return the start of a range from the wire, or `None` if it is invalid."""
     start = as_object(as_object(given).get("start"))
     line, units = start.get("line"), start.get("character")
     is_place = type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31
@@ -106,10 +106,10 @@ class Diagnostic(NamedTuple):
 class Report:
     """A server's report about one file."""
 
-    at: float
+    at: float  # when the report arrived
     version: int | None  # version of the document, if the server states it
     items: tuple[Diagnostic, ...]
-    total: int
+    total: int  # how many diagnostics the server sent, including those that were dropped
 
     @property
     def size(self) -> int:
@@ -153,7 +153,7 @@ class Hidden:
     """What rules and agent-ignore files deny to a server at a given moment."""
 
     files: FileRestrictions
-    problem: str  # why hiding cannot be fully enforced
+    problem: str  # why hiding cannot be fully enforced, or an empty string
     identities: tuple[tuple[int, int] | None, ...]  # device and inode of the masked files
 
 
@@ -165,7 +165,7 @@ class LanguageServerSession:
     program: str  # the name of the server's program
     root: str
     close: Callable[[], Awaitable[None]]  # stops the process and releases its resources
-    last_words: Callable[[], str]  # returns the end of its standard error
+    last_words: Callable[[], str]  # returns the end of the program's standard error
     sees_hidden: bool  # whether the server can read files that are hidden from agents
     hidden: Hidden  # what was hidden from the server when it started
     notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next result
@@ -203,7 +203,7 @@ class LanguageServerSession:
             await self.ask(
                 "initialize",
                 {
-                    "processId": None,  # meaningless in the server's own PID namespace
+                    "processId": None,  # this process's ID means nothing in the server's own PID namespace
                     "rootUri": root,
                     "workspaceFolders": [{"uri": root, "name": os.path.basename(self.root)}],
                     "capabilities": _CAPABILITIES,
@@ -232,7 +232,7 @@ class LanguageServerSession:
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:
-                self.connection.end("hung and was stopped")  # the server has sent nothing at all
+                self.connection.end("hung and was stopped")  # the server has sent nothing at all since the request
                 raise self._lost() from None
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
@@ -252,7 +252,7 @@ class LanguageServerSession:
         )
 
     def characters(self, line: str, units: int) -> int:
-        """Convert the protocol's units to characters of a line, up to its end."""
+        """Convert an offset in a line from the protocol's units to characters. Stops at the end of the line."""
         codec, size = _UNITS[self.encoding]
         return len(line.encode(codec, "surrogatepass")[: units * size].decode(codec, "ignore"))
 
@@ -261,7 +261,7 @@ class LanguageServerSession:
         return len(line[:characters].encode(codec, "surrogatepass")) // size
 
     async def follow(self, workspace: Workspace, wanted: Location | None = None) -> Document | None:
-        """Send the current content of open documents and of the wanted one.
+        """Send the current content of the open documents and of `wanted`. Return the document of `wanted`.
 
         Documents that are now hidden are closed.
         """
@@ -297,7 +297,7 @@ class LanguageServerSession:
             return self.documents[wanted.path]
 
     def _tell(self, location: Location, identity: FileIdentity | None, text: str) -> None:
-        """Report a document's current content. Without an identity, report that it is closed."""
+        """Tell the server a document's current content. Without an identity, tell it that the document is closed."""
         path, known = location.path, self.documents.get(location.path)
         uri, version = uri_of(path), known.version + 1 if known is not None else 1
         if identity is None:
@@ -318,7 +318,7 @@ class LanguageServerSession:
             self.documents[path] = Document(location, identity, text, version, now)
 
     def tell_of_change(self, path: str, kind: int) -> None:
-        """Report that a file was created, changed or deleted, even if it is not open."""
+        """Tell the server that a file was created, changed or deleted, even if the file is not open."""
         change = {"uri": uri_of(path), "type": kind}
         self.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
 

@@ -1,6 +1,6 @@
 """JSON-RPC with a language server over pipes, in messages with a Content-Length header.
 
-The size and rate of the server's messages are limited, and so is the data that it has not read yet.
+The size and rate of the server's messages are limited, and so is the amount of data that the server has not read yet.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pydantic_core import from_json, to_json
 from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
-HEAD_BYTES = 1 << 12  # size of a message's header
+HEAD_BYTES = 1 << 12  # maximum size of a message's header
 MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # parts are limited, because even small JSON values cost memory
 LARGE_BYTES = 1 << 18  # larger messages are parsed in a thread
 MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # higher rates count as a flood
-WAITING_BYTES = 32 << 20  # data that the server has not read yet
+WAITING_BYTES = 32 << 20  # maximum amount of data that the server has not read yet
 METHOD_NOT_FOUND = -32601
 Json = Mapping[str, Any]
 
@@ -37,11 +37,11 @@ def as_list(value: Any) -> list[Any]:
 
 
 class AnswerError(Exception):
-    """The server answered a request with an error, whose text is the message."""
+    """The server answered a request with an error. The text of that error is the message of this exception."""
 
 
 class EndedError(Exception):
-    """The connection has ended. Its `problem` says why."""
+    """The connection has ended. The connection's `problem` says why."""
 
 
 class LanguageServerConnection:
@@ -56,7 +56,8 @@ class LanguageServerConnection:
     def __init__(
         self, answer: Callable[[str, Any], Any], hear: Callable[[str, Any], None], lose: Callable[[], None]
     ) -> None:
-        self.problem = ""  # completes a sentence about the server
+        # Why the connection has ended, to complete a sentence that begins with the server's name; else empty
+        self.problem = ""
         self.ended = asyncio.Event()
         self.heard = 0  # number of messages received
         self._answer, self._hear, self._lose = answer, hear, lose
@@ -67,7 +68,7 @@ class LanguageServerConnection:
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self, output: int, given: int) -> None:
-        """Read from one descriptor and write to another. Both are closed at the end."""
+        """Start to read from the descriptor `output` and to write to `given`. Both are closed with the connection."""
         loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(HEAD_BYTES)
         writing = os.fdopen(given, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, writing)
@@ -102,7 +103,7 @@ class LanguageServerConnection:
         return message.get("result")
 
     def end(self, problem: str) -> None:
-        """Stop reading and writing, and fail the waiting calls with the reason."""
+        """Stop reading and writing, and let the waiting requests fail. `problem` says why the connection ends."""
         if self.problem:
             return
         self.problem = problem

@@ -20,7 +20,7 @@ class LanguageServer:
     languages: Mapping[str, str]  # file ending -> the protocol's name for the language
     commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments; the first one found is used
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # `initializationOptions`
-    # Settings, by section, that make the server report on unopened files
+    # Settings, keyed by section, that make the server also report on files that are not open
     whole_workspace: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
@@ -29,7 +29,7 @@ def _endings(**languages: str) -> dict[str, str]:
     return {f".{ending}": language for language, endings in languages.items() for ending in endings.split()}
 
 
-# The options prevent downloads, installations and workspace programs, which are not needed here.
+# The options prevent downloads, installations and the start of programs in the workspace.
 KNOWN = (
     LanguageServer(
         "python",
@@ -57,7 +57,7 @@ KNOWN = (
     ),
     LanguageServer("c", _endings(c="c h", cpp="cc cpp cxx hh hpp hxx"), (("clangd",),)),
 )
-# Folders with packages that code depends on: the environment variable, the relevant subfolder, and the default.
+# Folders with packages that code depends on: the environment variable, the subfolder of its value, and the default
 DEPENDENCIES = (
     ("GOMODCACHE", "", "~/go/pkg/mod"),
     ("GOPATH", "pkg/mod", "~/go/pkg/mod"),
@@ -70,7 +70,7 @@ IN_WORKSPACE = ("node_modules/.bin", ".venv/bin")  # where workspaces keep their
 
 
 def dependency_folders(environment: Mapping[str, str], home: str) -> tuple[str, ...]:
-    """Return real paths of the existing package folders. Blocking."""
+    """Return the real paths of the `DEPENDENCIES` folders that exist. Blocking."""
     found: dict[str, None] = {}
     for variable, below, usual in DEPENDENCIES:
         given = environment.get(variable) if variable else None
@@ -109,7 +109,7 @@ class ServerPrograms:
     configured: tuple[
         LanguageServer, ...
     ] = ()  # the operator's servers, which take precedence over known ones and replace those of the same name
-    # Trusted programs: for each folder, its files with the SHA-256 that was trusted
+    # Trusted programs: for each folder, the relative paths of its programs, with the SHA-256 of the trusted content
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     @property
@@ -118,12 +118,12 @@ class ServerPrograms:
         return (*self.configured, *(server for server in KNOWN if server.name not in names))
 
     def server_for(self, path: str) -> LanguageServer | None:
-        """Return the server for a file, by its name."""
+        """Return the server for files with the ending of this path, or `None`."""
         ending = os.path.splitext(path)[1].lower()
         return next((server for server in self.servers if ending in server.languages), None)
 
     def command(self, server: LanguageServer, roots: Collection[str]) -> tuple[str, ...] | None:
-        """Return the absolute path and the arguments of a server's program, or `None` if not found. Blocking.
+        """Return the absolute path and the arguments of a server's program, or `None` if no program is found. Blocking.
 
         A program in the workspace takes precedence over the search path if it has not changed since it was trusted.
         """
@@ -145,6 +145,6 @@ class ServerPrograms:
         return None
 
     def are_any(self, roots: Collection[str]) -> bool:
-        """Return True if any server is available, in the operator's workspace or another trusted one. Blocking."""
+        """Return True if a server is available for `roots`, or if any workspace has trusted programs. Blocking."""
         own = any(name.startswith(IN_WORKSPACE) for files in self.trusted().values() for name in files)
         return own or any(self.command(each, roots) for each in self.servers)

@@ -22,28 +22,28 @@ from tools.machine.process_limits import start_thread
 OutcomeT = TypeVar("OutcomeT")
 
 MOST = 32  # maximum number of threads with work that is not abandoned
-# Extra threads that replace those with abandoned work, because a file system may never answer
+# Maximum number of extra threads. They replace threads with abandoned work, which may wait for a file system forever
 MAX_STUCK = 64
-# If the address space is limited, one thread per this many bytes; its stack takes an eighth of this
+# If the address space is limited, at most one thread is created per this many bytes. Its stack takes an eighth of that
 SPACE_OF_A_THREAD = 64 << 20
 TURN_SECONDS = 0.005  # how long work waits before it gets its own thread
-# The longest such wait while the threads keep finishing work. More threads would only compete for the interpreter's
-# lock, unless their work consists of waiting.
+# The longest time that work waits for its own thread while other threads keep finishing work. More threads would only
+# compete for the interpreter's lock, unless their work consists of waiting.
 LONGEST_TURN_SECONDS = 0.05
 # How long an outcome is held back in order to be delivered together with later ones. Each time the event loop wakes up,
 # it and the thread pass the interpreter's lock back and forth at every system call.
 TOGETHER_SECONDS = 0.002
-# How often to check for a thread that has become free, once no more can be created
+# How long to wait before checking whether a thread has become free, once no more threads can be created
 LOOK_SECONDS = 10.0
 AGAIN_SECONDS = 0.05  # pause before a thread that ran out of memory tries again
 
 
 class _Inbox:
-    """Outcomes waiting for the event loop, which is woken once for all that have arrived."""
+    """Outcomes waiting for the event loop, which is woken only once for several outcomes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.since = 0.0  # when the first outcome arrived
+        self.since = 0.0  # when the first of the stored outcomes arrived
         self._outcomes: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
         self._is_woken = False
 
@@ -106,7 +106,7 @@ class _Job(Generic[OutcomeT]):
         self.inbox = inbox
         self._context = copy_context()
         self.future: asyncio.Future[OutcomeT] = inbox.loop.create_future()
-        self.since = inbox.loop.time()  # when it was submitted
+        self.since = inbox.loop.time()  # when the work was submitted
         self.is_begun = self.is_over = self.is_abandoned = False
 
     def do(self) -> None:
@@ -127,7 +127,7 @@ class Threads:
 
     While work is quick, one thread does all of it, because several threads would pass the interpreter's lock back and
     forth at every system call. Work that waits behind slow work gets its own thread. At most `most` threads do work
-    that is not abandoned; the default suits this machine.
+    that is not abandoned; the default depends on the limit on address space.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -140,8 +140,8 @@ class Threads:
         self._is_closed = False
         self._last_begun = 0.0  # when a thread last started work
         self._count = 0
-        self._busy = 0  # threads that are working
-        self._stuck = 0  # threads that do abandoned work
+        self._busy = 0  # number of threads that are working
+        self._stuck = 0  # number of threads that do abandoned work
 
     def start(self) -> None:
         """Start the first thread if there is none. Raises an `ExhaustedError` if the system cannot create one."""
@@ -202,7 +202,7 @@ class Threads:
         return job
 
     def _begin_next(self) -> bool:
-        """Start the oldest waiting work if a thread is free or can be added."""
+        """Start the oldest waiting work if a thread is free or can be added. Return whether it was started."""
         if self._busy == self._count:
             if not self._may_grow():
                 return False
@@ -256,7 +256,8 @@ class Threads:
             self._stuck -= job.is_abandoned
             if self._waiting:
                 following = self._take_next()
-                # The next work may take any amount of time, so the event loop must check for itself.
+                # The next work may take any amount of time, so the outcome of `job` is held back only if the event loop
+                # soon checks for outcomes.
                 soon = self._last_begun + TURN_SECONDS
                 is_told_soon = job.inbox is self._inbox and self._turn is not None and self._turn.when() <= soon
             else:
@@ -305,7 +306,10 @@ THREADS = Threads()  # the threads of this process; for the blocking work of a c
 
 
 def lend_threads() -> None:
-    """Let the event loop resolve names in these threads. At shutdown, it would wait for its own threads."""
+    """Let the event loop resolve host names in the threads of `THREADS`.
+
+    At shutdown, the event loop would wait for threads of its own.
+    """
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - loaded on first use
 
     class Lent(ThreadPoolExecutor):
@@ -328,7 +332,7 @@ def lend_threads() -> None:
 
 
 async def run_blocking(signal: AbortSignal, work: Callable[[], OutcomeT]) -> OutcomeT:
-    """Run a call's blocking work in a thread. A cancellation abandons the thread.
+    """Run a call's blocking work in a thread. If the call is cancelled, the work is abandoned.
 
     The work should check `signal` between steps, so that it stops after a cancellation.
 

@@ -1,7 +1,7 @@
-"""Adds a fact to a memory file: plans the addition, and writes the whole file, safely even if others write to it.
+"""Adds a fact to a memory file: plans the addition, and writes the whole file, safely even while others write to it.
 
 Several servers may add to a file at the same time. Each server reads the file, adds its line, and replaces the file
-only if it has not changed since. Otherwise it starts again, so that no entry is lost.
+only if the file has not changed since. Otherwise, the server starts again, so that no entry is lost.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8
 from tools.memory.memory_files import MemoryScope
 from tools.text.file_names import UNSEEN, sendable_name, shown_whole_path
 
-_JOINERS = "\u200c\u200d"  # also invisible, but some languages and many emoji need them
-_IMPORT = re.compile(r"(?<!\S)@")  # Qwen Code and Gemini CLI include the file whose name follows
+_JOINERS = "\u200c\u200d"  # invisible, but kept because some languages and many emoji need them
+_IMPORT = re.compile(r"(?<!\S)@")  # begins an import: Qwen Code and Gemini CLI include the file named after it
 _MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or processing instruction, which hides text
-# Begins a heading, a quotation, a list, a rule, code, or an invisible definition.
+# Begins a heading, a quotation, a list, a thematic break, code, or a link definition, which is invisible.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
 _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
@@ -47,11 +47,11 @@ _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends a code block, in which nothing is a heading or an entry
 _COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # begins and ends a comment of several lines
 _WORDS = re.compile(r"\w+")
-_HEADING = re.compile(r"#{1,2}(\s|$)")  # ends a section: a heading of the same level or above
+_HEADING = re.compile(r"#{1,2}(\s|$)")  # a heading of level 1 or 2, which ends a section
 
 
 def entry_of(fact: str) -> str:
-    """Format a fact as a line of a Markdown list. Empty if nothing of the fact remains."""
+    """Format a fact as a line of a Markdown list. Return an empty string if the fact has no visible text."""
     seen = UNSEEN.sub(lambda found: found[0] if found[0] in _JOINERS else " ", fact)
     line = " ".join(seen.split()).lstrip("- ")
     if not line:
@@ -63,7 +63,7 @@ def entry_of(fact: str) -> str:
 
 
 def entries_in(text: str) -> list[str]:
-    """Return the entries of all lists in a text, without escapes."""
+    """Return the entries of all lists in a text, with escapes removed."""
     lines, _ = outside_code(text)
     return [_read(item[1]) for line in lines if (item := _ITEM.fullmatch(line)) is not None]
 
@@ -73,7 +73,10 @@ def _read(entry: str) -> str:
 
 
 def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
-    """Return an entry that differs only in case or punctuation, or that is a shorter or longer version."""
+    """Return the first entry with the same words as `wanted`, regardless of case and punctuation.
+
+    One of the two may have further words at the end.
+    """
 
     def words(entry: str) -> list[str]:
         return _WORDS.findall(entry.casefold())
@@ -84,7 +87,10 @@ def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
 
 
 def outside_code(text: str) -> tuple[list[str], int]:
-    """Return the lines of a text with code and comments blanked, and where an unclosed one begins."""
+    """Return the lines of a text, with code blocks and comments blanked, and where an unclosed one begins.
+
+    The second value is the index of a line. It is the number of lines if all code blocks and comments are closed.
+    """
     lines, fence, begin = split_lines(text)[0], "", 0
     for number, line in enumerate(lines):
         found = _FENCE.match(line)
@@ -101,7 +107,7 @@ def outside_code(text: str) -> tuple[list[str], int]:
 
 
 def heading_in(text: str, headings: Sequence[str]) -> str | None:
-    """Return the first of these headings that the text has."""
+    """Return the first of `headings` that is a line of the text, or `None`."""
     lines = {line.rstrip() for line in outside_code(text)[0]}
     return next((heading for heading in headings if heading in lines), None)
 
@@ -109,8 +115,8 @@ def heading_in(text: str, headings: Sequence[str]) -> str | None:
 def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     """Add an entry at the end of its section. The existing text is not changed.
 
-    The section ends at the next heading of its level or above. If the text has none of the headings, the first one is
-    appended after a blank line. The entry goes before unclosed code or an unclosed comment.
+    The section ends at the next heading of its level or above. If the text has none of `headings`, the first of
+    them is appended after a blank line. The entry goes before unclosed code or an unclosed comment.
     """
     bodies, endings = split_lines(text)
     eol = line_endings(text).majority or "\n"
@@ -120,7 +126,7 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
         return f"{with_entry(text[:place], entry, headings)}{eol}{text[place:]}"
     heading = heading_in(text, headings)
     if heading is None:
-        gap = ""  # ensures a blank line after the text
+        gap = ""  # line endings that leave a blank line after the text
         if any(body.strip() for body in bodies):
             gap = eol * 2 if bodies[-1].strip() else eol if bodies[-1] or bodies[-2].strip() else ""
         return f"{text}{gap}{headings[0]}{eol}{entry}{eol}"
@@ -135,8 +141,8 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
 
 
 MAX_MEMORY_BYTES = 1_000_000  # every conversation reads the whole file, so nothing is added to a larger one
-PATIENCE_SECONDS = 20.0  # how long a save is retried if others write first; one of them succeeds in each round
-PAUSE_SECONDS = 0.001
+PATIENCE_SECONDS = 20.0  # how long a save is retried while others write first; one writer succeeds in each round
+PAUSE_SECONDS = 0.001  # pause before a save is retried
 PRIVATE_FOLDER = 0o700  # mode of a new folder for the global memory, which is private to the user
 _WRITE_BITS = 0o222
 
@@ -157,14 +163,15 @@ class MemoryAddition:
         if hidden_by is not None:
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"{name} is hidden from agents by {hidden_by}, so nothing was added to it. If the user wants it, ask "
-                "them to change what hides it.",
+                f"{name} is hidden from agents by {hidden_by}, so nothing was added to it. If the user wants to add "
+                "the fact, ask them to change what hides the file.",
             )
         info = workspace.stat(location)
         if info is not None and stat.S_ISREG(info.st_mode) and not info.st_mode & _WRITE_BITS:
             raise ToolError(
                 ToolErrorType.PERMISSION_DENIED,
-                f"{name} is read-only, so nothing was added to it. If the user wants it, ask them to make it writable.",
+                f"{name} is read-only, so nothing was added to it. If the user wants to add the fact, ask them to "
+                "make the file writable.",
             )
         self.target = target
         self.snapshot = take_snapshot(target)
@@ -197,10 +204,10 @@ class MemoryAddition:
 
 
 def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str]) -> EditConfirmation | None:
-    """Build the question before a fact is added, or return `None` if the file already has the fact. Blocking.
+    """Return the question to ask before a fact is added, or `None` if the file already has the fact. Blocking.
 
-    The answer applies to the file and to the fact (an argument), regardless of the file's other content. An added line
-    is the same change in any case, and several facts can be saved at once without invalidating each other's consent.
+    The consent covers this file and this fact, whatever else the file contains, because an added line is the same
+    change in any case. Therefore, several facts can be saved at once without invalidating each other's consent.
     """
     addition = MemoryAddition(scope, target, entry_of(fact), headings)
     if addition.is_there:
@@ -223,8 +230,8 @@ def remember(
 ) -> ToolResult:
     """Add a fact and report the result. Raises a `ToolError` if the fact cannot be added. Blocking.
 
-    Without `adds`, only check that the file has the fact, because the file had it when the question was omitted.
-    `is_users` is true if the user replaced the model's text.
+    If `adds` is false, only check that the file has the fact: no question was asked, because the file had it already.
+    `is_users` is true if the user edited the fact that the model gave.
     """
     entry = entry_of(fact)
     if not entry:
@@ -265,8 +272,8 @@ def remember(
                     raise
                 time.sleep(PAUSE_SECONDS)
                 continue
-            # A file that this client has already seen still counts as seen, but adding a line alone does not count as
-            # seeing it.
+            # If the client had read the file before, the new content counts as read, too. Adding a line to an unread
+            # file does not make it count as read.
             knew = seen is not None and (seen.identity == before.identity or seen.sha256 in {before.sha256} - {None})
             if reads is not None and knew:
                 reads.record(location.path, SeenFile(written.identity, sha256))

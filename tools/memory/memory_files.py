@@ -11,10 +11,10 @@ from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolE
 if TYPE_CHECKING:
     from tools.files.workspace import Location, Workspace
 
-SECTION = "Added Memories"  # the default heading for memories
-# Headings of existing sections to use (this server's, Qwen Code's, Gemini CLI's).
+SECTION = "Added Memories"  # the default title of the section for memories
+# Titles of the existing sections that are used (this server's, Qwen Code's, Gemini CLI's)
 KNOWN_SECTIONS = (SECTION, "Qwen Added Memories", "Gemini Added Memories")
-MEMORY_ENDING = ".md"  # no other file, such as settings, is used as a memory
+MEMORY_ENDING = ".md"  # no other kind of file, such as a settings file, is used as a memory
 MemoryScope = Literal["global", "project"]  # the scopes of memories in Qwen Code
 SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # in the order in which they are listed
 
@@ -37,21 +37,21 @@ class MemoryFile:
 class MemoryFiles:
     """Chooses the files for memories."""
 
-    file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global one
+    file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global folder
     global_folder: str | None = None  # `None` if unknown; it need not exist
-    section: str = SECTION  # the section to create in a file without a known one, without `##`
-    project_file_name: str | None = None  # the name in the workspace folder, if different
+    section: str = SECTION  # title, without `##`, of the section to create if a file has no known one
+    project_file_name: str | None = None  # the name in the workspace folder, if different from `file_name`
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """The headings of the section, the preferred one first."""
+        """The possible headings of the section for memories, the preferred one first."""
         return tuple(dict.fromkeys(f"## {section}" for section in (self.section, *KNOWN_SECTIONS)))
 
     def settled_scope(self, wanted: MemoryScope | None, workspace: Workspace) -> MemoryScope:
         """Return the scope to use.
 
-        The default is the project, if there is a workspace folder. A fact about one project would be misleading in the
-        memory of all projects. Qwen Code asks; Gemini CLI uses the global memory.
+        The default is the project if there is a workspace folder, because a fact about one project would be misleading
+        in the memory of all projects. By default, Qwen Code asks the user, and Gemini CLI uses the global memory.
         """
         if wanted is not None:
             return wanted
@@ -66,7 +66,7 @@ class MemoryFiles:
 
         Raises:
             ToolError: There is no workspace folder, or no folder for the global memory; the resolved file is outside
-                its folder; or it is not a Markdown file (in the global folder, by its resolved name).
+                its folder; or its name is not that of a Markdown file (for the global memory, also its resolved name).
         """
         owner = workspace if scope == "project" else self._global(workspace)
         name = self.project_file_name or self.file_name if scope == "project" else self.file_name

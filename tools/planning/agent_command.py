@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # the nesting depth of an agent, starting from 1
-MAX_DEPTH = 1  # prevents agents from starting further agents endlessly
+DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # how deeply the agent is nested; 1 if no other agent started it
+MAX_DEPTH = 1  # maximum nesting depth: an agent cannot start further agents
 _NO_DEPTH = "0"
 
 
@@ -19,11 +19,12 @@ class AgentCommand:
     name: str
     command: str  # the program: a name to look up on `PATH` outside the workspace, or an absolute path
     description: str = ""
-    args: tuple[str, ...] = field(default=(), repr=False)  # its arguments; no shell parses them
+    args: tuple[str, ...] = field(default=(), repr=False)  # the program's arguments; no shell parses them
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    inherit_env: tuple[str, ...] = ()  # variables of the server that it gets in addition to those of commands
-    prompt: Literal["stdin", "argument"] = "stdin"  # how it gets the task: on standard input or as the last argument
-    output: Literal["text", "json"] = "text"  # text, or JSON with the answer in the last object
+    # Environment variables of the server that the agent gets, in addition to those that every command gets
+    inherit_env: tuple[str, ...] = ()
+    prompt: Literal["stdin", "argument"] = "stdin"  # how the task is passed: on standard input or as the last argument
+    output: Literal["text", "json"] = "text"  # what the agent prints: text, or JSON with the answer in the last object
     timeout: int = 600_000  # time limit in milliseconds
 
     @property
@@ -37,7 +38,7 @@ class AgentCommand:
         """Return the arguments for a task."""
         if self.prompt == "stdin":
             return self.args
-        # A leading dash would make the task an option.
+        # The program would parse a task with a leading dash as an option, so a space is put before it.
         return (*self.args, f" {task}" if task.startswith("-") else task)
 
     def given(self, task: str) -> bytes:
@@ -45,7 +46,7 @@ class AgentCommand:
         return task.encode("utf-8", "replace") if self.prompt == "stdin" else b""
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the whole environment: that of commands, plus what is set or inherited for the agent."""
+        """Return the agent's whole environment: that of commands, plus the variables of `inherit_env` and `env`."""
         from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded on first use
 
         passed = {name: inherited[name] for name in self.inherit_env if name in inherited}
@@ -54,6 +55,9 @@ class AgentCommand:
 
 
 def depth_in(environment: Mapping[str, str]) -> int:
-    """Return how many agents are above a server with this environment. `MAX_DEPTH` if unreadable."""
+    """Return how deeply the agent that started a server with this environment is nested, or 0 if none did.
+
+    An invalid value counts as `MAX_DEPTH`.
+    """
     written = environment.get(DEPTH_VARIABLE) or _NO_DEPTH
     return int(written) if written.isascii() and written.isdigit() and len(written) == 1 else MAX_DEPTH

@@ -21,7 +21,7 @@ from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, s
 from tools.shell.shell_command import Ending
 from tools.text.file_names import one_line, shown_whole_path
 
-# Keys for the answer in the last object: Claude Code's, Qwen Code's and Gemini CLI's, and common ones.
+# Keys that may have the answer in the last object: those of Claude Code, Qwen Code and Gemini CLI, and common ones
 _TEXT_KEYS = ("result", "response", "content", "text")
 
 
@@ -34,7 +34,10 @@ class AgentAnswer:
 
 
 def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
-    """Return the answer in the last object of an agent's output, which may lack its beginning, or `None`."""
+    """Return the answer in the last JSON object that an agent printed, or `None` if there is no answer.
+
+    Unless `is_whole` is true, `printed` is only the end of the output.
+    """
     text = printed.decode("utf-8", "replace").strip()
     last: Any = None
     for candidate in ([text] if is_whole else []) + [text.rpartition("\n")[2]]:
@@ -82,8 +85,8 @@ def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer |
     last = f" Its last output:\n{said[-DISPLAY_CHARS:]}\n" if said else ""
     return ToolError(
         ToolErrorType.EXECUTION_FAILED,
-        f"The agent '{one_line(agent.name)}' {one_line(how)}. Its changes so far remain, so check before you try "
-        f"again.{last}",
+        f"The agent '{one_line(agent.name)}' {one_line(how)}. Its changes so far remain, so check them before you "
+        f"try again.{last}",
     )
 
 

@@ -1,7 +1,7 @@
 """The todo lists of all clients, one per client and workspace folder, kept while the server runs.
 
-They are a model's working notes, replaced many times an hour, so they are kept only in memory. Nobody expects a file on
-disk for a plan, and servers need not share the lists.
+The lists are a model's working notes, replaced many times an hour, so they are kept only in memory. Nobody expects a
+file on disk for a plan, and servers need not share the lists.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Literal
 
 from tools.files.workspace import Workspace
 
-# Qwen Code has the first three, Gemini CLI has all.
+# Qwen Code has the first three values, Gemini CLI has all of them.
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
-MAX_LISTS = 250  # the oldest are dropped first; at the tool's limits, these take about 100 MB
+MAX_LISTS = 250  # the oldest list is dropped first; 250 lists of the maximum size take about 100 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class TodoLists:
         self._lists: OrderedDict[tuple[str, str], tuple[Todo, ...]] = OrderedDict()
 
     def replace(self, client_key: str, workspace: Workspace, todos: Sequence[Todo]) -> None:
-        """Replace a list. An empty list is removed."""
+        """Replace the list of a client in a workspace, or remove it if `todos` is empty."""
         key = (client_key, workspace.roots[0] if workspace.roots else "")
         self._lists.pop(key, None)
         if todos and client_key:

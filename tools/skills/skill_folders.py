@@ -1,8 +1,8 @@
 """Finds skills, which are folders with a `SKILL.md`, in the workspace and in the user's home folder.
 
-Like a workspace's settings, a skill in a workspace is used only after a person has trusted its current text. Other
-skills in the home folder are the user's own. Each skill that cannot be used is described in a sentence, for the log and
-for models that ask for the skill.
+Like a workspace's settings, a skill in a workspace is used only after a person has trusted its current text. Skills
+elsewhere in the home folder are the user's own and need no trust. Each skill that cannot be used is described in a
+sentence, for the log and for models that ask for the skill.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tools.text.file_names import brief, sendable_name, shortened_line, shown_na
 
 PLACES = (".qwen/skills", ".gemini/skills", ".claude/skills", ".agents/skills")
 MAIN_FILE = "SKILL.md"
-MAX_SKILL_BYTES = 100_000  # size of a skill's text
+MAX_SKILL_BYTES = 100_000  # maximum size of a skill's main file
 MAX_FOLDERS = 200  # maximum number of folders examined per place
-MAX_ENTRIES = 1_000  # entries of a skill's folder to examine
-MAX_FILES = 100  # listed files of a skill
-MAX_NAME_CHARS = 64
-MAX_ABOUT_CHARS = 1_000  # characters of a skill's description
+MAX_ENTRIES = 1_000  # number of entries in a skill's folder after which the search for its files ends
+MAX_FILES = 100  # maximum number of files listed for a skill
+MAX_NAME_CHARS = 64  # maximum length of a skill's name
+MAX_ABOUT_CHARS = 1_000  # maximum length of a skill's description
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 _KEY = re.compile(r"([A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(.*))?$")
 _BLOCK = re.compile(r"[|>][-+0-9]*(?:\s+#.*)?")
 _QUOTED = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*')(?:\s+#.*)?""")
-_NOT_SET = ("", "false", "no", "off", "n", "0", "null", "~")  # values that turn a switch off
+_NOT_SET = ("", "false", "no", "off", "n", "0", "null", "~")  # values of a field that mean false
 _PLACE_NAME = "skills"  # the name of folders that contain skills
 
 
@@ -41,11 +41,11 @@ class Skill:
     """A skill in a folder."""
 
     name: str
-    about: str  # its purpose
+    about: str  # what the skill does, and when to use it
     text: str
-    location: Location  # the location of its main file
+    location: Location  # the location of the skill's main file
     workspace: Workspace  # opens the main file
-    lies_among_skills: bool  # false if it is reached through a symlink to elsewhere
+    lies_among_skills: bool  # false if the skill is a symlink to a folder outside any `skills` folder
 
     @property
     def place(self) -> str:
@@ -56,7 +56,10 @@ class Skill:
         return os.path.dirname(self.location.path)
 
     def files(self, signal: AbortSignal) -> tuple[list[str], bool]:
-        """Return the other files in its folder, and whether there are more. Symlinks are not followed. Blocking."""
+        """Return the files in the skill's folder, except the main file, and whether more files exist. Blocking.
+
+        At most `MAX_FILES` are returned, and symlinks are not followed.
+        """
         from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - loaded on first use
 
         found: list[str] = []
@@ -85,7 +88,7 @@ class RelayedSkill:
     name: str
     about: str
     uri: str
-    files: Sequence[str]  # URIs of its other files
+    files: Sequence[str]  # URIs of the skill's other files
     read: Callable[[], Awaitable[str]]
 
     @property
@@ -96,11 +99,11 @@ class RelayedSkill:
 @dataclass(slots=True)
 class Skills:
     found: dict[str, Skill | RelayedSkill] = field(default_factory=dict[str, "Skill | RelayedSkill"])
-    unused: list[str] = field(default_factory=list[str])  # why other skills are not used, in sentences
+    unused: list[str] = field(default_factory=list[str])  # sentences that say why other skills are not used
 
     def add(self, skill: Skill | RelayedSkill) -> None:
         if (first := self.found.setdefault(skill.name, skill)).place != skill.place:
-            self.unused.append(f"{skill.place} is not used: the skill {first.place} has its name, {skill.name}.")
+            self.unused.append(f"{skill.place} is not used: the skill {first.place} has the same name, {skill.name}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +111,11 @@ class SkillFolders:
     """The places to look for skills."""
 
     home: str | None = None  # the user's home folder, if known
-    # Trusted skills: for each folder, its files with the SHA-256 that was trusted
+    # Trusted skills: for each folder, the relative paths of their main files, with the SHA-256 of the trusted content
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     def find(self, workspace: Workspace, *, with_home: bool, signal: AbortSignal | None = None) -> Skills:
-        """Return the skills for a client of a workspace, those of the workspace first. Blocking."""
+        """Return the skills in the workspace, followed by those in the home folder if `with_home` is true. Blocking."""
         skills, trusted = Skills(), self.trusted()
         bases = dict.fromkeys(workspace.roots, workspace)
         if with_home and self.home:
@@ -122,7 +125,7 @@ class SkillFolders:
         for base, opener in bases.items():
             known, untrusted = trusted.get(sendable_name(base), {}), 0
             for name, data, skill in skills_below(opener, base, skills.unused, signal):
-                # Anybody who works in the workspace may have written the files in it, however they are found.
+                # Anybody who works in the workspace may have written a skill in it, even one found through a symlink.
                 is_own = not is_inside(skill.location.path, workspace.roots)
                 if is_own or known.get(sendable_name(name)) == hashlib.sha256(data).hexdigest():
                     skills.add(skill)
@@ -139,7 +142,7 @@ class SkillFolders:
 def skills_below(
     workspace: Workspace, base: str, unused: list[str], signal: AbortSignal | None = None
 ) -> Iterator[tuple[str, bytes, Skill]]:
-    """Yield the skills of a root, each with the relative path and content of its main file. Blocking.
+    """Yield the skills in a folder's `PLACES`, each with the relative path and content of its main file. Blocking.
 
     Reasons why other skills cannot be used are added to `unused`.
     """
@@ -150,7 +153,7 @@ def skills_below(
                 names = sorted(opened.names())
         except PathNotInWorkspaceError:
             unused.append(
-                f"'{place}' in {shown_whole_path(base)} is a symlink that leads out of it, so it is not used."
+                f"'{place}' in {shown_whole_path(base)} is a symlink that leads out of that folder, so it is not used."
             )
             continue
         except (OSError, ToolError):
@@ -165,8 +168,8 @@ def skills_below(
                 data, skill = _read(workspace, base, relative, signal or AbortSignal())
             except PathNotInWorkspaceError:
                 unused.append(
-                    f"The skill '{shown_name(name)}' in {place} is a symlink that leads out, or its {MAIN_FILE} is "
-                    "one, so it is not used."
+                    f"The skill '{shown_name(name)}' in {place} is not used: it is a symlink to a folder that may "
+                    f"not be used, or its {MAIN_FILE} is a symlink into another folder."
                 )
             except ToolError as error:
                 if error.code is ToolErrorType.CANCELLED:
@@ -180,7 +183,11 @@ def skills_below(
 
 
 def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -> tuple[bytes, Skill]:
-    """Read a skill and its main file. Raises a `ToolError` that says why it cannot be used."""
+    """Return the content of a skill's main file, and the skill.
+
+    Raises:
+        ToolError: The skill cannot be used. The message says why.
+    """
     location = workspace.locate(os.path.join(base, *relative.split("/")))
     refuse_hidden(workspace, location, "used as a skill")
     named = os.path.dirname(os.path.join(base, *relative.split("/")))
@@ -188,7 +195,8 @@ def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -
     not_used = f"The skill '{shown_path(relative)}' is not used"
     if (rule := workspace.rule_about_reading(location)) is not None:
         raise ToolError(ToolErrorType.PATH_IGNORED, f"{not_used}: {rule} forbids reading it.")
-    # Refuse symlinks to parent folders or to files in other folders, whose folder would be opened too
+    # A client may read the folder of a skill's main file. Therefore, refuse a folder that is a symlink to one of its
+    # parent folders, and a main file that is a symlink into another folder.
     if contains(folder, place) or os.path.dirname(location.path) != folder:
         raise PathNotInWorkspaceError(location.spelled, (base,))
     with workspace.open_file(location) as opened:

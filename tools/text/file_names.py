@@ -1,4 +1,4 @@
-r"""Writes file names in text: on one line, unambiguous, harmless on a terminal, and parsable again.
+r"""Writes file names in text: on one line, unambiguous, harmless on a terminal, and in a form that can be parsed.
 
 Ordinary names are unchanged. A name with a line feed, a control or invisible character, or bytes that are not text is
 written in double quotes with escapes: `"two\nlines.txt"`, `"caf\xe9.txt"` (a byte), `"a\u202eb"` (a character). Names
@@ -12,7 +12,8 @@ import re
 import sys
 from collections.abc import Callable
 
-# Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16), except the emoji selector
+# Default_Ignorable_Code_Point (DerivedCoreProperties.txt of Unicode 16), except the emoji variation selector (U+FE0F)
+# and the characters from U+E0000
 _IGNORABLE = (
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
@@ -20,18 +21,19 @@ _IGNORABLE = (
 _TABLE = (
     # C0 and C1 except tab and line feed; line and paragraph separators; surrogates.
     "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff" + _IGNORABLE +
-    # Others without a visible shape: format marks, blank letters and signs.
+    # Other characters without a visible shape: format marks, blank letters and signs.
     "\u070f\u2800\ufff9-\ufffb\U00013430-\U0001343f\U00016fe4\U0001d159"
-    # Private use (fonts differ), non-characters, and planes with tags or nothing.
+    # Private-use characters (fonts differ), noncharacters, and planes with tags, selectors or no characters.
     "\ue000-\uf8ff\ufdd0-\ufdef\ufffe\uffff\U0001fffe\U0001ffff\U0002fffe\U0002ffff\U0003fffe-\U0010ffff"
 )
 # Ranges of symbols that have an emoji form (emoji-variation-sequences.txt of Unicode)
 _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
-# Characters that are invisible or look different everywhere. The emoji selector is visible only after a symbol.
+# Characters that are invisible or look different on every system. The emoji selector has a visible effect only after a
+# symbol or in a keycap.
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
 # Includes every emoji selector, because names with and without it look the same to many people
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
-IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # characters without a shape, in any text
+IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # characters that are not displayed in any text
 
 
 def is_seen_in_name(name: str) -> bool:
@@ -39,8 +41,8 @@ def is_seen_in_name(name: str) -> bool:
     return name.isprintable() and (name.isascii() or not _UNSEEN_IN_NAMES.search(name))
 
 
-MAX_SHOWN_PATH = 200  # characters of a path in an error
-# Characters of a pattern or path in the one-line description of a call (as in Qwen Code and Gemini CLI)
+MAX_SHOWN_PATH = 200  # maximum length of a path in an error message, in characters
+# Maximum length of a pattern or path in the one-line description of a call (as in Qwen Code and Gemini CLI)
 MAX_BRIEF_CHARS = 80
 _PLAIN = re.compile(r"[!#-~]+").fullmatch  # most names
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -52,9 +54,10 @@ _ASCII_END = 0x80
 
 
 def exact_path(path: str, *, is_quoted: bool = False) -> str:
-    """Return a path in pure ASCII, for texts that must distinguish it from one that looks the same.
+    """Return a path in pure ASCII, for texts that must distinguish it from another path that looks the same.
 
-    With `is_quoted`, the last name is always quoted, so that it stands for exactly this path.
+    If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly
+    this path.
     """
     *above, last = path.split(os.sep)
     names = [name if name.isascii() else _escaped(name, str.isascii) for name in above]
@@ -62,7 +65,7 @@ def exact_path(path: str, *, is_quoted: bool = False) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a base name for a text."""
+    """Return the form of a base name for use in a text."""
     if _PLAIN(name) or (is_seen_in_name(name) and not name.startswith('"') and name == name.strip()):
         return name
     return _escaped(name, is_seen_in_name)
@@ -86,7 +89,7 @@ def _escaped(name: str, is_plain: Callable[[str], bool]) -> str:
 
 
 def shown_whole_path(path: str) -> str:
-    """Return a path for a text, with quotes only around names that need them."""
+    """Return the form of a path for use in a text, with quotes only around names that need them."""
     if is_seen_in_name(path) and '"' not in path and path == path.strip():
         return path
     return os.sep.join(shown_name(name) for name in path.split(os.sep))
@@ -101,7 +104,7 @@ def shown_path(path: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return other text, such as a pattern or a description, on one line with invisible characters escaped."""
+    """Return a text that is not a path, such as a description, on one line with invisible characters escaped."""
     if text.isprintable() and (text.isascii() or not UNSEEN.search(text)):
         return text
     return "".join(
@@ -111,19 +114,19 @@ def one_line(text: str) -> str:
 
 
 def shortened_line(text: str, longest: int) -> str:
-    """Like `one_line`, but truncated with a mark if longer than `longest`."""
+    """Like `one_line`, but strip the text, and truncate it with `...` if it is longer than `longest` characters."""
     line = one_line(text.strip()[: longest + 1])
     return line if len(line) <= longest else f"{line[:longest]}..."
 
 
 def brief(text: str) -> str:
-    """Return the beginning of a text, on one line."""
+    """Return at most `MAX_BRIEF_CHARS` characters from the beginning of a text, on one line."""
     line = one_line(text[: MAX_BRIEF_CHARS + 1])
     return line if len(text) <= MAX_BRIEF_CHARS else f"{line[:MAX_BRIEF_CHARS]}..."
 
 
 def sendable_name(name: str) -> str:
-    """Return a name or path for programs. It is unchanged unless JSON cannot represent it or it looks quoted."""
+    """Return a name or path for programs: unchanged, unless JSON cannot represent it or it looks like a quoted name."""
     if name.isascii() and '"' not in name:
         return name
     try:

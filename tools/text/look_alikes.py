@@ -13,12 +13,12 @@ _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _SINGLE_QUOTES = "\u2018\u2019\u201a\u201b"
 _DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
 _SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-# Characters that models write in their ASCII form, one for one (Qwen Code's list)
+# Characters for which models often write a single ASCII character instead (Qwen Code's list)
 _ASCII_FORMS = (("-", _DASHES), ("'", _SINGLE_QUOTES), ('"', _DOUBLE_QUOTES), (" ", _SPACES))
 
 
 def fold(text: str) -> str:
-    """Replace typographic characters with their ASCII forms, one for one."""
+    """Replace each typographic character with one ASCII character, so that the length does not change."""
     if text.isascii():
         return text
     for plain, characters in _ASCII_FORMS:
@@ -33,7 +33,10 @@ def visible_form(text: str) -> str:
 
 
 def marked(text: str) -> str:
-    """Replace invisible characters, and those that only modify the previous one, with marks such as `<U+200B>`."""
+    """Replace invisible characters, special spaces, and characters that only modify the previous one.
+
+    Each is replaced with a mark such as `<U+200B>`.
+    """
     if text.isascii() and text.isprintable():
         return text
     shown: list[str] = []

@@ -1,8 +1,8 @@
-"""Recognises secrets, by the names of variables and parameters, and by their form in texts.
+"""Recognises secrets in texts, by the names of variables and parameters and by the form of the secret itself.
 
-Used for the environment of commands and for logs. Secrets are recognised by form, so only common forms are found. A
-false match costs only a variable or a word in a log. Every pattern takes linear time, because it can match only where
-its run of characters begins.
+Used for the environment of commands and for logs. Only common names and forms are recognised. A false match costs only
+a variable or a word in a log. Every pattern takes linear time, because a match can begin only at the start of a run of
+matching characters.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ _LAST_WORDS = frozenset(
     for word in _table("SESSION PIN MFA 2FA SID SIG SIGNATURE HMAC AUTHENTICATION SAS ASSERTION WEBHOOK")
     for plural in ("", "S")
 )
-# Secret only if the value looks like one, because `key` can also be a sort key
+# As the whole name, secret only if the value looks random, because `key` can also be a sort key
 _BY_VALUE = _table("KEY SEED")
-# Words that may follow one of `_LAST_WORDS`
+# Words after one of `_LAST_WORDS` that do not change its meaning
 _HOLDING = _table("ID CODE NUMBER VALUE DATA HEADER HASH STRING TEXT")
-# Secret only as a pair
+# Pairs of words that indicate a secret only together
 _PAIRS = _table("""
     VERIFICATION_CODE SECURITY_CODE RECOVERY_CODE BACKUP_CODE ACCESS_CODE LOGIN_CODE SMS_CODE FACTOR_CODE TIME_CODE
     RECOVERY_CODES BACKUP_CODES SEED_PHRASE SEED_WORDS RECOVERY_PHRASE BACKUP_PHRASE PASS_PHRASE CONNECTION_STRING
     CONN_STR CARD_NUMBER WEBHOOK_URL SECURITY_ANSWER 2_FA SAML_RESPONSE PASS_WORD PASS_WORT PASS_CODE KENN_WORT
 """)
-# Words before `key` for keys that are not secret
+# Words before `key` in the names of keys that are not secret
 _KEYS_OF_DATA = _table("""
     SORT PRIMARY FOREIGN PARTITION UNIQUE CACHE PUBLIC GROUP ORDER INDEX OBJECT ROW MAP LOOKUP ROUTING SHARD COLUMN ITEM
     DICT JSON REGISTRY SHORTCUT THE
 """)
-# Words in names of numbers: `max_tokens`, `key_size`, `prompt_tokens`
+# Words in names of numbers, which are not secret: `max_tokens`, `key_size`, `prompt_tokens`
 _FIRST_OF_COUNTS = _table("MAX MIN NUM TOTAL")
 _LAST_OF_COUNTS = _table("COUNT LIMIT LENGTH SIZE BUDGET TTL")
 _COUNTED_TOKENS = _table("INPUT OUTPUT PROMPT COMPLETION REASONING THINKING NEW CONTEXT")
-_SHORTEST_TOKEN = 12  # characters; shorter words never look like secrets
+_SHORTEST_TOKEN = 12  # minimum length of a single word that may be a secret, in characters
 # A password at the end of a name (`MYSQL_PWD`). On its own, it means the working directory, or a password if the value
 # is not a path.
 _LAST_WORD = "PWD"
 _MAX_NAME_CHARS = 200  # of longer names, only the two ends are examined
 
-# Certificate stores, public paths, the number of a login, and git's signing key
+# Names that are not secret: of certificate stores, public paths, the login session's number, and git's signing key
 _PUBLIC = _table("""
     SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE PIP_CERT CARGO_HTTP_CAINFO NODE_EXTRA_CA_CERTS XDG_SESSION_ID
     signingkey user.signingkey user.signingKey
@@ -80,7 +80,7 @@ RANDOM = re.compile(
     r"(?=[A-Za-z]{0,99}[0-9])(?=[0-9]{0,99}[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
     re.IGNORECASE,
 )
-"""Random letters and digits: a token or a UUID. Ordinary names have shorter words."""
+"""Random letters and digits: a token or a UUID. The words in ordinary names are shorter."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -136,10 +136,10 @@ def _later(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
     return cache(partial(re.compile, pattern, flags))
 
 
-# From the first line of a key to its last, or to the end of the text
+# A private key, from its first line to its last one, or to the end of the text if the last line is missing
 _PRIVATE_KEYS = _later(r"-----BEGIN (?=(?:(?!-----)(?s:.)){0,53}PRIVATE KEY)(?s:.)*?(?:-----END (?s:.)*?-----|\Z)")
 
-# Random letters and digits, and the words of a seed phrase
+# Random letters and digits, or the words of a seed phrase
 _MADE_UP = _later(
     r"(?=[A-Za-z+=]{0,99}[0-9])(?=[0-9+=]{0,99}[A-Za-z])[A-Za-z0-9+=]{16,}+(?![\w./:-])"
     r"|(?:[a-z]{3,8}[ ,]{1,2}){11,}[a-z]{3,8}"
@@ -168,7 +168,7 @@ _TOKENS = _later(
     re.VERBOSE,
 )
 
-# A quoted value, which may contain spaces, or one word. In nested JSON, quotes have backslashes.
+# A quoted value, which may contain spaces, or one word. In nested JSON, backslashes precede the quotes.
 _QUOTED_OR_WORD = r"(?P<value>\"(?>(?:[^\"\\\n]|\\.)*)\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
 
 _HEADERS = _later(
@@ -189,7 +189,7 @@ _ASSIGNMENTS = _later(
     re.IGNORECASE,
 )
 
-# A possible name, up to its value
+# A possible name of a secret, and everything up to its value
 _NAMES = _later(
     r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
     r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
@@ -203,7 +203,7 @@ _NAMES = _later(
 _HARMLESS = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negotiate"
 _BLOCK_SCALAR = r"(?P<value>[|>][+-]?[ ]{0,4}(?>(?:(?:\n|\\{1,3}n)(?>(?:[ \t]+(?>(?:[^\\\n]|\\(?!\\{0,2}n))*))?))+)"
 _VALUE = _later(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f'{_BLOCK_SCALAR}|', 1)}", re.IGNORECASE)
-# A query parameter
+# A query parameter, possibly percent-encoded
 _ESCAPES = _later(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
 _QUOTE = r"\\?[\"']?"
 # `"name": "...", "value": "..."`, in JSON or as attributes
@@ -220,7 +220,7 @@ _STATEMENTS = _later(
     re.IGNORECASE,
 )
 
-_MAX_ESCAPES = 3  # levels of URLs inside URLs
+_MAX_ESCAPES = 3  # how many levels of URLs inside URLs are decoded
 
 # Commands that read a secret from standard input
 _READER = (
@@ -228,7 +228,7 @@ _READER = (
     r"|\bcryptsetup\b|\blogin\b|\bsecrets? (?:set|create|add|put|versions)\b"
 )
 
-# Input piped to such a command
+# Input that `echo` or `printf` pipes to a command that reads a secret
 _ECHOES = _later(
     r"\b(?:echo|printf)[ ]{1,4}(?:-\w{1,9}[ ]{1,4})?(?P<value>[^|;&\n]{1,1000}+)"
     rf"(?=\|[^|;&\n]{{0,99}}(?:{_READER}))"
@@ -236,12 +236,12 @@ _ECHOES = _later(
 
 _HERE_STRINGS = _later(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
 
-# `Bearer ...` and `Basic ...` after any name. Ordinary words have no digits or inner capitals
+# `Bearer ...` and `Basic ...` after any name. The value has a digit, an inner capital or a sign, unlike ordinary words
 _SCHEMES = _later(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
 
-# Options that take a password, or a user name with a password, in any program
+# Options that take a password, a user name with a password, or a cookie, in any program
 _OPTIONS = _later(
     r"(?<![\w-])(?:(?:-[A-Za-z]{0,3}[uU]|--user|--proxy-user)[ =]?(?P<quote>[\"'])?"
     r"(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
@@ -249,13 +249,13 @@ _OPTIONS = _later(
     r"(?P<value>(?(quote)[^\"'\n]++|(?:\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"']++)))"
 )
 
-# A value attached to an option that is often for a password. Numbers, paths and plain words do not count
+# A value attached to an option that often takes a password. Numbers, paths and plain words do not match
 _ATTACHED = _later(
     r"(?<![\w-])(?:-[pP]|--?(?:pass(?:word|wd|phrase)?|pw|token|secret|api-?key)|(?<=\s)/(?:p|pass|password):)(?P<value>[\"']?"
     r"(?=[^\s\"'/=,]{0,64}\d)(?=[^\s\"'/=,]{0,64}[A-Za-z!@#$%^*])[^\s\"'/=,.:~-][^\s\"'/=,]{5,}+(?![/=,])[\"']?)"
 )
 
-# The option letter for a password, by program
+# Options that take a secret, keyed by kind of program
 _PASSWORDS = {
     program: _later(rf"(?<=\s)-{letter}[ =]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)")
     for program, letter in (
@@ -264,7 +264,7 @@ _PASSWORDS = {
     )
 }
 
-# The command line, to its end, of a program with a one-letter password option
+# The command line, from the program's name to the end, of a program with an option in `_PASSWORDS`
 _PROGRAMS = _later(
     r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
     r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp|isql|ipmitool)|(?P<directories>ldap\w++|security)"
@@ -297,7 +297,7 @@ def redact(text: str) -> str:
 
 
 def _without_named(text: str) -> str:
-    """Redact values with a secret's name: `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`."""
+    """Redact values whose name indicates a secret: `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`."""
     parts: list[str] = []
     done = 0
     for found in _NAMES().finditer(text):
@@ -308,7 +308,7 @@ def _without_named(text: str) -> str:
         if len(words) == 1 or (name.isupper() and found[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
-            # In prose, a name that merely begins like a secret's means something else.
+            # In prose, words that merely begin like the name of a secret mean something else.
             is_long = (
                 words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
             )
@@ -321,11 +321,11 @@ def _without_named(text: str) -> str:
 
 
 def _without_escaped(found: re.Match[str]) -> str:
-    """Redact a parameter of a percent-encoded query, which may contain another URL."""
+    """Redact a secret query parameter, which may be percent-encoded and contain another URL."""
     name, value = found["name"], found["value"]
     for _ in range(_MAX_ESCAPES):
         name, value = unquote_plus(name), unquote_plus(value)
-    # Deeper nesting is redacted, because no real URL needs it.
+    # A value that is nested more deeply is redacted, because no real URL needs such nesting.
     is_secret = holds_secret(name, value) or (
         value != found["value"] and (unquote_plus(value) != value or has_secret(value))
     )
@@ -333,14 +333,14 @@ def _without_escaped(found: re.Match[str]) -> str:
 
 
 def _without_input(found: re.Match[str]) -> str:
-    """Redact the input of a command that reads a secret."""
+    """Redact a here string if its command reads a secret from standard input."""
     command = re.split(r"[;|&\n]", found.string[max(0, found.start() - _MAX_NAME_CHARS // 2) : found.start()])[-1]
     reads_secret = re.search(_READER, command) or any(map(is_secret_name, re.findall(r"[\w.-]+", command)))
     return _hide_value(found) if reads_secret else found[0]
 
 
 def _hide_value(found: re.Match[str]) -> str:
-    """Replace a value with the mark, but keep its name and quotes."""
+    """Replace a value with `HIDDEN`, but keep its name and quotes."""
     value = found["value"]
     if value.strip("\"'") in ("", HIDDEN):
         return found[0]
@@ -360,5 +360,5 @@ def has_secret(text: str) -> bool:
 
 
 def without_userinfo(url: str) -> str:
-    """Remove user name and password from a URL. URLs of proxies and package indexes often have them."""
+    """Remove the user name and password from a URL. URLs of proxies and package indexes often contain them."""
     return re.sub(r"://[^\s/@?#]*@", "://", url)

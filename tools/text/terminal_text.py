@@ -7,7 +7,7 @@ import re
 # The rest of a control string, up to its terminator or else the end of the line.
 _STRING = r"[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
 # CSI first; then OSC, DCS, SOS, PM and APC; then all shorter sequences, each also in its one-character form.
-# Unterminated sequences are removed as far as they match.
+# Of an unterminated sequence, the part that matches is removed.
 _SEQUENCE = (
     rf"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_]{_STRING}|[ -/]*[0-~]?)"
     rf"|\x9b[0-?]*[ -/]*[@-~]?"
@@ -31,7 +31,7 @@ def terminal_text(text: str) -> str:
         ending, start, back, number, kind, written = step.groups()
         if written:
             line = lines[row]
-            column = min(column, len(line))  # a large gap could be longer than many lines
+            column = min(column, len(line))  # no spaces are added, because a program could move the cursor very far
             line[column : column + len(written)] = written
             column += len(written)
         elif ending:

@@ -181,7 +181,10 @@ async def test_settings_that_change_while_a_command_hangs_count_at_once(root: Pa
             {"discovery_command": ("no-such-program",)},
             "'no-such-program' of tools.discoveryCommand was not found on the PATH",
         ),
-        ({"discovery_command": ("bin/none",)}, "The program 'bin/none' of tools.discoveryCommand was not found there"),
+        (
+            {"discovery_command": ("bin/none",)},
+            "The program 'bin/none' of tools.discoveryCommand was not found at that path",
+        ),
         (
             {"discovery_command": ("sh", "-c", "echo '[]'; echo token=abcdefgh >&2; exit 4")},
             "failed with exit code 4. Run it by hand to see why. Its last output: token=[hidden]",
