@@ -22,13 +22,13 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
 MAX_ANSWER_CHARS = (
-    2_000  # per answer: even four of them keep the result short. The form states the limit; longer texts are truncated
+    2_000  # even four answers keep the result short. The form states the limit; longer texts are truncated
 )
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
 """Marks the content that replaces a malformed answer, because missing content could also be a plain yes."""
 MAX_REASON_CHARS = 2_000  # characters of the person's reason, which the model sees
-MAX_CONTENT_CHARS = 64_000  # characters of a replacement text; offered for texts up to 16 kB, which people may extend
+MAX_CONTENT_CHARS = 64_000  # characters of a replacement; it is offered for texts up to 16 kB, which may be extended
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
 def read_questionnaire(
     questions: Sequence[UserQuestion], content: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], ...] | None:
-    """Return the answers in the order of the questions; `None` if there is none, or a field is invalid."""
+    """Return the answers in the order of the questions; `None` if no question was answered, or a field is invalid."""
     answers: list[tuple[str, ...]] = []
     for number, question in enumerate(questions, start=1):
         field = f"question_{number}"
@@ -173,7 +173,7 @@ def read_questionnaire(
 
 
 def _offered(question: UserQuestion) -> tuple[Option, ...]:
-    """Return the options, plus the one for a free-text answer if it is missing."""
+    """Return the options, plus one for a free-text answer if the question allows that and has no such option."""
     has_other = any(in_one_line(option.label).casefold() == OTHER.casefold() for option in question.options)
     if has_other or not question.takes_text:
         return question.options
