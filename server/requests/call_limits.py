@@ -56,7 +56,7 @@ class CallLimits:
         if self._at_once is not None and usage.at_work >= self._at_once:
             others = "This client has" if key else "Clients without a token have"
             told = f"{others} {usage.at_work} calls in progress, the maximum at once (limits.callsAtOnce)"
-            return self._refused(ctx, f"{told}. This one was not run: wait for their results, and call again.")
+            return self._refused(ctx, f"{told}. This call was not run: wait for their results, and call again.")
         usage.at_work += 1
         try:
             wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._wait_for_all(key)
