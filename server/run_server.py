@@ -50,7 +50,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
         The number of the signal that stopped the server, if one did.
 
     Raises:
-        ListenError: The address cannot be served.
+        ListenError: The server cannot listen on the address.
         SettingsError: A token cannot be used.
         ExhaustedError: The system lacks a resource.
     """
@@ -120,7 +120,7 @@ def _observation(*, has_metrics: bool) -> Observation | None:
     wants_telemetry = is_wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     if not has_metrics and not wants_telemetry:
         return None
-    from server.telemetry.observation import Observation  # noqa: PLC0415 - only where somebody measures
+    from server.telemetry.observation import Observation  # noqa: PLC0415 - only if telemetry is on
 
     observation = Observation()
     if has_metrics:

@@ -108,7 +108,7 @@ class AuditLog:
                     _append(path, json.dumps(record).encode() + b"\n")
                 except (OSError, MemoryError) as error:
                     number = getattr(error, "errno", errno.ENOMEM)
-                    logger.error("the audit log cannot be written (%s); a decision is missing from it", number)  # noqa: TRY400 - the text may contain paths
+                    logger.error("the audit log cannot be written (errno %s); a decision is missing", number)  # noqa: TRY400 - the text may contain paths
         finally:
             self._is_written.set()
 

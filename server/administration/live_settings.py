@@ -85,11 +85,12 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
             fresh = await THREADS.run(partial(read_settings, inputs, report))
         except SettingsError as error:
             for problem in error.problems:
-                logger.warning("settings changed but are not valid, so the previous ones stay: %s", problem)
+                logger.warning("the settings changed but are not valid, so the previous ones still apply: %s", problem)
             continue
         except Exception:
             logger.exception(
-                "settings changed but could not be read because of an internal error, so the previous ones stay"
+                "the settings changed but could not be read because of an internal error, so the previous ones still "
+                "apply"
             )
             continue
         if fresh == report and not is_locked_again:
@@ -192,14 +193,14 @@ class LiveSettings:
 def has_other_rules(before: Settings, now: Settings) -> bool:
     """Return whether the permission rules may differ.
 
-    If they cannot, the current rules are kept, including those that people have saved in the meantime.
+    If not, the current rules are kept, including those that people have saved in the meantime.
     """
     return (before.permissions, before.tools) != (now.permissions, now.tools)
 
 
 def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
     shell = before.shell.model_copy(update={"env": now.shell.env})
-    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # part of each upstream's entry
+    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # copied into each upstream's entry
     web = before.web.model_copy(update={"search": now.web.search})
     before = before.model_copy(update={"shell": shell, "proxy": proxy, "web": web})
     fields = type(now).model_fields

@@ -115,8 +115,8 @@ class ListenStreams:
         most = STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN
         if self._open[key] >= most or self._open.total() >= MAX_STREAMS:
             told = (
-                f"The limit is reached, for this client ({most} open subscription streams) or for all clients "
-                "together. Close a stream, and listen again."
+                f"The maximum number of streams is reached, for this client ({most} open subscription streams) or for "
+                "all clients together. Close a stream, and listen again."
             )
             raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value})
         self._open[key] += 1

@@ -53,7 +53,7 @@ class Exchange:
     params: Mapping[str, Any]
     version: str
     capabilities: Json
-    client_key: str  # like `ClientState.key`; empty for an unidentified client
+    client_key: str  # the same as `ClientState.key`; empty for an unidentified client
     connection: McpConnection | None  # the client's connection, if its revision has connections
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
     is_resumed: bool = False  # whether this continues an earlier request whose consent is still valid
@@ -66,7 +66,7 @@ class Exchange:
         return self.version in MODERN
 
     def after_login(self) -> Exchange:
-        """Return this request after the login that it waited for: like a new one, except for the number of logins."""
+        """Return this request after the login that it waited for: like a new one, but with the logins counted."""
         return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
 
     @property
@@ -135,7 +135,7 @@ class Exchange:
             await self.notify("notifications/progress", {**known, "progressToken": token})
 
     async def log(self, params: Json) -> None:
-        """Forward a log message; in the revision without a handshake, only if the client wants it."""
+        """Forward a log message; in the revision without a handshake, only if the request asks for its level."""
         if self.is_modern:
             wanted, level = self.log_level, params.get("level")
             if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
 NEXT_ROOTS_WAIT_SECONDS = 1.0  # the wait if the client did not respond last time
-PLACE_WAIT_SECONDS = 10.0  # the wait before an upstream program starts, which then stays in its working folder
+PLACE_WAIT_SECONDS = 10.0  # the wait before an upstream program starts: it cannot change its working folder later
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
 MAX_ROOTS = 1_000  # roots used per client; every path is compared with each of them
@@ -87,7 +87,7 @@ class WorkspacePolicy:
         rights: Rights = ALL_RIGHTS,
         scratch: Scratch | str = "",
     ) -> Workspace:
-        """Return the workspace for a client; its roots are `None` if the client has not listed them yet."""
+        """Return the workspace for a client; `client_roots` is `None` if the client has not listed its roots yet."""
         key = (client_roots, readable, rights, scratch)
         workspace = self.built.get(key)
         if workspace is None:
@@ -124,9 +124,9 @@ class WorkspacePolicy:
         if client_roots.problem:
             return (), client_roots.problem
         if operators and not folders:
-            return operators, ""  # nothing to narrow
+            return operators, ""  # there are no roots that could narrow them
         if operators:
-            # Take the inner folder of each nested pair.
+            # If an operator's folder and a root are nested, use the inner one.
             inside = [root for root in folders if any(contains(own, root) for own in operators)]
             return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
                 "The client's roots are outside the folders that the operator allows (workspace.clientRoots is "

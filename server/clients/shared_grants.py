@@ -29,7 +29,7 @@ MAX_RULES = 1_000  # rules per client; beyond this, the oldest are dropped, and 
 @dataclass(frozen=True, slots=True)
 class _Grants:
     rules: list[str]
-    expires: float  # must be checked, because an old row may have been restored
+    expires: float  # checked when the row is read, because an old row may have been restored
 
 
 class SharedGrants:
@@ -49,7 +49,7 @@ class SharedGrants:
     async def take_up(self, client: ClientState) -> bool:
         """Load what was allowed on other replicas.
 
-        Returns whether any grants are new here; none are loaded if the store is unavailable.
+        Returns whether any grants were new to this replica; none are loaded if the store is unavailable.
         """
         if client.grants is None or not principal_in(client.key):
             return False

@@ -128,11 +128,13 @@ class ClientConfirmer:
                     return await how.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
             # The client's own dialog can allow a call, but cannot answer a question from the model.
             if decider == "client":
-                way_out = "This client has announced no form elicitation, and its own dialog cannot answer this."
+                way_out = (
+                    "This client has announced no form elicitation, and its own dialog cannot answer the question."
+                )
                 return Unavailable(client_decides=not is_of_model, way_out=way_out)
             setting = (
-                'confirmation.whenUnavailable to "page" (the user then answers on the dashboard) or "client" (its own '
-                "approval dialog then decides)"
+                'confirmation.whenUnavailable to "page" (the user then answers on the dashboard) or "client" (the '
+                "client's own approval dialog then decides)"
             )
             why = ""
             if name := _framework(ctx):
@@ -145,7 +147,7 @@ class ClientConfirmer:
         if is_of_model and style == "simple":
             return _NO_FIELDS  # the model's questions need fields
         if ctx.is_modern:
-            # The question is the result of this request; the answer arrives with the next one.
+            # The question is the result of this request; the answer arrives with the next request.
             reply, state = _reply_in(ctx), as_mapping(ctx.params).get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()

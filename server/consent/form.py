@@ -22,7 +22,7 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
 MAX_ANSWER_CHARS = (
-    2_000  # even four answers keep the result short. The form states the limit; longer texts are truncated
+    2_000  # characters per answer, so that even four are short. The form states the limit; longer texts are truncated
 )
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
@@ -107,7 +107,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
         else:
             own_words = {}
         if question.is_multiple and question.options and protocol_version < TITLED_ENUM_SINCE:
-            # One box per option, for clients without multiple choice.
+            # One checkbox per option, for clients without multiple choice.
             for box, option in enumerate(question.options, start=1):
                 properties[f"{field}_option_{box}"] = {
                     "type": "boolean",
@@ -166,7 +166,7 @@ def read_questionnaire(
             return None
         if len(picked) > 1 and not question.is_multiple:
             return None
-        # Remove duplicates, and use the order of the question.
+        # Remove duplicates, and use the order of the options in the question.
         chosen = tuple(label for shown, label in labels.items() if shown in picked)
         answers.append((*(label for label in chosen if label != OTHER), text) if text else chosen)
     return tuple(answers) if any(answers) else None

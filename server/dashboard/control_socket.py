@@ -182,7 +182,7 @@ class ControlSocket:
             if error.name != "jinja2":
                 raise
             lacking = "the running server lacks what the dashboard needs. Install coretools-mcp with the extra"
-            how = f"{lacking} dashboard: {install_command('dashboard')}, and restart it in its client."
+            how = f"{lacking} dashboard: {install_command('dashboard')}, and restart the server in its client."
             yield {"error": how}
             return
         async with self._opening:
@@ -231,9 +231,9 @@ def link_file(path: str) -> str:
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield the socket of each of this user's servers, with the first line of its response. Blocks.
+    """Yield the socket of each of this user's servers, with a list of the first line of its response. Blocks.
 
-    For a stuck server, the list is empty.
+    The list is empty if the server is stuck.
     """
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):

@@ -86,7 +86,7 @@ NOT_SIGNED_IN = (
 
 
 def _made_visible(value: object) -> object:
-    return visible(value) if type(value) is str else value  # escaped text is a `Markup`, which stays
+    return visible(value) if type(value) is str else value  # escaped text is a `Markup`: unchanged
 
 
 class Dashboard:

@@ -24,7 +24,7 @@ class LongAnswerError(Exception):
 
 
 class NoJsonAnswerError(Exception):
-    """An authorization server gave no usable response. The message is the predicate of a sentence about it."""
+    """An authorization server gave no usable response. The message is the predicate of a sentence about the server."""
 
 
 async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:

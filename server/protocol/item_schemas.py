@@ -25,7 +25,7 @@ from pydantic_core import SchemaValidator, Url, ValidationError, core_schema, to
 from server.protocol.json_rpc import Json, as_mapping
 from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
-STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the others
+STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the other revisions
 MAX_VALUES = 20_000  # values per item; validating more would delay everything else
 MAX_PARTS = 4_000  # values in an output schema, for the same reason
 MAX_WRONG = 100  # invalid places per item; beyond this, the whole item is dropped

@@ -150,16 +150,16 @@ CallNext = Callable[[RequestContext], Awaitable[Any]]
 
 
 class Middleware(Protocol):
-    """Sees a request before its handler, which it calls through `call_next`."""
+    """Sees a request before its handler does, and calls that handler through `call_next`."""
 
     def __call__(self, ctx: RequestContext, call_next: CallNext) -> Awaitable[Any]: ...
 
 
 class RequestTable:
-    """The request handlers by method, and their revisions. Middlewares see each request first, in order.
+    """The handlers of requests, keyed by method, with their revisions. Middlewares see each request first, in order.
 
     Args:
-        capabilities: Returns the declared capabilities; by default, those with handlers in the table.
+        capabilities: Returns the declared capabilities; by default, those that have handlers in the table.
     """
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:

@@ -38,10 +38,10 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000  # client states, more than all sessions and tokens; the longest-idle is dropped first
+MAX_CLIENTS = 10_000  # client states; there are fewer sessions and tokens. The longest-idle state is dropped first
 MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until the client has read it
 MAX_PROGRAMS = 16  # programs without a session, per token, whose reads are tracked separately
-LOOK_SECONDS = 0.5  # how long to wait after a client has become silent, so that several are forgotten together
+LOOK_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
 STDIO_KEY = "stdio"
 SESSION_KEYS = ("http:", "sse:")  # prefixes of the keys of clients without a token
 
@@ -49,7 +49,7 @@ SESSION_KEYS = ("http:", "sse:")  # prefixes of the keys of clients without a to
 class TooManyCallsError(ToolError):
     def __init__(self) -> None:
         said = f"This was not done: {MAX_CALLS} of your calls are already running."
-        super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their answers, and call again.")
+        super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their results, and call again.")
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Path completion: for the last path in the prompt's line, and for the template's `path`.
+"""Completes paths: the last path in the line for the prompt `at`, and the `path` of the file template.
 
 Each key press lists the folder that contains the name being typed. Text without a folder is also searched for in the
 names of files in all subfolders, for a limited time.
@@ -113,7 +113,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
 
 
 def _split(typed: str) -> tuple[str, str]:
-    """Return the folder with its slash, and the start of a name in it."""
+    """Return the folder with its final slash, and the start of a name in that folder."""
     end = max((found.end() for found in _FOLDER_END.finditer(typed)), default=0)
     return typed[:end], typed[end:]
 

@@ -12,7 +12,7 @@ from tools.contract.limits import ApprovalMode
 from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
 from tools.text.file_names import shown_path
 
-MAX_SHOWN_ROOTS = 5  # maximum number of the operator's folders to name; others are counted
+MAX_SHOWN_ROOTS = 5  # maximum number of the operator's folders to name; the others are counted
 
 _FOR_FILES: Mapping[str, Sequence[str]] = {
     "find": ("list_directory", "glob", "grep_search"),

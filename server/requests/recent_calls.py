@@ -1,4 +1,4 @@
-"""The latest client calls, for the dashboard. Expensive parts are computed only when somebody looks."""
+"""The latest client calls, for the dashboard. Expensive parts are computed only when somebody looks at them."""
 
 from __future__ import annotations
 

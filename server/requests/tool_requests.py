@@ -50,7 +50,9 @@ from tools.permissions.tool_names import DELEGATING
 MAX_NAMED = 5  # maximum number of tools that an error suggests
 MAX_LISTINGS = 256  # maximum number of cached lists: tokens may have many different rights
 Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
-"""The facts that a list depends on: plan mode, whether it can be entered, forms, search, 2026-07-28, skills, rights."""
+"""What a cached list depends on: whether the client is in plan mode, may enter plan mode, shows forms, uses tool search
+and has revision 2026-07-28; its skills; and its rights.
+"""
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed only in plan mode
 ENTER_PLAN_MODE = "enter_plan_mode"  # listed outside plan mode, if a person can be asked to end it
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show forms

@@ -269,7 +269,7 @@ class ToolSearch:
         """Convert the parameters of `call_tool` to those of the call that it describes.
 
         Raises:
-            MCPError: There is no such tool for models, or `call_tool` cannot call it like this.
+            MCPError: There is no tool of this name that models may call, or `call_tool` has invalid arguments.
         """
         given = as_mapping(params.get("arguments"))
         name, arguments = given.get("name"), coerce(given.get("arguments"), {"type": "object"})

@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 FLAGS = {
     "tools.include": "--include-tools",
     "tools.exclude": "--exclude-tools",
-}  # the command-line options for settings with rules
+}  # settings with tool rules, and their options
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
 CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
 

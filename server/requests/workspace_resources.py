@@ -111,7 +111,7 @@ class FileRequests:
             raise MCPError(INVALID_REQUEST, error.message) from None
 
     def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
-        """Return why a client is not offered what is subject to the rules of `tool`; `None` if the client is."""
+        """Return the verdict that hides the prompt or resources of a tool from a client; `None` if there is none."""
         found = self.runner.registry.find(tool)
         return None if found is None else self.runner.policy.why_not_offered(found.traits, rights_of(ctx))
 

@@ -155,7 +155,7 @@ class SqliteStore:
             database = self._opened()
             with _transaction(
                 database, "IMMEDIATE" if writes else "DEFERRED"
-            ):  # others must not write before `work` does
+            ):  # nobody writes between what `work` reads and writes
                 now = time.monotonic()
                 if writes and now > self._swept + SWEEP_SECONDS:
                     self._swept = now
