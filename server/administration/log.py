@@ -21,8 +21,8 @@ NOISY = ("mcp.client.stdio", "mcp.server.sse")  # these write a traceback for ev
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
 """Loggers that write addresses and headers, or errors that quote them. Addresses and headers can contain keys."""
 TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
-"""SDK loggers whose warnings and tracebacks also contain addresses and headers. They are not needed: the connection to
-the upstream reports failures itself."""
+"""SDK loggers whose warnings and tracebacks also contain addresses and headers. Nothing is lost without them, because
+the connection to the upstream reports its failures itself."""
 
 
 class _QueueHandler(logging.Handler):

@@ -103,7 +103,7 @@ class Exchange:
                 return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
                 announced = self.capabilities.get("sampling")
-                # Tools need a separate capability (SEP-1577); other clients would ignore the tools.
+                # Tools need a separate capability (SEP-1577); clients without it would ignore the tools.
                 wants_tools = bool(params.get("tools") or params.get("toolChoice"))
                 return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
             case "roots/list":

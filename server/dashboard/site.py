@@ -325,7 +325,7 @@ class Dashboard:
         return form
 
     async def _sent_for_question(self, request: Request) -> tuple[PendingQuestion, FormData]:
-        """Return a form for a question that is still waiting, and the question."""
+        """Return the question that a form answers, which must still be waiting, and the form."""
         self._session(request)
         pending = self._waiting(request)
         form = await self._sent(request, pending.question.fingerprint)

@@ -19,7 +19,7 @@ from tools.text.secrets import HIDDEN, is_secret_name
 _LEAST_SECRET = 6  # minimum length of a hidden value
 _LIKE_A_TOKEN = 16  # minimum length of a path segment that is hidden
 _MAX_REMEMBERED = 64  # headers and addresses remembered: a login uses one token after another
-# Prefixes of headers whose values are public, or belong to a call
+# Beginnings of the names of headers with values that are public, or that come from a call
 _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
 
@@ -32,7 +32,7 @@ class SentSecrets:
     def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
         """Remember the values sent to the server.
 
-        Every header may contain a secret, and some addresses contain a token.
+        Every header may contain a secret, except for those in `_OPEN`, and some addresses contain a token.
         """
         for name, value in chain(headers, (("", address) for address in addresses)):
             if is_secret_name(name) or not _OPEN.match(name):

@@ -86,7 +86,7 @@ async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Complet
             path.encode()
         except UnicodeEncodeError:
             return None  # the line cannot contain a name that is not valid text
-        # The prompt removes one @ from the start of a path, so keep the one that the user typed.
+        # The prompt removes one @ from the start of a path: the user's, or else the one that `quoted_path` adds.
         return head + (quoted_path(path).removeprefix("@") if item.has_at else quoted_path(path))
 
     found = Completion(run, value)

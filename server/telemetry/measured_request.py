@@ -41,8 +41,8 @@ class Operation:
     tool: str = ""  # the called tool, if it exists
     prompt: str = ""
     version: str = ""  # the protocol revision
-    error: str = ""  # the cause of failure, a JSON-RPC error code or a word; empty on success
-    refusal: str = ""  # the stable code, if this server refused the call
+    error: str = ""  # the cause of a failure, as a JSON-RPC error code or a word; empty on success
+    refusal: str = ""  # the stable error code, if this server refused the call
     asks: bool = False  # whether its result is a question
     answers: bool = False  # whether it carries the answer to a question
     is_done: bool = False

@@ -58,7 +58,7 @@ class Metrics:
     durations: dict[tuple[str, Labels], tuple[list[int], list[float]]] = field(
         default_factory=dict[tuple[str, Labels], tuple[list[int], list[float]]]
     )
-    """The count per bucket, and the sum of all seconds."""
+    """For each metric and its labels, the count per bucket, and a list with the sum of all durations in seconds."""
     tools: Names = field(default_factory=lambda: Names(MAX_NAMES))
     codes: Names = field(default_factory=lambda: Names(MAX_CODES))
 
