@@ -59,11 +59,11 @@ if TYPE_CHECKING:
 
     from server.telemetry.observation import Observation
 
-ServedOver = Literal["stdio", "network"]  # over stdio, the client's own dialog can answer
+ServedOver = Literal["stdio", "network"]  # over stdio, there is one client; over the network, there may be many
 
 
 class App:
-    """One running server: registry, clients, consent, upstreams and their connections.
+    """One running server: its registry, clients, consent and upstreams.
 
     Create it inside a running event loop.
     """
@@ -78,15 +78,15 @@ class App:
         self.replica = replica = replica or lone_replica()
         settings = report.settings
         self._tasks: TaskGroup | None = None
-        self.metrics: Callable[[], Awaitable[str]] | None = None  # the current metrics as text, if metrics are on
+        self.metrics: Callable[[], Awaitable[str]] | None = None  # returns the current metrics; `None` if they are off
         self.on_http_refusal: Callable[[int], None] = lambda _: None  # called with the status of each refused request
-        self.started = anyio.Event()  # set once a real client is connected
+        self.started = anyio.Event()  # set by `start_upstreams`
         self.registry = ToolRegistry()
         self.commands = Commands(report)
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
-        # After the tools, because rules may use their older names.
+        # Created after the tools are registered, because a rule may use an older name of a tool.
         self._policy = permission_policy(report, self.registry)
         self.clients = call_contexts.ClientTable(
             settings.approval_mode,
@@ -131,7 +131,10 @@ class App:
         self.registry.on_change(self._tools_changed)
 
     def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
-        """Register this server's own tools, if they are on. Returns the names that no other tool may use."""
+        """Register this server's own tools, if the settings enable them.
+
+        Returns the names that no other tool may use.
+        """
         settings = report.settings
         built_in = builtin_tools(
             fetcher=self._fetcher,
@@ -213,7 +216,7 @@ class App:
     def _make_table(
         self, report: SettingsReport, observation: Observation | None
     ) -> tuple[RequestTable, RunningServer]:
-        """Create the request handlers, and the view of this server for people."""
+        """Create the request handlers, and the object through which the dashboard and the commands see this server."""
         settings, contexts, recent_calls = report.settings, self._contexts, RecentCalls()
         remembered = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)
@@ -260,7 +263,7 @@ class App:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Run the tasks that outlive a single request: the tasks that own upstreams, and background questions."""
+        """Run the tasks that outlive a single request, such as those that own the connections to upstreams."""
         await self.replica.store.start()
         if self.pool.approvals is not None:
             await self.pool.approvals.refresh()  # before any list is sent
@@ -280,7 +283,7 @@ class App:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the server has tried every upstream once."""
+        """Whether the server has tried once to connect to every upstream."""
         return self.pool.is_settled
 
     @property
@@ -290,15 +293,16 @@ class App:
         return logins.pages.routes if logins is not None and logins.pages is not None else ()
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """Return a tool's schema if it also wants arguments in HTTP headers (`x-mcp-header`, 2026-07-28)."""
+        """Return a tool's schema if the schema requires arguments in HTTP headers too (`x-mcp-header`, 2026-07-28)."""
         await self.pool.wait_for_first_list()
         found = self.registry.find(tool)
         return found.parameter_schema if isinstance(found, DiscoveredMCPTool) and found.repeated else None
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
-        """Start the upstreams and tool discovery, and watch the settings, once, when a real client is connected.
+        """Start the upstreams and tool discovery, and begin to watch the settings. Only the first call has an effect.
 
-        Some programs start a server only to probe it. Over stdio, upstreams learn the capabilities of the only client.
+        Over stdio, this is called when a real client is connected: some programs start a server only to probe it, and
+        upstreams are sent the capabilities of the only client. Over the network, it is called when the server starts.
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()
@@ -317,7 +321,7 @@ class App:
             self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
         has_rules = has_other_rules(before.settings, now.settings)
         if has_rules:
-            self._contexts.workspaces.built.clear()  # the rules may now hide other files
+            self._contexts.workspaces.built.clear()  # the new rules may hide different files
         if has_rules or before.upstreams != now.upstreams:
             self.router.settings_changed()
             self._tools_changed()
@@ -328,7 +332,7 @@ class App:
         self.table.instructions = self._told(ALL_RIGHTS, report)
 
     def _told(self, rights: Rights, report: SettingsReport | None = None) -> str | None:
-        """Return the instructions for all tools that a client may use."""
+        """Return the instructions about all tools that a client with these rights may use."""
         offered = {tool.name for tool in self.tools.offered_tools(plans=False, shows_forms=False, rights=rights)}
         return instructions(report or self.live.report, offered, rights)
 
@@ -345,14 +349,15 @@ class App:
         if kind == "tools":
             self.tools.listings.clear()
             self.search.changed()
-        # Anything that arrives before the first list is part of that list.
+        # A change before the first list is answered needs no notification: that list already includes the change.
         if not self.pool.is_recalling and (kind in self.pool.listed or self.pool.is_settled):
             self._announcements.note(kind, self._tasks)
 
     def _capabilities(self) -> Json:
         """Return the capabilities to declare.
 
-        With upstreams, everything is declared, because they may offer it later, when capabilities can no longer change.
+        With upstreams, everything is declared: an upstream may offer something later, when this server can no longer
+        change its capabilities.
         """
         if self.pool.upstreams:
             changes = {"listChanged": True}
@@ -369,7 +374,7 @@ class App:
             self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
 
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
-        """Ask a client for its folders, because its tool list may still lack the skills in them."""
+        """Ask a client for its folders, because the tool list that it received may lack the skills in its folders."""
         roots = await ask_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
             await self._announcements.tell("tools", [ctx.connection])

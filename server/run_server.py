@@ -50,7 +50,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
         The number of the signal that stopped the server, if one did.
 
     Raises:
-        ListenError: The address cannot be served.
+        ListenError: The server cannot listen on the address.
         SettingsError: A token cannot be used.
         ExhaustedError: The system lacks a resource.
     """
@@ -70,13 +70,13 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
     tokens = read_tokens(settings.http.tokens, os.environ)
     issuer = None
     if settings.http.oauth.is_given:
-        from server.transports.issuer import read_issuer  # noqa: PLC0415 - few have one
+        from server.transports.issuer import read_issuer  # noqa: PLC0415 - few servers have one
 
         issuer = read_issuer(settings.http.oauth, os.environ)
     replica = network_replica(settings)
     if replica.seal_keys and not replica.store.is_shared:
         logger.warning(
-            "http.stateKeys are set but store.url is memory:, so each replica can only continue its own questions. "
+            "http.stateKeys are set but store.url is memory:, so an answer is valid only on the replica that asked. "
             "Set store.url to a store that the replicas share, or remove the keys"
         )
     if replica.store.is_shared and not replica.seal_keys:
@@ -120,15 +120,15 @@ def _observation(*, has_metrics: bool) -> Observation | None:
     wants_telemetry = is_wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     if not has_metrics and not wants_telemetry:
         return None
-    from server.telemetry.observation import Observation  # noqa: PLC0415 - only where somebody measures
+    from server.telemetry.observation import Observation  # noqa: PLC0415 - only if telemetry is on
 
     observation = Observation()
     if has_metrics:
-        from server.telemetry.prometheus import Metrics  # noqa: PLC0415 - the same
+        from server.telemetry.prometheus import Metrics  # noqa: PLC0415 - only if metrics are on
 
         observation.metrics = Metrics()
     if wants_telemetry:
-        from server.telemetry.open_telemetry import telemetry_of_environment  # noqa: PLC0415 - the same
+        from server.telemetry.open_telemetry import telemetry_of_environment  # noqa: PLC0415 - only if it is on
 
         observation.telemetry = telemetry_of_environment()
     return observation if observation.metrics or observation.telemetry else None
@@ -175,7 +175,7 @@ async def _answer_person(app: App, transport: Transport) -> None:
     await app.started.wait()
     await anyio.sleep(CONTROL_SECONDS)
     if sys.platform != "win32":
-        from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - the first list comes first
+        from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - must not delay the first list
 
         try:
             await serve_control(app.running_server, transport)

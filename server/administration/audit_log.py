@@ -85,10 +85,10 @@ class AuditLog:
                 self._has_writer = True
         except queue.Full:
             if not self._dropped:
-                logger.warning("the disk of the audit log is too slow; some decisions are missing from it")
+                logger.warning("the disk is too slow for the audit log; some decisions are missing from the log")
             self._dropped += 1
         except ExhaustedError:
-            logger.warning("no thread could be started for the audit log; the next decision tries again")
+            logger.warning("no thread could be started for the audit log; this is tried again at the next decision")
 
     def close(self) -> None:
         if self._has_writer:
@@ -108,7 +108,7 @@ class AuditLog:
                     _append(path, json.dumps(record).encode() + b"\n")
                 except (OSError, MemoryError) as error:
                     number = getattr(error, "errno", errno.ENOMEM)
-                    logger.error("the audit log cannot be written (%s); a decision is missing from it", number)  # noqa: TRY400 - the text may contain paths
+                    logger.error("the audit log cannot be written (errno %s); a decision is missing", number)  # noqa: TRY400 - the text may contain paths
         finally:
             self._is_written.set()
 
@@ -116,8 +116,8 @@ class AuditLog:
 def _append(path: str, line: bytes) -> None:
     """Append a line as a whole or not at all, even if other servers write to the same file.
 
-    A single write at the end of a file never mixes with others. No lock is used: a command that can read the file could
-    hold it forever.
+    With O_APPEND, the bytes of a single write are never mixed with those of other writes. No lock is used: a command
+    that can read the file could hold the lock forever.
     """
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags, 0o600)

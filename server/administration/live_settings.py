@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 
 LOOK_SECONDS = 1.0
-"""The polling interval. A change takes effect once two checks see the same state, so that an editor can finish writing.
+"""The polling interval. A change takes effect once two checks in a row see the same state of the file, so that an
+editor can finish writing.
 """
 MAX_LOOKS = 4
 """After this many checks, a change takes effect even if the file keeps changing; otherwise a constantly changing file
@@ -42,7 +43,7 @@ FileMark = tuple[int, int, int, int] | None  # identifies the state of a file; `
 
 
 async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECONDS) -> AsyncGenerator[SettingsReport]:
-    """Yield the settings again after each change to a contributing file. Invalid settings are logged."""
+    """Yield the new settings after each change to a file that they come from. Invalid settings are only logged."""
     inputs = report.inputs
     if inputs is None:
         return
@@ -77,18 +78,19 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
             last = now
             if not due:
                 continue
-            # An approval writes the lock file. Even if the content stays the same, the approval counts.
+            # If the lock file was written, somebody may have approved tools, even if its content is the same.
             is_locked_again = report.lock is not None and report.lock.path in due & read.keys()
             read |= {path: now[path] for path in due}
             looks = {path: count for path, count in looks.items() if path not in due}
             fresh = await THREADS.run(partial(read_settings, inputs, report))
         except SettingsError as error:
             for problem in error.problems:
-                logger.warning("settings changed but are not valid, so the previous ones stay: %s", problem)
+                logger.warning("the settings changed but are not valid, so the previous ones still apply: %s", problem)
             continue
         except Exception:
             logger.exception(
-                "settings changed but could not be read because of an internal error, so the previous ones stay"
+                "the settings changed but could not be read because of an internal error, so the previous ones still "
+                "apply"
             )
             continue
         if fresh == report and not is_locked_again:
@@ -101,12 +103,13 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
 
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections that take effect at once, except `tools.builtIn`. `shell.env`, `proxy.prefix` and `web.search` do too.
+"""The sections that take effect at once, except for `tools.builtIn`. From the other sections, `shell.env`,
+`proxy.prefix` and `web.search` also take effect at once.
 """
 
 
 class WithdrawnAgent(Rule):
-    """Refuses a workspace's agent if its settings have changed since startup."""
+    """Refuses an agent that a workspace defines, because its definition has changed since startup."""
 
     __slots__ = ()
 
@@ -116,7 +119,7 @@ class WithdrawnAgent(Rule):
 
 @dataclass
 class LiveSettings:
-    """Applies changed settings. Session grants stay."""
+    """Applies changed settings. What users have allowed for a session stays allowed."""
 
     report: SettingsReport
     registry: ToolRegistry
@@ -148,7 +151,7 @@ class LiveSettings:
     async def follow(self, tasks: TaskGroup) -> None:
         """Apply every change to the settings files until cancelled.
 
-        A failed change does not affect the server otherwise.
+        If a change cannot be applied, the error is logged and the server continues.
         """
         self._tasks = tasks
         async for report in new_settings(self.report):
@@ -184,17 +187,20 @@ class LiveSettings:
         if waiting:
             logger.warning("changed settings that take effect at the next start: %s", ", ".join(waiting))
         await self.on_change(before, report)
-        self.report = report  # set last: after a failure, the next change applies the rest
+        self.report = report  # set last, so that after a failure the next change is compared with the old settings
 
 
 def has_other_rules(before: Settings, now: Settings) -> bool:
-    """Return whether permission rules may differ. If not, rules that people have saved in the meantime stay too."""
+    """Return whether the permission rules may differ.
+
+    If not, the current rules are kept, including those that people have saved in the meantime.
+    """
     return (before.permissions, before.tools) != (now.permissions, now.tools)
 
 
 def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
     shell = before.shell.model_copy(update={"env": now.shell.env})
-    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # each entry repeats this key
+    proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # copied into each upstream's entry
     web = before.web.model_copy(update={"search": now.web.search})
     before = before.model_copy(update={"shell": shell, "proxy": proxy, "web": web})
     fields = type(now).model_fields
@@ -207,7 +213,7 @@ def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
 
 
 def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]:
-    """Return the workspace agents that the current settings no longer define in the same way."""
+    """Return the agents that workspace settings defined at startup, and that are now missing or defined differently."""
     files = {file.path for file in at_start.candidates if file.is_in_workspace}
     agents, ours = now.settings.agents, at_start.settings.agents
     brought = [given.path for given in at_start.given if given.source in files]

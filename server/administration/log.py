@@ -19,10 +19,10 @@ QUEUED_RECORDS = 1_000  # records waiting for standard error
 FLUSH_SECONDS = 0.5  # time limit for the last records when the process exits
 NOISY = ("mcp.client.stdio", "mcp.server.sse")  # these write a traceback for every malformed line from a peer
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
-"""Loggers that write addresses and headers, or errors that contain them; both contain keys."""
+"""Loggers that write addresses and headers, or errors that quote them. Addresses and headers can contain keys."""
 TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
-"""SDK loggers that write addresses and headers in warnings and tracebacks too. The upstream's connection reports
-failures itself."""
+"""SDK loggers whose warnings and tracebacks also contain addresses and headers. Nothing is lost without them, because
+the connection to the upstream reports its failures itself."""
 
 
 class _QueueHandler(logging.Handler):
@@ -70,7 +70,7 @@ class _OneLine(logging.Formatter):
 
 
 def start_log(level: str, before: str = "") -> None:
-    """Write records of at least this level to standard error, each after `before`, which may erase a spinner."""
+    """Write records of at least this level to standard error, each preceded by `before`, which may erase a spinner."""
     handler = _QueueHandler(before)
     handler.setFormatter(_OneLine("coretools-mcp: %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])

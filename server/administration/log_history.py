@@ -13,12 +13,12 @@ HISTORY_CHARS = 2_000  # longer lines are truncated
 
 
 class LogHistory:
-    """Log lines by subject. Thread-safe."""
+    """The latest log lines, grouped by the upstream that they are about. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.count = 0  # number of lines so far
-        # By upstream alias, empty for other lines; the settings bound the number of keys.
+        # Keyed by the upstream's alias, which is empty for other lines; the settings bound the number of keys.
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
@@ -28,7 +28,7 @@ class LogHistory:
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
-        """Return the number of the last line, and the lines after `number`, about one upstream or all (`None`)."""
+        """Return the lines after `number`, and the number of the last one; only those about `alias`, if it is given."""
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             found = sorted(entry for lines in sources for entry in lines if entry[0] > number)

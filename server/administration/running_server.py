@@ -99,7 +99,7 @@ class RunningServer:
         ]
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """Return the decision about calls of a tool, as far as it does not depend on arguments, and the reason."""
+        """Return the decision about calls to a tool, with the reason, as far as it does not depend on arguments."""
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
@@ -115,7 +115,7 @@ class RunningServer:
         return Permission(Verdict.ALLOW, f"{tool.name} changes nothing that needs consent")
 
     def look_on(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change` at each change from now on, for a person who is watching."""
+        """From now on, call `on_change` when a pending question or a recent call changes, to update the dashboard."""
         self.questions.on_change = self.recent_calls.on_change = on_change
 
     def switch_tool(self, name: str, *, is_on: bool) -> None:
@@ -123,7 +123,7 @@ class RunningServer:
         self.on_switch()
 
     def stopped_tool(self, name: str) -> StoppedMCPTool | None:
-        """Return the tool with this name, if it differs from the lock file."""
+        """Return the tool with this name, if it is blocked until somebody approves it."""
         tool = self.live.registry.find(name)
         return tool if isinstance(tool, StoppedMCPTool) else None
 
@@ -146,7 +146,7 @@ class RunningServer:
         return found
 
     async def judge(self, call: FunctionCall) -> Judgement:
-        """Return the decision about a call from a stdio client without roots, without running it."""
+        """Return the decision about a call from a stdio client without roots. The call does not run."""
         state = ClientState(STDIO_KEY, self.clients.approval_mode)
         scratch = self.clients.scratch(STDIO_KEY)[state.approval_mode is ApprovalMode.PLAN]
         workspace = self.contexts.workspaces.workspace(ClientRoots(), scratch=scratch)

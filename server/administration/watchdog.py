@@ -1,4 +1,4 @@
-"""A process that kills the server if it does not exit on its own.
+"""A process that kills the server if the server does not exit on its own.
 
 A server cannot exit if its event loop is stuck, it runs out of memory, or a library blocks the interpreter. Therefore a
 small process is forked before anything else, and kills the server in the following cases. The broker then kills the
@@ -6,7 +6,7 @@ server's children.
 
 - The server's input has ended. The server may take its time for open requests, as long as its event loop runs.
 - The server received SIGTERM or SIGINT (which Python's C level reports, whatever the interpreter does), or has begun to
-  shut down. After the time that it announces for its clients, it gets some seconds, far more than it needs.
+  shut down. After the time that the server announces for its clients, it gets `LEAVE_SECONDS`, far more than it needs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
 
 
 class Watchdog:
-    """The server's side of the channel; without a channel there is no watchdog.
+    """The server's end of the channel to the watchdog; `None` as the channel means that there is no watchdog.
 
     The channel is a bare descriptor, so it closes exactly when the process exits, even if the interpreter hangs at
     exit.
@@ -44,13 +44,16 @@ class Watchdog:
         self._drained_at = 0.0
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer the watchdog's checks in the event loop, and report signals to it."""
+        """Answer the watchdog's checks in the event loop, and report signals to the watchdog."""
         if self._channel is not None and sys.platform != "win32":
             signal.set_wakeup_fd(self._channel, warn_on_full_buffer=False)
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """Give clients this much time; as long as the event loop runs, the shutdown limit starts only after it."""
+        """Give clients this much time to finish.
+
+        As long as the event loop runs, the watchdog starts its limit for the shutdown only after that time.
+        """
         self._drained_at = monotonic() + seconds
 
     def leaving(self) -> None:
@@ -67,7 +70,7 @@ class Watchdog:
             return
         except OSError:
             asked = b""
-        if not asked:  # the watchdog is gone; the interpreter would complain about each signal
+        if not asked:  # the watchdog is gone; the interpreter would report an error at each signal
             loop.remove_reader(channel)
             signal.set_wakeup_fd(-1)
 
@@ -118,7 +121,7 @@ def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
 
 
 def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
-    """Wait until the server has exited (false), or should have exited (true)."""
+    """Wait until the server has exited, and return false, or until it should have exited, and return true."""
     if sys.platform == "win32":
         raise NotImplementedError("the watchdog needs fork, which Windows does not have")
     waiting = select.poll()

@@ -1,4 +1,5 @@
 """The clients: identity, workspace folders, the request in progress, and notifications.
 
-The request handlers import this package. It depends on the protocol and on consent, but not on upstreams.
+The request handlers, the transports and the upstreams import this package. It depends on the protocol and on consent,
+but not on upstreams.
 """

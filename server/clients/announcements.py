@@ -1,6 +1,6 @@
 """Notifies clients that a list has changed: all sessions at once, with changes combined.
 
-A client of the 2026-07-28 revision may listen at one replica and list at another, so it is notified of changes at all
+A client of the 2026-07-28 revision may listen on one replica and list on another, so it is notified of changes on all
 replicas. A session belongs to one replica, and sees only that replica's lists.
 """
 
@@ -38,8 +38,8 @@ STREAMS_OF_UNKNOWN = 1_024  # open streams for all unidentified clients together
 MAX_STREAMS = 10_000  # open streams for all clients together
 TELL_SECONDS = 10.0  # limit for notifying one session
 CHANNEL = "lists"  # the store's channel for notifications between replicas
-RETRY_SECONDS = 1.0  # pause before a retry to notify the other replicas
-SETTLE_SECONDS = 0.02  # how long changes are collected, because a new upstream changes three lists
+RETRY_SECONDS = 1.0  # pause before the next attempt to notify the other replicas
+SETTLE_SECONDS = 0.02  # how long changes are collected before they are sent: a new upstream changes three lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ListChange:
     """A change to a list or a resource that clients are notified of."""
 
     kind: ListKind | Literal["resource"]
-    uri: str = ""  # the resource's
+    uri: str = ""  # the resource's URI; empty for a list
 
     @property
     def method(self) -> str:
@@ -67,7 +67,7 @@ class ListenBus:
 
     @contextmanager
     def stream(self, whose: object) -> Generator[None]:
-        """Make a subscription in this task the stream of `whose` (compared by identity) within this context."""
+        """Within this context, a subscription made by this task is the stream of `whose` (compared by identity)."""
         token = _STREAM.set(whose)
         try:
             yield
@@ -90,7 +90,7 @@ class ListenBus:
             listener(change)
 
     def publish_to(self, whose: object, change: ListChange) -> None:
-        """Send a change to one stream, if it is open and wants it."""
+        """Send a change to the stream of `whose`, if that stream is open."""
         if (listener := self._streams.get(id(whose))) is not None:
             listener(change)
 
@@ -102,7 +102,7 @@ class ListenStreams:
 
     Args:
         bus: Delivers the changes.
-        key_of: Returns the client of a request; empty for an unidentified client.
+        key_of: Returns the key of a request's client; empty for an unidentified client.
     """
 
     def __init__(self, bus: ListenBus, key_of: Callable[[RequestContext], str]) -> None:
@@ -115,7 +115,8 @@ class ListenStreams:
         most = STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN
         if self._open[key] >= most or self._open.total() >= MAX_STREAMS:
             told = (
-                f"This client already has {most} open subscription streams, the maximum. Close one, and listen again."
+                f"The maximum number of streams is reached, for this client ({most} open subscription streams) or for "
+                "all clients together. Close a stream, and listen again."
             )
             raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value})
         self._open[key] += 1
@@ -204,7 +205,7 @@ class Announcements:
                 self._untold.add(kind)
                 await anyio.sleep(
                     RETRY_SECONDS
-                )  # retry until the message arrives: the other replicas' own connections may not have noticed a gap
+                )  # never give up: other replicas notice a lost message only if their own connection was interrupted
 
     async def follow_replicas(self) -> None:
         """Forward changes from other replicas to local listeners, forever."""
@@ -212,7 +213,7 @@ class Announcements:
             async for text in messages:
                 kind, _, replica = (text or "").partition(" ")
                 for name in LIST_KINDS:
-                    # If messages may have been lost, any list may have changed.
+                    # `None` means that messages may have been lost, so any list may have changed.
                     if text is None or (name == kind and replica != self._replica.name):
                         self._bus.publish(ListChange(name))
 

@@ -1,4 +1,4 @@
-"""A client's request in the form that the relay needs: raw parameters, and the way back to the sender."""
+"""A client's request in the form that the relay needs: its raw parameters, and a way to send to the client."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 logger = logging.getLogger(__name__)
 
-WELCOMES = frozenset({"initialize", "server/discover"})  # the first requests of a client
+WELCOMES = frozenset({"initialize", "server/discover"})  # methods that a client calls first
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
-USUAL_LEVEL = "info"  # the level for a handshake client that has not chosen one
+USUAL_LEVEL = "info"  # the log level for a handshake client that has not chosen one
 _LEVEL_KEY = "coretools-mcp/logLevel"
-MAX_PROGRESS = 1e300  # no client parses longer integers
-TOKEN_KEY = "token:"  # noqa: S105 - what the keys of clients begin with that are told apart by their tokens
+MAX_PROGRESS = 1e300  # some clients cannot parse longer integers
+TOKEN_KEY = "token:"  # noqa: S105 - the prefix of the key of a client that is identified by its token
 LOGIN_KEY = "coretools-mcp/login"  # key of the login question in `inputRequests`, and of its answer
 
 
 def is_web_address(url: object) -> bool:
-    """Return whether a person may be sent to an address: only http(s), without hidden parts."""
+    """Return whether a person may be sent to an address: only http(s), without invisible characters."""
     return isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) is not None and visible(url) == url
 
 
@@ -49,24 +49,24 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # the way back, while the request is open
+    outbound: Outbound  # sends to the client, as long as the request or the connection is open
     params: Mapping[str, Any]
     version: str
     capabilities: Json
-    client_key: str  # like `ClientState.key`; empty for an unidentified client
-    connection: McpConnection | None  # the client's, if its revision has connections
+    client_key: str  # the same as `ClientState.key`; empty for an unidentified client
+    connection: McpConnection | None  # the client's connection, if its revision has connections
     carried: Json = field(default_factory=dict[str, Any])  # the state of an earlier round of this call, if any
     is_resumed: bool = False  # whether this continues an earlier request whose consent is still valid
-    rights: Rights = ALL_RIGHTS  # the rights of its token
+    rights: Rights = ALL_RIGHTS  # the rights of the client's token
     readable_name: str = ""  # the display name of the token's owner, if the issuer provides one
 
     @property
     def is_modern(self) -> bool:
-        """Whether questions are returned instead of sent."""
+        """Whether a question is returned as the result of a request, instead of being sent as a request."""
         return self.version in MODERN
 
     def after_login(self) -> Exchange:
-        """Return this request after the login that it waited for: like a new one, except for the number of logins."""
+        """Return this request after the login that it waited for: like a new one, but with the logins counted."""
         return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
 
     @property
@@ -96,14 +96,14 @@ class Exchange:
             self.connection.state[_LEVEL_KEY] = level
 
     def can_be_asked(self, method: str, params: Mapping[str, Any]) -> bool:
-        """Return whether the client has declared this capability, and the request is allowed."""
+        """Return whether the client has declared the capability for a request, and may be sent these parameters."""
         match method:
             case "elicitation/create":
                 mode = params.get("mode", "form")
                 return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
                 announced = self.capabilities.get("sampling")
-                # Tools need a separate capability (SEP-1577); other clients would ignore the tools.
+                # Tools need a separate capability (SEP-1577); clients without it would ignore the tools.
                 wants_tools = bool(params.get("tools") or params.get("toolChoice"))
                 return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
             case "roots/list":
@@ -116,7 +116,7 @@ class Exchange:
         return self.connection is not None and self.outbound is self.connection.outbound
 
     def outside_request(self) -> Exchange | None:
-        """Return the client outside of this request, if its revision allows this."""
+        """Return an exchange with the same client outside of any request, if its revision has connections."""
         if self.connection is None:
             return None
         return replace(self, outbound=self.connection.outbound, params={}, carried={}, is_resumed=False)
@@ -126,16 +126,16 @@ class Exchange:
             self.connection.at_end(callback)
 
     async def progress(self, params: Json) -> None:
-        """Forward progress, if the client wants it and it is valid."""
+        """Forward a progress notification, if it is valid and the client asked for progress."""
         progress, total, message = (params.get(name) for name in ("progress", "total", "message"))
         if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
-            return  # no client could parse this value
+            return  # a client may be unable to parse this value
         if (token := progress_token(self.params)) is not None:
             known = {name: value for name, value in params.items() if value is not None}
             await self.notify("notifications/progress", {**known, "progressToken": token})
 
     async def log(self, params: Json) -> None:
-        """Forward a log message; in the revision without a handshake, only if the client wants it."""
+        """Forward a log message; in the revision without a handshake, only if the request asks for its level."""
         if self.is_modern:
             wanted, level = self.log_level, params.get("level")
             if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):
@@ -172,7 +172,7 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def principal_in(client_key: str) -> str:
-    """Return the name of the client's principal; empty without a token."""
+    """Return the name of the principal in a client's key; empty if the client has no token."""
     return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
 
 

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
 NEXT_ROOTS_WAIT_SECONDS = 1.0  # the wait if the client did not respond last time
-PLACE_WAIT_SECONDS = 10.0  # the wait for a program that stays in its working folder
+PLACE_WAIT_SECONDS = 10.0  # the wait before an upstream program starts: it cannot change its working folder later
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
 MAX_ROOTS = 1_000  # roots used per client; every path is compared with each of them
@@ -51,16 +51,16 @@ class RootsState:
 
     roots: ClientRoots | None = None
     changes: int = 0  # how often the client announced changed roots
-    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held while a request is open; replaced at every change
+    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held during a `roots/list`; replaced when the roots change
     is_silent: bool = False  # whether the client did not respond last time
-    news: RequestContext | None = None  # the latest context to ask through, while a change is handled
+    news: RequestContext | None = None  # the latest notification of changed roots, while one is being handled
 
 
 class WorkspacePolicy:
     """Chooses the folders that a client's calls may use: the operator's, else the client's, else the working folder.
 
     The operator's folders are those for the client's token, or else those for all clients. `hidden` returns a test for
-    paths that a client's rules hide below some folders. No tool reads or writes in the `private` folders.
+    paths that a client's rules hide in the given folders. No tool reads or writes in the `private` folders.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class WorkspacePolicy:
         self._operator_roots = tuple(real_path(root) for root in settings.roots)
         self._intersect = settings.client_roots == "intersect"  # whether the client's roots narrow the operator's
         self.asks_for_roots = self._intersect or not self._operator_roots
-        # Built when a call first needs one.
+        # Each workspace is built when a call first needs it.
         self.built: dict[tuple[ClientRoots | None, tuple[str, ...], Rights, Scratch | str], Workspace] = {}
 
     def workspace(
@@ -87,7 +87,7 @@ class WorkspacePolicy:
         rights: Rights = ALL_RIGHTS,
         scratch: Scratch | str = "",
     ) -> Workspace:
-        """Return the workspace for a client; its roots are `None` if the client has not listed them yet."""
+        """Return the workspace for a client; `client_roots` is `None` if the client has not listed its roots yet."""
         key = (client_roots, readable, rights, scratch)
         workspace = self.built.get(key)
         if workspace is None:
@@ -124,9 +124,9 @@ class WorkspacePolicy:
         if client_roots.problem:
             return (), client_roots.problem
         if operators and not folders:
-            return operators, ""  # nothing to narrow
+            return operators, ""  # there are no roots that could narrow them
         if operators:
-            # Take the inner folder of each nested pair.
+            # If an operator's folder and a root are nested, use the inner one.
             inside = [root for root in folders if any(contains(own, root) for own in operators)]
             return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
                 "The client's roots are outside the folders that the operator allows (workspace.clientRoots is "
@@ -167,10 +167,10 @@ _NO_ROOT_USABLE = (
 async def follow_roots(
     state: RootsState, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
 ) -> None:
-    """Handle changed roots with `take`, one change at a time, and once more if they changed in the meantime."""
+    """Handle changed roots with `take`, one change at a time, and again if the roots changed in the meantime."""
     state.roots = None
     state.changes += 1
-    state.turn = anyio.Lock()  # an open request concerns the old roots
+    state.turn = anyio.Lock()  # a `roots/list` that is still open is about the old roots
     is_seen_to, state.news = state.news is not None, ctx
     if is_seen_to:
         return
@@ -189,21 +189,21 @@ async def follow_roots(
 
 
 async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-    """Ask a client for its roots once, if it declared any; `None` if there is no response."""
+    """Ask a client for its roots once, if it declared the capability; `None` if there is no response."""
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
     try:
         usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual if seconds is None else seconds):
-            # Outside a request, the client may read the request late or never, so no call waits for it.
+            # The client may read a question outside of its requests late or never, so no call waits for that question.
             async with nullcontext() if exchange.is_outside_request else state.turn:
                 roots = state.roots or await _told_roots(state, exchange)
             state.is_silent = False
             return roots
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
         if state.roots is not None:
-            return state.roots  # another question was answered in the meantime
+            return state.roots  # another `roots/list` was answered in the meantime
         state.is_silent = True
         logger.warning(
             "the client announced roots but did not list them; they are requested again at its next file call"

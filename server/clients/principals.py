@@ -16,14 +16,14 @@ from tools.permissions.client_rights import Rights
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-PRINCIPAL = "coretools-mcp.principal"  # where a request stores the principal of its token
+PRINCIPAL = "coretools-mcp.principal"  # key in a request's ASGI scope for the principal of its token
 
 
 class Principal:
     """The sender of a request.
 
     Args:
-        name: Unique.
+        name: The unique name.
         rights: The rights of this request's token.
         readable_name: The display name from the issuer, which may not be unique.
         client_id: The client program's id at the issuer; a session belongs to one program.
@@ -65,7 +65,7 @@ class TokenRefusedError(Exception):
         sentence: The reason.
         status: The HTTP status.
         code: The error code of RFC 6750; empty if the token is not at fault.
-        scope: The scopes that a token needs, separated by blanks.
+        scope: The scopes that a token needs, separated by spaces.
     """
 
     def __init__(self, sentence: str, status: int = 401, code: str = "invalid_token", scope: str = "") -> None:

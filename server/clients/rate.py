@@ -7,7 +7,7 @@ _ROUNDING = 1e-6  # tolerance in seconds for sums of small intervals
 
 
 class Rate:
-    """A number of calls per minute, possibly all at once; each is available again after its share of the minute."""
+    """Allows `per_minute` calls per minute, possibly all at once; then one more every 60 / `per_minute` seconds."""
 
     __slots__ = ("_due", "_interval")
 
@@ -19,7 +19,7 @@ class Rate:
         """Count a call and return 0, or return the seconds until the next call is allowed.
 
         Args:
-            now: In seconds of a monotonic clock.
+            now: The time on a monotonic clock, in seconds.
         """
         due = max(self._due, now) + self._interval
         wait = due - now - _MINUTE

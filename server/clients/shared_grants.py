@@ -1,9 +1,9 @@
 """What users have allowed for the rest of a session, shared by all replicas that their client uses.
 
-Only for clients with a token: a session without a token belongs to its replica. Rows are encrypted and authenticated,
-so that write access to the store cannot grant anything. A row expires with the client's idle time after the last
-answer. A row is valid only with the same upstreams: rules name tools by the alias of their server, and new settings may
-give that alias to another server.
+Only for clients with a token: a session without a token belongs to one replica. Rows are encrypted and authenticated,
+so that write access to the store cannot grant anything. A row expires when the client's idle time has passed since the
+last answer. A row is valid only with the same upstreams: rules name tools by the alias of their server, and new
+settings may give that alias to another server.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tools.call.tool_context import ClientState
 
 logger = logging.getLogger(__name__)
 
-MAX_RULES = 1_000  # rules per client; above this, the oldest are asked about again
+MAX_RULES = 1_000  # rules per client; beyond this, the oldest are dropped, and users are asked again
 
 
 @dataclass(frozen=True, slots=True)
 class _Grants:
     rules: list[str]
-    expires: float  # must be checked, because an old row may have been restored
+    expires: float  # checked when the row is read, because an old row may have been restored
 
 
 class SharedGrants:
@@ -49,7 +49,7 @@ class SharedGrants:
     async def take_up(self, client: ClientState) -> bool:
         """Load what was allowed on other replicas.
 
-        Returns whether there were any grants; none are loaded if the store is unavailable.
+        Returns whether any grants were new to this replica; none are loaded if the store is unavailable.
         """
         if client.grants is None or not principal_in(client.key):
             return False

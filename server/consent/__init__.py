@@ -1,5 +1,5 @@
 """Asks the person behind a client, and parses the answer.
 
-`clients`, `requests` and `dashboard` import this package; it depends on the protocol and the store, but not on any
-tool.
+Among others, `clients`, `requests` and `dashboard` import this package. It depends on the protocol and the store, but
+not on any tool.
 """

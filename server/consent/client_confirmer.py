@@ -1,4 +1,4 @@
-"""Asks the person behind a request: by a form that is sent or, in revision 2026-07-28, returned.
+"""Asks the person behind a request, by a form that is sent as a request or, in revision 2026-07-28, as a result.
 
 A returned form carries an encrypted state to the client and back, once (`server.store.sealed_states`).
 """
@@ -95,7 +95,7 @@ class ConsentPolicy:
 
 
 class AlreadyConsented:
-    """Answers in later rounds of a call, because consent was given in the first round."""
+    """Answers yes in later rounds of a call, because consent was given in the first round."""
 
     async def ask(self, question: Question) -> Answer:
         """Return a yes, because the state of the round belongs to the same action."""
@@ -126,13 +126,15 @@ class ClientConfirmer:
             if decider == "page" and not is_of_model:
                 with ctx.outbound.person_is_asked():
                     return await how.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
-            # The client's dialog can allow a call, but not answer a question.
+            # The client's own dialog can allow a call, but cannot answer a question from the model.
             if decider == "client":
-                way_out = "This client has announced no form elicitation, and its own dialog is not enough here."
+                way_out = (
+                    "This client has announced no form elicitation, and its own dialog cannot answer the question."
+                )
                 return Unavailable(client_decides=not is_of_model, way_out=way_out)
             setting = (
-                'confirmation.whenUnavailable to "page" (the user then answers on the dashboard) or "client" (its own '
-                "approval dialog then decides)"
+                'confirmation.whenUnavailable to "page" (the user then answers on the dashboard) or "client" (the '
+                "client's own approval dialog then decides)"
             )
             why = ""
             if name := _framework(ctx):
@@ -145,7 +147,7 @@ class ClientConfirmer:
         if is_of_model and style == "simple":
             return _NO_FIELDS  # the model's questions need fields
         if ctx.is_modern:
-            # The question is the result of this request; the answer arrives with the next one.
+            # The question is the result of this request; the answer arrives with the next request.
             reply, state = _reply_in(ctx), as_mapping(ctx.params).get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()

@@ -22,13 +22,13 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
 MAX_ANSWER_CHARS = (
-    2_000  # per answer: even four of them keep the result short. The form states the limit; longer texts are truncated
+    2_000  # characters per answer, so that even four are short. The form states the limit; longer texts are truncated
 )
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
 """Marks the content that replaces a malformed answer, because missing content could also be a plain yes."""
 MAX_REASON_CHARS = 2_000  # characters of the person's reason, which the model sees
-MAX_CONTENT_CHARS = 64_000  # characters of a replacement text; offered for texts up to 16 kB, which people may extend
+MAX_CONTENT_CHARS = 64_000  # characters of a replacement; it is offered for texts up to 16 kB, which may be extended
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
         else:
             own_words = {}
         if question.is_multiple and question.options and protocol_version < TITLED_ENUM_SINCE:
-            # One box per option, for clients without multiple choice.
+            # One checkbox per option, for clients without multiple choice.
             for box, option in enumerate(question.options, start=1):
                 properties[f"{field}_option_{box}"] = {
                     "type": "boolean",
@@ -138,7 +138,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
 def read_questionnaire(
     questions: Sequence[UserQuestion], content: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], ...] | None:
-    """Return the answers in the order of the questions; `None` if there is none, or a field is invalid."""
+    """Return the answers in the order of the questions; `None` if no question was answered, or a field is invalid."""
     answers: list[tuple[str, ...]] = []
     for number, question in enumerate(questions, start=1):
         field = f"question_{number}"
@@ -166,14 +166,14 @@ def read_questionnaire(
             return None
         if len(picked) > 1 and not question.is_multiple:
             return None
-        # Remove duplicates, and use the order of the question.
+        # Remove duplicates, and use the order of the options in the question.
         chosen = tuple(label for shown, label in labels.items() if shown in picked)
         answers.append((*(label for label in chosen if label != OTHER), text) if text else chosen)
     return tuple(answers) if any(answers) else None
 
 
 def _offered(question: UserQuestion) -> tuple[Option, ...]:
-    """Return the options, plus the one for a free-text answer if it is missing."""
+    """Return the options, plus one for a free-text answer if the question allows that and has no such option."""
     has_other = any(in_one_line(option.label).casefold() == OTHER.casefold() for option in question.options)
     if has_other or not question.takes_text:
         return question.options

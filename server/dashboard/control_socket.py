@@ -1,7 +1,7 @@
-"""The control socket of a running server, over which the same person's commands query it.
+"""The control socket of a running server, through which terminal commands of the same user query the server.
 
-It is in a folder that other users cannot enter and sandboxed commands cannot see. A query is one line of JSON; the
-response is lines of JSON. The socket exists once a client has sent its first request.
+The socket is in a folder that other users cannot enter and sandboxed commands cannot see. A query is one line of JSON;
+the response is lines of JSON. Over stdio, the socket is created after the first request of the client.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ QUESTION_BYTES = 1 << 16
 QUESTION_SECONDS = 5.0  # limit for receiving a query
 ANSWER_SECONDS = 3.0  # limit for the first line of a response; after that, a server counts as stuck
 OPENING_SECONDS = 60.0  # the limit for opening the dashboard, which imports a lot first
-PATH_BYTES = 100  # the longest path of a socket is 103 bytes on macOS, 107 on Linux
+PATH_BYTES = 100  # maximum length of the socket's path; the system allows 103 bytes on macOS and 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # interval between two checks of the log for a follower
 NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs shows why"
@@ -83,7 +83,7 @@ def _make_room(environ: Mapping[str, str]) -> str | None:
 
 
 def _connections(folder: str) -> Iterator[tuple[str, socket.socket]]:
-    """Yield the socket of each server in a folder, with a connection. Sockets without a server are removed."""
+    """Yield the socket of each server in a folder, with a connection to it. Sockets without a server are removed."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             # One socket that has disappeared must not hide the others.
@@ -114,7 +114,7 @@ class ControlSocket:
         self._running_server, self._transport, self._tasks = running_server, transport, tasks
         self._began = time.monotonic()
         self._questioners = self._followers = 0
-        self._pages: list[Dashboard] = []  # the open one, if any
+        self._pages: list[Dashboard] = []  # the open dashboard, if there is one
         self._opening = anyio.Lock()
         self._answers: dict[str, Answer] = {"status": self._status, "logs": self._logs, "dashboard": self._dashboard}
 
@@ -182,7 +182,7 @@ class ControlSocket:
             if error.name != "jinja2":
                 raise
             lacking = "the running server lacks what the dashboard needs. Install coretools-mcp with the extra"
-            how = f"{lacking} dashboard: {install_command('dashboard')}, and restart it in its client."
+            how = f"{lacking} dashboard: {install_command('dashboard')}, and restart the server in its client."
             yield {"error": how}
             return
         async with self._opening:
@@ -210,7 +210,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
             control = ControlSocket(running_server, transport, tasks)
             os.rename(unheard, path)
             while True:
-                # Without free descriptors, no connection is accepted for a while.
+                # If the process has no free file descriptor, it cannot accept connections for a while.
                 with suppress(OSError, anyio.BrokenResourceError):
                     await listener.serve(control.answer, tasks)
                 await anyio.sleep(LISTEN_AGAIN_SECONDS)
@@ -223,7 +223,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
 
 
 def link_file(path: str) -> str:
-    """Return the file that passes the link of this socket's server to a browser.
+    """Return the path of the file that passes a link to the dashboard to a browser, for the server at this socket.
 
     The server removes the file when it exits.
     """
@@ -231,9 +231,9 @@ def link_file(path: str) -> str:
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield the socket of each of this user's servers, with the first line of its response. Blocks.
+    """Yield the socket of each of this user's servers, with a list of the first line of its response. Blocks.
 
-    A stuck server does not respond.
+    The list is empty if the server is stuck.
     """
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
@@ -249,7 +249,10 @@ def ask_server(path: str, question: Json) -> Iterator[object]:
 
 
 def _lines(connection: socket.socket, question: Json) -> Iterator[object]:
-    """Yield the lines of a response, `None` for a line that is not JSON; nothing if the response starts too late."""
+    """Yield the lines of a response, with `None` for each line that is not JSON.
+
+    Nothing is yielded if the response starts too late.
+    """
     with suppress(OSError), connection.makefile("rwb") as stream:
         stream.write(json.dumps(question).encode() + b"\n")
         stream.flush()

@@ -1,6 +1,6 @@
 """The content of the dashboard's pages, as plain values for the templates.
 
-Invisible characters in text are replaced here.
+Invisible characters are replaced when `site` renders the templates.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def about(running_server: RunningServer) -> str:
 def offered_choices(question: Question) -> list[Choice]:
     """Return the answers to offer; only a denial if the action is too long to show in full.
 
-    A truncated diff says so, as in any other question.
+    A truncated diff can be approved, because it says that it is truncated, as in any other question.
     """
     is_whole = _is_whole(question_parts(question.details))
     return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]
@@ -75,7 +75,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
         more += true_hosts(f"{parts.block}\n{question.description}\n{parts.purpose}")
-        text = parts.block  # an action that is too long for the page is not rendered
+        text = parts.block  # only its beginning is rendered if it is too long for the page
         shown.append(
             {
                 "id": pending.id,
@@ -101,7 +101,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
 
 
 def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
-    """Return the calls, newest first. Slow if many are new."""
+    """Return the calls, newest first. Slow if many of them are new, because their arguments are then summarized."""
     return {
         "calls": [
             {
@@ -233,7 +233,7 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
 
 
 def audit(latest: Sequence[Callable[[], dict[str, Any]]], file: str | None) -> dict[str, Any]:
-    """Return the decisions, newest first. Slow if many are new."""
+    """Return the decisions, newest first. Slow, because secrets are removed from each of them."""
     records = [record() for record in reversed(latest)]
     at = [_clock(datetime.fromisoformat(record["time"]).timestamp()) for record in records]
     return {"records": [{**record, "at": when} for record, when in zip(records, at, strict=True)], "file": file}

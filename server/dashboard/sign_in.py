@@ -63,5 +63,5 @@ class SignIn:
 
 
 def _digest(text: str) -> str:
-    # Looked up by a digest, so that the time of the lookup reveals nothing about cookies.
+    # Codes and cookies are looked up by their digest, so that the time of the lookup reveals nothing about them.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
 """The dashboard as a web application: on loopback only, for signed-in browsers, with plain forms.
 
-A GET changes nothing. A POST must come from a page of this server, in a signed-in browser, with the token of that form.
-All text on a page is escaped, and invisible characters are replaced by marks.
+A GET changes nothing. A POST must come from a page of this server and, except for signing in, from a signed-in browser
+and with the token of the form. All text on a page is escaped, and invisible characters are replaced by marks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ HOST = "127.0.0.1"
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # characters of the reason for a denial
-MAX_CONNECTIONS = 100  # concurrent; above this, the longest-idle connections are closed
+MAX_CONNECTIONS = 100  # concurrent connections; beyond this, those that have been idle longest are closed
 MAX_STREAMS = 20  # concurrent pages with live updates
 STREAM_LOOK_SECONDS = 0.5  # interval between two checks for changes
 END_SECONDS = 2.0  # how long open pages may delay the server's exit
@@ -86,7 +86,7 @@ NOT_SIGNED_IN = (
 
 
 def _made_visible(value: object) -> object:
-    return visible(value) if type(value) is str else value  # text that has already been escaped is a subclass of `str`
+    return visible(value) if type(value) is str else value  # escaped text is a `Markup`: unchanged
 
 
 class Dashboard:
@@ -100,7 +100,7 @@ class Dashboard:
         self._sign_in = SignIn()
         self._port = 0
         self._home = f"/{secrets.token_urlsafe(16)}/"
-        self._is_confined: bool | None = None  # not tried yet
+        self._is_confined: bool | None = None  # whether commands run in a sandbox; `None` until checked
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(FOLDER / "templates"),
             autoescape=True,
@@ -243,7 +243,7 @@ class Dashboard:
             "confined": self._is_confined,
             "token": session.form_token if session is not None else None,
         }
-        # In a thread, because a large page takes a while.
+        # In a thread, because a large page takes a while to render.
         text = await THREADS.run(lambda: self._templates.get_template(template).render(shown))
         return HTMLResponse(text, status)
 
@@ -312,7 +312,7 @@ class Dashboard:
                 return waiting
 
     def _on_to(self, page: str) -> Response:
-        """Redirect to the page after a form."""
+        """Redirect to a page, after a form has been processed."""
         return RedirectResponse(self._home + page, HTTPStatus.SEE_OTHER)
 
     async def _sent(self, request: Request, shown: str) -> FormData:
@@ -325,7 +325,7 @@ class Dashboard:
         return form
 
     async def _sent_for_question(self, request: Request) -> tuple[PendingQuestion, FormData]:
-        """Return a form for a question that is still waiting, and the question."""
+        """Return the question that a form answers, which must still be waiting, and the form."""
         self._session(request)
         pending = self._waiting(request)
         form = await self._sent(request, pending.question.fingerprint)
@@ -428,7 +428,7 @@ def _refusals_on_a_page() -> Generator[None]:
 class _Guarded:
     """Rejects requests to other hosts, and changes that do not come from this site's own pages.
 
-    Everything is served below a path that only a link contains, so that browsers send the cookie only there.
+    Everything is served under a path that only a link contains, so that browsers send the cookie only there.
     """
 
     def __init__(self, site: ASGIApp, origins: frozenset[str], home: str) -> None:

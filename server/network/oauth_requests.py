@@ -24,7 +24,7 @@ class LongAnswerError(Exception):
 
 
 class NoJsonAnswerError(Exception):
-    """There is no response, or an HTTP error. The message is a clause about the authorization server."""
+    """An authorization server gave no usable response. The message is the predicate of a sentence about the server."""
 
 
 async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
@@ -48,7 +48,7 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
         raise NoJsonAnswerError(f"answered with HTTP status {response.status_code}")
     try:
         # Unlike the standard library's parser, this one rejects lone surrogates, which cannot be encoded. It must not
-        # cache values: it would keep short tokens as long as the process runs.
+        # cache string values: the cache would keep short tokens as long as the process runs.
         return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8), cache_strings="keys"))
     except ValueError:
         return response.status_code, {}

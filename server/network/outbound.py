@@ -22,7 +22,7 @@ from tools.machine.threads import THREADS, lend_threads
 _FROM_NOBODY = (
     "comes from an unknown issuer: to trust it, put the file with the issuer's certificate into SSL_CERT_FILE"
 )
-SECRETS = "coretools-mcp.secrets"  # attribute of a response with the secrets of its connection
+SECRETS = "coretools-mcp.secrets"  # key in a response's `extensions` for the secrets of its connection
 _CERTIFICATE = {
     **dict.fromkeys((2, 19, 20, 21), _FROM_NOBODY),
     9: "is not valid yet",
@@ -31,7 +31,7 @@ _CERTIFICATE = {
     62: "is for another host name",
     64: "is for another address",
 }
-"""Explanations of certificate errors, by OpenSSL's number (`X509_V_ERR_...`)."""
+"""Explanations of certificate errors, keyed by OpenSSL's error number (`X509_V_ERR_...`)."""
 
 _SYSTEM = {
     errno.ECONNREFUSED: "nothing is listening at its address: the connection was refused",
@@ -49,7 +49,7 @@ class UnusableProxyError(httpx2.TransportError):
 
 
 def is_local(address: str) -> bool:
-    """Return whether an address is on this machine, in any spelling."""
+    """Return whether the host of an address, in any spelling, is this machine."""
     host = _host_of(address)
     ip = _ip_of(host)
     if ip is not None:
@@ -74,7 +74,7 @@ def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def proxy_of(address: str) -> str | None:
-    """Return the proxy from the environment for an address, chosen as curl does; `None` for none."""
+    """Return the proxy for an address from the environment, chosen as curl chooses it; `None` if there is none."""
     proxies, parts = getproxies_environment(), urlsplit(address)
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -120,7 +120,7 @@ async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTra
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """Return the trusted certificates. Loading them takes 50 ms, so it happens once, in a thread."""
+    """Return a context with the trusted certificates. They are loaded once, in a thread, because that takes 50 ms."""
     return httpx2.create_ssl_context()
 
 

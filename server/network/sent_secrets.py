@@ -17,9 +17,9 @@ import httpx2
 from tools.text.secrets import HIDDEN, is_secret_name
 
 _LEAST_SECRET = 6  # minimum length of a hidden value
-_LIKE_A_TOKEN = 16  # minimum length of a hidden part of an address
+_LIKE_A_TOKEN = 16  # minimum length of a path segment that is hidden
 _MAX_REMEMBERED = 64  # headers and addresses remembered: a login uses one token after another
-# Prefixes of headers whose values are public, or belong to a call
+# Beginnings of the names of headers with values that are public, or that come from a call
 _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
 
@@ -27,12 +27,12 @@ class SentSecrets:
     """The secrets of one connection."""
 
     def __init__(self) -> None:
-        self._forms: dict[tuple[str, str], frozenset[str]] = {}  # by header name (empty for an address) and value
+        self._forms: dict[tuple[str, str], frozenset[str]] = {}  # keyed by header name (empty for an address) and value
 
     def learn(self, headers: Iterable[tuple[str, str]], *addresses: str) -> None:
         """Remember the values sent to the server.
 
-        Every header may contain a secret, and some addresses contain a token.
+        Every header may contain a secret, except for those in `_OPEN`, and some addresses contain a token.
         """
         for name, value in chain(headers, (("", address) for address in addresses)):
             if is_secret_name(name) or not _OPEN.match(name):
@@ -45,7 +45,7 @@ class SentSecrets:
             del self._forms[next(iter(self._forms))]
 
     def found_in(self, text: str) -> set[str]:
-        """Return the secrets in a text."""
+        """Return the secrets in a text, in lower case and as they are encoded there."""
         folded = text.lower()
         return {form for form in chain(*self._forms.values()) if form in folded}
 

@@ -1,4 +1,4 @@
 """The protocol on the server side: revisions, errors and requests.
 
-Everything in `server` may import this package; it does not depend on transports or tools.
+Everything in `server` may import this package, which imports no other package of `server`.
 """

@@ -17,8 +17,8 @@ ON_WINDOWS = os.name == "nt"
 _FILE_URI = re.compile(r"(?is)file://(?P<host>[^/?#]*)(?P<path>/[^?#]*)(?P<more>[?#].*)?")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
 _AMBIGUOUS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")
-"""Characters to encode in a value: clients do not encode them when they expand the template, so they would change its
-meaning.
+"""Characters that must be encoded in a value of the template: clients do not encode them when they expand it, so they
+would change the meaning of the URI.
 """
 
 
@@ -28,6 +28,8 @@ class UriRefusedError(Exception):
 
 def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS) -> str:
     """Return the absolute path of a URI, percent-decoded once. Does not access the disk.
+
+    The path may contain `..` only if `may_go_up` is true.
 
     Raises:
         UriRefusedError: The URI does not name a file on this machine.
@@ -64,7 +66,7 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
 
 
 def typed_path(value: str, *, windows: bool = ON_WINDOWS) -> str:
-    """Return the absolute path in a partial value of the template's `path`, percent-decoded."""
+    """Return the absolute path for a partly typed value of the template's `path`, percent-decoded."""
     path = os.fsdecode(unquote_to_bytes(value.encode("utf-8", "replace")))
     return path if windows else "/" + path.lstrip("/")
 
@@ -72,8 +74,8 @@ def typed_path(value: str, *, windows: bool = ON_WINDOWS) -> str:
 def template_value(path: str, *, windows: bool = ON_WINDOWS) -> str:
     """Return the value of the template's `path` for an absolute path.
 
-    It is readable if possible: clients encode characters when they expand the template, some even `%`. Only characters
-    that would not survive this are encoded here.
+    The value is readable if possible, because clients encode characters when they expand the template, some even `%`.
+    Only a path with characters that would not survive the expansion is encoded here.
     """
     plain = path.replace("\\", "/") if windows else path[1:]
     if _AMBIGUOUS.search(plain) or not is_seen_in_name(plain):

@@ -1,4 +1,4 @@
-"""Values repeated in HTTP headers (2026-07-28): plain, or in base64 if necessary."""
+"""Parameter values that are repeated in HTTP headers (2026-07-28): as plain text, or in base64 if necessary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def encode_header(value: str) -> str:
 
 
 def decode_header(header: str | None) -> str | None:
-    """Return the decoded value; `None` if it is missing, or not encoded as by `encode_header`."""
+    """Return a header's value, decoded if it is encoded; `None` if the header is missing or its base64 is invalid."""
     encoded = _ENCODED.fullmatch(header or "")
     if header is None or encoded is None:
         return header

@@ -1,9 +1,9 @@
 """Validates list items against the protocol's schemas, and removes parts that some clients cannot read.
 
 Many clients reject a whole list, including the tools of all other servers, because of one invalid field in one item.
-Items may be sent in any revision. Revision 2025-11-25 has every field of the others with the same requirements, so
-items are validated against it; only `outputSchema` may differ in 2026-07-28. The schemas are data next to this module.
-They are compiled to pydantic validators, a hundred times faster than JSON Schema ones.
+Items may be sent in any revision. Revision 2025-11-25 has every field of the other revisions, with the same
+requirements, so items are validated against it; only `outputSchema` may differ in 2026-07-28. The schemas are data next
+to this module. They are compiled to pydantic validators, which are a hundred times faster than JSON Schema validators.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pydantic_core import SchemaValidator, Url, ValidationError, core_schema, to
 from server.protocol.json_rpc import Json, as_mapping
 from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, schema_at
 
-STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the others
-MAX_VALUES = 20_000  # per item; validating more would delay everything else
+STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the other revisions
+MAX_VALUES = 20_000  # values per item; validating more would delay everything else
 MAX_PARTS = 4_000  # values in an output schema, for the same reason
-MAX_WRONG = 100  # invalid places per item; above this, the whole item is dropped
+MAX_WRONG = 100  # invalid places per item; beyond this, the whole item is dropped
 MAX_ROUNDS = 5  # validation rounds per item; each removes all errors found, which may have hidden others
-MAX_NAMED = 5  # places per item named to people
-MAX_PATTERN_CHARS = 5_000  # examined per schema
-MAX_GROUPS = 20  # nested groups in an expression, because compilers recurse
+MAX_NAMED = 5  # invalid places per item that are named in the log
+MAX_PATTERN_CHARS = 5_000  # characters of regular expressions that are examined per schema
+MAX_GROUPS = 20  # nested groups in a regular expression, because compilers recurse
 MAX_REFERRED = 30  # chained references per value, because clients recurse
 MAX_APPLIED = 10_000  # schemas visited while looking for such chains
 
@@ -50,7 +50,7 @@ _TOKEN = re.compile(
     rf"|\[\^?+(?!\])-?+(?P<set>(?:{_END}-{_END}-?|{_SIGN}|\\[b-]|[^\\\]-])*)-?\]"
     rf"|{_SIGN}|[^\\\[\](){{}}*+?|^$]"
 )
-"""A token of an expression that Python and ECMAScript parse the same way, with or without the `u` flag."""
+"""A token of a regular expression that Python and ECMAScript parse in the same way, with or without the `u` flag."""
 
 _IDENTITY = re.compile(rb'"\$(?:id|anchor|dynamicAnchor)":"')  # clients look for these at any depth of a schema
 _POINTER = re.compile(
@@ -66,7 +66,7 @@ class UnfitError(ValueError):
 
 @dataclass(slots=True)
 class _Schema:
-    """The root of a schema that is validated as data, and the context that decides whether it compiles."""
+    """The root of a schema that is being validated, and what decides whether clients can compile that schema."""
 
     root: Json
     references: set[str] = field(default_factory=set[str])
@@ -122,7 +122,7 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
                     within, step = copies[place[: end - 1]], place[end - 1]
                     copies[place[:end]] = within[step] = within[step].copy()
             within, step = copies[place[:-1]], place[-1]
-            if wrong[place][0]:  # an argument's name stays, with an empty schema
+            if wrong[place][0]:  # keep the name of an argument, without its schema
                 if isinstance(within[step], bool):
                     del wrong[place]
                 within[step] = {"not": {}} if within[step] is False else {}
@@ -141,7 +141,7 @@ def for_handshake(tool: Json) -> Json:
 
 
 def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """Return the places to remove: whether each name is free (not from the specification), and the error."""
+    """Return the places to remove, each with whether its name is free (not from the specification), and its error."""
     found: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)
@@ -227,7 +227,7 @@ def _validator(schema: Json, definitions: Json) -> SchemaValidator:
 
 
 def _core(schema: Any) -> Any:
-    """Convert one of the protocol's schemas for pydantic; only the keywords that occur there are supported."""
+    """Convert one of the protocol's schemas for pydantic; only the keywords that those schemas use are supported."""
     if isinstance(schema, bool):
         return core_schema.any_schema() if schema else core_schema.is_instance_schema(_Schema)
     if "$ref" in schema:

@@ -1,6 +1,7 @@
 """JSON-RPC messages of clients and upstreams: kinds, parsing and encoding.
 
-The SDK's models validate every part of a message, which takes longer than processing the message usually does.
+The SDK's models validate every part of a message, which usually takes longer than processing the message. Therefore
+only messages of an unusual form are parsed with these models.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-AnyId = RequestId | float  # a fraction is a discouraged id, but such requests are answered too
+AnyId = RequestId | float  # JSON-RPC discourages fractions as ids; the error for such a request repeats its id
 MAX_TOGETHER = 128  # maximum length of a client's batch
 MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
 MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
@@ -37,8 +38,8 @@ _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 _PARTS = 4  # the number of keys in a request with parameters; all other messages have fewer
 
 ID_IS_TAKEN = (
-    "Another request with this id is still open; a number and the same number as a string are one id. Send this again "
-    "with its own id."
+    "Another request with this id is still open; a number and the same number as a string count as the same id. Send "
+    "this request again with another id."
 )
 
 
@@ -49,7 +50,7 @@ def as_mapping(value: Any) -> Json:
 
 
 def comparable_id(identity: RequestId) -> RequestId:
-    """Return an id in comparable form: a number equals the same number as a string, because some peers convert it."""
+    """Return an id in comparable form: a string of digits equals its number, because some peers convert numbers."""
     if isinstance(identity, str):
         with suppress(ValueError):
             return int(identity)
@@ -85,7 +86,7 @@ Message = Request | Notification | Response | ErrorResponse
 def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     """Parse a message from a line; `ValueError` if it is invalid.
 
-    Some upstreams send notifications whose id is `null`.
+    A notification from an upstream may have the id `null`, because some upstreams send that.
     """
     line = line.removeprefix(codecs.BOM_UTF8) if isinstance(line, bytes) else line.removeprefix("\ufeff")
     try:
@@ -96,7 +97,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
         fields = from_json(line)  # accepts `NaN`, which many peers write
         is_strict = not is_of_client
     if not isinstance(fields, dict):
-        raise ValueError(NOT_A_MESSAGE)  # noqa: TRY004 - of the text, not of an argument
+        raise ValueError(NOT_A_MESSAGE)  # noqa: TRY004 - the text is invalid, not an argument's type
     known = cast("Json", fields)
     if is_strict and (usual := _usual(known)) is not None:
         return usual
@@ -110,11 +111,11 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
             "an id must be a string or a whole number"
         )  # the SDK's models would treat it as a notification
     if any(isinstance(value, list) for value in known.values()):
-        raise ValueError(NOT_A_MESSAGE)  # no message begins at this position
+        raise ValueError(NOT_A_MESSAGE)  # in MCP, none of these fields is an array
     if (usual := _usual(known)) is not None:
         return usual
     line = to_json(known, inf_nan_mode="constants")
-    from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - few messages are of another form
+    from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - few messages have an unusual form
 
     return of_sdk(jsonrpc_message_adapter.validate_json(line, by_name=False))
 
@@ -154,13 +155,13 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
     parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
     if len(parts) > MAX_TOGETHER:
         raise BatchError(
-            f"This batch has more than {MAX_TOGETHER} messages, and none was processed. Send fewer at once."
+            f"This batch has more than {MAX_TOGETHER} messages, so none was processed. Send fewer at once."
         )
     messages: list[Message] = []
     with suppress(ValueError):
         messages = [read_message(to_json(part), is_of_client=True) for part in parts]
     if any(isinstance(each, Request) and each.method == "initialize" for each in messages):
-        raise BatchError("initialize must not be in a batch, so none of this one was processed. Send it alone.")
+        raise BatchError("initialize must not be in a batch, so nothing in this batch was processed. Send it alone.")
     if not messages:
         raise BatchError(NOT_A_MESSAGE)
     return messages
@@ -212,7 +213,7 @@ def fields_of(message: Message) -> Json:
             fields: Json = {"jsonrpc": "2.0", "id": identity, "method": method}
             return fields if params is None else {**fields, "params": params}
         case Notification(method, params):
-            # Servers would ignore a message with `null` here.
+            # Servers would ignore a message whose `params` is `null`.
             return {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
         case Response(identity, result):
             return {"jsonrpc": "2.0", "id": identity, "result": result}
@@ -235,7 +236,7 @@ class Unreadable:
     """JSON that is not a JSON-RPC message but has an id, or an array of such values."""
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
-    is_answer: bool  # intended as a response to this server's request, so it must not be answered
+    is_answer: bool  # whether it is meant as a response to this server's request, and so must not be answered
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:

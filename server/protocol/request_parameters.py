@@ -1,7 +1,7 @@
 """Checks whether the parameters of a request match the protocol's schema.
 
 Nearly all parameters have one of a few simple forms, which are recognized here. All others are validated with the
-models of `mcp_types`, whose import takes longer than everything that a first tool list needs.
+models of `mcp_types`, whose import takes longer than all the other work for a first tool list.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _FLAGS = frozenset({"listChanged"})  # the boolean capabilities; all others are 
 
 
 def check_params(method: str, version: str, params: Json | None) -> None:
-    """Raise `MCPError` if the parameters of a request of this revision do not match its schema."""
+    """Raise `MCPError` if the parameters of a request do not match its schema in this revision."""
     if _are_plain(method, params or {}):
         return
-    from mcp_types.methods import validate_client_request  # noqa: PLC0415 - what is plain needs none of it
+    from mcp_types.methods import validate_client_request  # noqa: PLC0415 - simple parameters do not need it
 
     try:
         validate_client_request(method, version, params)
@@ -62,12 +62,12 @@ def capabilities_of(announced: Any) -> Json | None:
         except ValueError:
             return None
         announced = model.model_dump(by_alias=True, mode="json", exclude_none=True)
-    # The tasks of revision 2025-11-25 are not relayed.
+    # `tasks` is left out, because the tasks of revision 2025-11-25 are not relayed.
     return {name: value for name, value in announced.items() if name in _KNOWN_CAPABILITIES}
 
 
 def elicits(capabilities: Json | None, mode: str) -> bool:
-    """Return whether a client supports an elicitation mode, `form` or `url`. Without modes, it supports forms."""
+    """Return whether a client supports an elicitation mode, `form` or `url`. If it names no mode, it supports forms."""
     announced = (capabilities or {}).get("elicitation")
     if not isinstance(announced, dict):
         return False
@@ -98,7 +98,7 @@ def _are_plain(method: str, params: Json) -> bool:
     required = _REQUIRED.get(method, {})
     for name, value in params.items():
         kind = required.get(name) or optional.get(name)
-        # The exact type, because a boolean is a subclass of a number.
+        # Compare the exact type, because `bool` is a subclass of `int`.
         if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
             return False
     return params.keys() >= required.keys()

@@ -42,7 +42,7 @@ BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client 
 
 
 class Outbound(Protocol):
-    """The way to a client: within one of its open requests, or outside of its requests."""
+    """Sends to a client: within one of its open requests, or outside of its requests."""
 
     async def request(self, method: str, params: Json | None) -> Json:
         """Send a request to the client, and wait for the result.
@@ -57,7 +57,7 @@ class Outbound(Protocol):
 
 
 class RequestOutbound(Outbound, Protocol):
-    """The way to a client within one of its requests."""
+    """Sends to a client within one of its requests."""
 
     def person_is_asked(self) -> AbstractContextManager[None]:
         """Mark that a person is being asked by means other than the client."""
@@ -65,11 +65,11 @@ class RequestOutbound(Outbound, Protocol):
 
 
 class _NoWay:
-    """Stands for a client that cannot be reached outside of its requests."""
+    """Stands for a client of revision 2026-07-28, to which no requests can be sent."""
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params
-        raise MCPError(INVALID_REQUEST, f"The client cannot receive a request '{method}' here.")
+        raise MCPError(INVALID_REQUEST, f"A client of this revision cannot receive a request '{method}'.")
 
     async def notify(self, method: str, params: Json | None) -> None:
         """Drop the notification."""
@@ -82,11 +82,11 @@ NO_WAY = _NoWay()
 class McpConnection:
     """The state of a client during its connection (in 2026-07-28, during the request)."""
 
-    outbound: Outbound  # outside of requests
+    outbound: Outbound  # sends to the client outside of its requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
     is_open: bool = False  # whether the client has initialized
-    client_info: Json = field(default_factory=dict[str, Any])  # its own name and version
-    capabilities: Json | None = None  # its declared capabilities
+    client_info: Json = field(default_factory=dict[str, Any])  # the client's name and version
+    capabilities: Json | None = None  # the client's declared capabilities
     state: Json = field(default_factory=dict[str, Any])  # data kept until the connection ends
     _at_end: list[Callable[[], object]] = field(default_factory=list[Callable[[], object]])
 
@@ -113,7 +113,7 @@ class McpConnection:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request or notification from a client, and the way back."""
+    """One request or notification from a client, and how to send to that client while it is handled."""
 
     method: str
     params: Json | None
@@ -150,16 +150,16 @@ CallNext = Callable[[RequestContext], Awaitable[Any]]
 
 
 class Middleware(Protocol):
-    """Sees a request before its handler, which it calls through `call_next`."""
+    """Sees a request before its handler does, and calls that handler through `call_next`."""
 
     def __call__(self, ctx: RequestContext, call_next: CallNext) -> Awaitable[Any]: ...
 
 
 class RequestTable:
-    """The request handlers by method, and their revisions. Middlewares see each request first, in order.
+    """The handlers of requests, keyed by method, with their revisions. Middlewares see each request first, in order.
 
     Args:
-        capabilities: Returns the declared capabilities; by default, those with handlers in the table.
+        capabilities: Returns the declared capabilities; by default, those that have handlers in the table.
     """
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
@@ -201,14 +201,14 @@ class RequestTable:
 
     @cached_property
     def _chain(self) -> CallNext:
-        """The middlewares around the handler, from the first request on."""
+        """The middlewares around the handler. They are fixed once the first request is answered."""
         call: CallNext = self._handle
         for middleware in reversed(self.middleware):
             call = partial(middleware, call_next=call)
         return call
 
     async def take_notification(self, ctx: RequestContext) -> None:
-        """Handle a notification; one that is malformed, unknown or too early is dropped."""
+        """Handle a notification; one that is malformed, unknown, too early or of revision 2026-07-28 is dropped."""
         is_malformed = not isinstance(as_mapping(ctx.params).get("_meta", {}), dict)
         if is_malformed or ctx.is_modern:
             logger.debug("a notification was dropped")

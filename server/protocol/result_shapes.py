@@ -10,7 +10,7 @@ from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, SERVER_INFO_META
 
 OUR_TITLE = "Core tools"
 NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
-"""Cache hints for lists, which may change at any time and depend on the operator's settings."""
+"""Cache hints that forbid caching, because results may change at any time and depend on the operator's settings."""
 LINKS_SINCE = "2025-06-18"  # the first revision whose results may have resource links
 _CACHEABLE = frozenset({"server/discover", "resources/read", "resources/directory/read", "skills/get"})
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
@@ -29,7 +29,10 @@ def input_required(requests: Json, state: str) -> Json:
 
 
 def result_for_client(method: str, result: Json, version: str) -> Json:
-    """Convert a result from this server or an upstream to the client's revision, without loss."""
+    """Convert a result from this server or an upstream to the client's revision.
+
+    Only keys that this revision does not have are removed.
+    """
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     given = as_mapping(result.get("_meta"))
     if result.get("_meta", given) is None:  # some servers write null instead, which no client accepts

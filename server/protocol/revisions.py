@@ -1,6 +1,6 @@
 """The revisions of the protocol, and its reserved keys in `_meta`.
 
-These are copies of those in `mcp_types`, whose import takes a third of a second; a test compares the two.
+The values are copied from `mcp_types`, whose import takes a third of a second; a test compares them.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ AT_PROMPT: dict[str, Any] = {
         {
             "name": PATHS,
             "title": "Paths",
-            "description": "Files, folders or globs, separated by blanks or commas: README.md src/**/*.py. Put a "
-            'path with blanks into quotes: "my notes.txt". An @ before a path is allowed.',
+            "description": "Files, folders or globs, separated by spaces or commas: README.md src/**/*.py. Put a "
+            'path with spaces into quotes: "my notes.txt". An @ before a path is allowed.',
             "required": True,
         }
     ],
@@ -42,9 +42,9 @@ Runner = Callable[
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
     """Read the files that the argument names.
 
-    Anything except a read file or a question becomes an error, which the user sees.
+    If no file was read and there is no question to ask, an error is raised, which the user sees.
     """
-    from server.protocol.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - starting up does not need them
+    from server.protocol.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - not needed at startup
     from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
 
     line = (arguments or {}).get(PATHS, "")
@@ -54,7 +54,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
         )
     items = typed_paths(line)
     if not items:
-        raise _refusal(f"'{PATHS}' is required: files, folders or globs, separated by blanks or commas.")
+        raise _refusal(f"'{PATHS}' is required: files, folders or globs, separated by spaces or commas.")
     if items[-1].is_open:
         raise _refusal(f"The quote before '{items[-1].path[:80]}' is not closed.")
     paths: list[str] = []
@@ -69,7 +69,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
             of_uris.append(path)
         paths.append(path)
     if of_uris:
-        # A person typed this name, so it is taken literally: an approximate match could read other files.
+        # A person typed these URIs, so their paths are taken literally: an approximate match could read other files.
         workspace = context.workspace
         try:
             await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in of_uris])
@@ -77,7 +77,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
             raise _refusal(error.message, error.code.value) from None
     outcome = await run(FunctionCall(READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
-        # Some clients remove quotes from the argument; then the blanks belong to one path.
+        # Some clients remove quotes from the argument; then the spaces in it may belong to a single path.
         whole = await run(FunctionCall(READER, {"paths": [line.strip().removeprefix("@")]}))
         outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
     if isinstance(outcome, Question):

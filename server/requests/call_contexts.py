@@ -38,18 +38,18 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000  # client states, more than all sessions and tokens; the longest-idle is dropped first
+MAX_CLIENTS = 10_000  # client states; there are fewer sessions and tokens. The longest-idle state is dropped first
 MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until the client has read it
-MAX_PROGRAMS = 16  # sessionless programs per token whose reads are tracked separately
-LOOK_SECONDS = 0.5  # how often to forget silent clients, in batches
+MAX_PROGRAMS = 16  # programs without a session, per token, whose reads are tracked separately
+LOOK_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
 STDIO_KEY = "stdio"
-SESSION_KEYS = ("http:", "sse:")  # prefixes of client keys without a token
+SESSION_KEYS = ("http:", "sse:")  # prefixes of the keys of clients without a token
 
 
 class TooManyCallsError(ToolError):
     def __init__(self) -> None:
         said = f"This was not done: {MAX_CALLS} of your calls are already running."
-        super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their answers, and call again.")
+        super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their results, and call again.")
 
 
 @dataclass(slots=True)
@@ -57,22 +57,22 @@ class Client:
     """One client between its requests."""
 
     state: ClientState
-    name: str = ""  # its own name and version; empty if not given
+    name: str = ""  # the client's name and version; empty if not given
     version: str = ""  # the protocol revision of its first request
     readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
-    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` and plan mode's, or why it has none
+    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp`, and the one for plan mode, or why it has none
     folders: RootsState = field(default_factory=RootsState)  # its roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
     """Its connections for notifications outside of requests, in revisions that have connections."""
     last_seen: float = field(default_factory=time.monotonic)  # the time of its latest request
     calls: int = 0
     rights: Rights = ALL_RIGHTS  # the rights of its latest request, for the dashboard
-    # What sessionless programs have read, by program name.
+    # What each program without a session has read, keyed by the program's name.
     reads: OrderedDict[str, ReadLedger] = field(default_factory=OrderedDict[str, ReadLedger])
 
     def __enter__(self) -> None:
         """Begin a call, which lasts until `__exit__`. Refuses a network client with too many calls."""
-        # Not a generator, because that would take three times as long, and every call uses this.
+        # Not a `@contextmanager`, which would take three times as long: every call uses this method.
         if self.calls >= MAX_CALLS and self.state.key != STDIO_KEY:
             raise TooManyCallsError
         self.calls += 1
@@ -88,13 +88,13 @@ class ClientTable:
 
     approval_mode: ApprovalMode
     idle_seconds: float
-    readable: Callable[[str], tuple[str, ...]]  # returns additional folders that a client may read, by its key
+    readable: Callable[[str], tuple[str, ...]]  # returns the additional folders that the client with a key may read
     scratch: Callable[
         [str], tuple[Scratch | str, Scratch | str]
-    ]  # returns a client's `/tmp` and the one for plan mode, by its key
+    ]  # returns the `/tmp` of the client with a key, and its `/tmp` for plan mode
     on_new: Callable[[RequestContext], None]  # called with a client's first request
     on_forget: Callable[[ClientState], None]
-    replica: str = ""  # the name of this process, if others serve the same clients
+    replica: str = ""  # the name of this process, if other replicas serve the same clients
     _clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client], init=False)
     _next_look: asyncio.TimerHandle | None = field(default=None, init=False)
 
@@ -126,7 +126,7 @@ class ClientTable:
     def follow(self, ctx: RequestContext) -> bool:
         """Remember a request's connection, until it ends, to send notifications to the client.
 
-        Returns whether it is the client's first.
+        Returns whether the connection is new.
         """
         connections = self.find(ctx).connections
         if ctx.connection in connections:
@@ -172,7 +172,7 @@ class ClientTable:
             if key == STDIO_KEY or (oldest.last_seen >= now - self.idle_seconds and len(self._clients) < MAX_CLIENTS):
                 return
             if oldest.calls:
-                # The client is waiting for this server.
+                # A client that waits for the result of a call is not silent.
                 oldest.last_seen = now
                 self._clients.move_to_end(key)
                 continue
@@ -188,7 +188,7 @@ def client_key(ctx: RequestContext) -> str | None:
         return f"{TOKEN_KEY}{principal.unique_name}"
     if ctx.is_modern:
         return None
-    # `request.url` would be rebuilt for each request.
+    # Not `request.url`, which would be built again for each request.
     if request.scope["path"].startswith("/messages"):
         return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
     session = request.headers.get("mcp-session-id")
@@ -205,7 +205,7 @@ class Contexts:
     media: MediaHandling
 
     async def for_request(self, client: Client, ctx: RequestContext) -> ToolContext:
-        """Return the context of a request for files. If unknown roots are needed, the client is asked."""
+        """Return the context of a request that uses files. If the client's roots are needed, the client is asked."""
         folders, rights = client.folders, rights_of(ctx)
         changes, roots = folders.changes, folders.roots
         if roots is None and self.workspaces.asks_for_roots:

@@ -1,7 +1,7 @@
 """A middleware that limits a client's calls per minute and at once, if the operator sets a limit.
 
-A client is its token, or else its session. Clients with neither share one limit. Replicas count calls per minute
-together in their shared store, and separately while the store is unavailable.
+A client is identified by its token, or else by its session. Clients with neither share one limit. Replicas count calls
+per minute together in their shared store, and separately while the store is unavailable.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tools.contract.tool_results import ToolResult
 LIMITED = frozenset(
     {"tools/call", "prompts/get", "resources/read", "resources/directory/read", "skills/get", "completion/complete"}
 )
-RETRY_SECONDS = 10.0  # pause before an unavailable store is retried, because each call would wait for it
+RETRY_SECONDS = 10.0  # pause before an unavailable store is tried again; otherwise, each call would wait for the store
 
 
 class _Usage:
@@ -56,7 +56,7 @@ class CallLimits:
         if self._at_once is not None and usage.at_work >= self._at_once:
             others = "This client has" if key else "Clients without a token have"
             told = f"{others} {usage.at_work} calls in progress, the maximum at once (limits.callsAtOnce)"
-            return self._refused(ctx, f"{told}. This one was not run: wait for their results, and call again.")
+            return self._refused(ctx, f"{told}. This call was not run: wait for their results, and call again.")
         usage.at_work += 1
         try:
             wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._wait_for_all(key)
@@ -92,7 +92,7 @@ class CallLimits:
         return result_to_wire("", failed, "block", ctx.protocol_version)
 
     def _forget(self) -> None:
-        """Make room for another client: drop the longest-silent ones, except those with calls in progress."""
+        """Make room for another client: drop those that have been silent longest and have no calls in progress."""
         surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
         for key, usage in tuple(islice(self._clients.items(), surplus)):
             if not usage.at_work:

@@ -1,7 +1,7 @@
-"""Path completion: for the last path in the prompt's line, and for the template's `path`.
+"""Completes paths: the last path in the line for the prompt `at`, and the `path` of the file template.
 
-Each key press lists the folder whose entry is being typed. Text without a folder is also searched for in file names
-below, for a limited time.
+Each key press lists the folder that contains the name being typed. Text without a folder is also searched for in the
+names of files in all subfolders, for a limited time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.contract.tool_results import FunctionCall
 from tools.files.find.path_completion import last_typed, quoted_path
 
 LISTER = "list_directory"  # the tool whose rules apply to completing a path
-MIN_BELOW = 2  # minimum length for searching folders below; a single character matches too much
+MIN_BELOW = 2  # minimum length of a text to search for in subfolders; a single character matches too much
 MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
@@ -29,7 +29,7 @@ class Completion:
     """One completion: the values so far, without duplicates."""
 
     run: Runner
-    value: Callable[[str], str | None]  # converts a path to a value; `None` if impossible
+    value: Callable[[str], str | None]  # converts a path to a value; `None` if the path has none
     values: list[str] = field(default_factory=list[str])  # at most `MAX_VALUES`
     total: int = 0  # the number found so far
     partial: bool = False  # whether there may be more
@@ -85,8 +85,8 @@ async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Complet
         try:
             path.encode()
         except UnicodeEncodeError:
-            return None  # a name that is not valid text cannot appear there
-        # The prompt removes one @ from the start of a path, so keep the user's.
+            return None  # the line cannot contain a name that is not valid text
+        # The prompt removes one @ from the start of a path: the user's, or else the one that `quoted_path` adds.
         return head + (quoted_path(path).removeprefix("@") if item.has_at else quoted_path(path))
 
     found = Completion(run, value)
@@ -113,7 +113,7 @@ async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Co
 
 
 def _split(typed: str) -> tuple[str, str]:
-    """Return the folder with its slash, and the start of a name in it."""
+    """Return the folder with its final slash, and the start of a name in that folder."""
     end = max((found.end() for found in _FOLDER_END.finditer(typed)), default=0)
     return typed[:end], typed[end:]
 

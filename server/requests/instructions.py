@@ -12,7 +12,7 @@ from tools.contract.limits import ApprovalMode
 from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
 from tools.text.file_names import shown_path
 
-MAX_SHOWN_ROOTS = 5  # maximum number of the operator's folders to name; others are counted
+MAX_SHOWN_ROOTS = 5  # maximum number of the operator's folders to name; the others are counted
 
 _FOR_FILES: Mapping[str, Sequence[str]] = {
     "find": ("list_directory", "glob", "grep_search"),
@@ -102,7 +102,7 @@ def _confinement(shell: ShellSettings) -> str:
     """
     if shell.sandbox == "required":
         return f"Commands run confined: they {_CONFINED}"
-    # The search path for bubblewrap; a check before it runs excludes programs inside a workspace.
+    # The search path for bubblewrap. Before bubblewrap runs, another check excludes programs inside a workspace.
     path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     is_likely = shell.sandbox == "auto" and shutil.which("bwrap", path=path) is not None
     return f"Commands may run confined: then they {_CONFINED}" if is_likely else ""

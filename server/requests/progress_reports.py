@@ -29,9 +29,9 @@ _ASKED = {
 
 
 class PatientWay:
-    """The way to a client in a request with a progress token; progress values always increase."""
+    """Sends to a client within a request that has a progress token. Progress values always increase."""
 
-    pulse_seconds: ClassVar[float] = 10.0  # interval of reports if there is no progress
+    pulse_seconds: ClassVar[float] = 10.0  # interval of reports if no tool reports progress
 
     def __init__(self, ctx: RequestContext, token: str | int) -> None:
         self._way: RequestOutbound = ctx.outbound
@@ -39,7 +39,7 @@ class PatientWay:
         params = as_mapping(ctx.params)
         name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
         self._at_work = f"{visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method} is in progress"
-        self._waits_for: list[str] = []  # other things that the request is waiting for, latest last
+        self._waits_for: list[str] = []  # what else the request is waiting for, latest last
         self._latest: Json = {}  # the last reported value
         self._loop = asyncio.get_running_loop()
         self._spoke = self._loop.time()

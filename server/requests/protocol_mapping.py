@@ -18,7 +18,7 @@ from tools.contract.tool_results import FileDataPart, InlineDataPart, Part, Text
 
 DISPLAY_KEY = "coretools-mcp/display"
 ERROR_KEY = "coretools-mcp/error"
-AUDIO_SINCE = "2025-03-26"  # older clients get the closest kind that they know
+AUDIO_SINCE = "2025-03-26"  # clients of older revisions get audio as an embedded resource
 DisplayPlace = Literal["block", "meta"]
 
 

@@ -1,4 +1,4 @@
-"""The latest client calls, for the dashboard. Expensive parts are computed only when somebody looks."""
+"""The latest client calls, for the dashboard. Expensive parts are computed only when somebody looks at them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RecordedCall:
     summary: str | None = None  # a summary of its arguments, once somebody has looked
 
     def arguments(self) -> str:
-        """Its arguments as JSON, truncated and without secrets; slow the first time."""
+        """Return the call's arguments as JSON, truncated and without secrets. Slow the first time."""
         if self.summary is None:
             shown = without_secrets(self.given, max_chars=MAX_LOOKED_AT)
             self.summary = json.dumps(shown, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
@@ -48,7 +48,7 @@ _SHOW: ContextVar[Callable[[Mapping[str, Any]], None] | None] = ContextVar("how 
 
 
 def show_as(params: Mapping[str, Any]) -> None:
-    """Show the current call with these parameters."""
+    """Show the current call on the dashboard with these parameters, instead of those that the client sent."""
     if (show := _SHOW.get()) is not None:
         show(params)
 
@@ -84,7 +84,7 @@ class RecentCalls:
 
     def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
         call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
-        # Keep more than is shown, so that a secret is not missed because it is truncated.
+        # Keep more than is shown, because a secret that has been truncated may not be recognized.
         call.given, call.summary = _beginning(params.get("arguments"), [2 * MAX_LOOKED_AT]), None
         self.on_change()
 

@@ -32,7 +32,7 @@ class SkillRequests:
     policy: PermissionPolicy
     contexts: Contexts
     router: UpstreamRouter
-    told: set[str] = field(default_factory=set[str])  # problems of skills that are already logged
+    told: set[str] = field(default_factory=set[str])  # problems of skills that have been logged
 
     async def known(self, client: Client, ctx: RequestContext) -> Skills:
         """Return the known skills for a client, without asking the client or an upstream."""
@@ -42,7 +42,7 @@ class SkillRequests:
             return Skills()
         exchange = exchange_of(ctx, client.state.key)
         if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
-            await ask_roots(folders, exchange)  # an upstream without skills has nothing to wait for
+            await ask_roots(folders, exchange)  # returns at once, because this client cannot list roots
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
             skills = await tool.known(workspace, rights, await self.relayed(ctx, False), AbortSignal())

@@ -48,9 +48,11 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import DELEGATING
 
 MAX_NAMED = 5  # maximum number of tools that an error suggests
-MAX_LISTINGS = 256  # cached lists, because tokens may have many different rights
+MAX_LISTINGS = 256  # maximum number of cached lists: tokens may have many different rights
 Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
-"""The facts that a list depends on: plan mode, whether it can be entered, forms, search, 2026-07-28, skills, rights."""
+"""What a cached list depends on: whether the client is in plan mode, may enter plan mode, shows forms, uses tool search
+and has revision 2026-07-28; its skills; and its rights.
+"""
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed only in plan mode
 ENTER_PLAN_MODE = "enter_plan_mode"  # listed outside plan mode, if a person can be asked to end it
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show forms
@@ -98,7 +100,8 @@ class ToolRequests:
             plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(about_skills), rights=rights
         )
         if is_from_proxy:
-            # The client decides about calls by this list, so the list must not be from the last run.
+            # The client is another server like this one, and decides about calls by the definitions in this list, so
+            # none of them may be from the last run.
             offered = [tool for tool in offered if self._stored_owner(tool) is None]
             for upstream in self.relay.pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
@@ -154,14 +157,17 @@ class ToolRequests:
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Route calls to upstream tools, also through `call_tool`, and list tools per client. A middleware."""
+        """Route calls to upstream tools, including those through `call_tool`. A middleware.
+
+        Clients with limited rights also get their own instructions here.
+        """
         if "inputResponses" in (ctx.params or {}):
             ctx = with_marked_answer(ctx, ctx.params or {})
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
             welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}
             instructions = self.told(rights)
-            # Clients do not accept null.
+            # Clients do not accept `null` as instructions.
             return {**welcome, **({"instructions": instructions} if instructions else {})}
         is_call = method == "tools/call" and ctx.is_open
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
@@ -205,7 +211,7 @@ class ToolRequests:
         return await self._call(ctx, FunctionCall(params["name"], params.get("arguments") or {}))
 
     async def _call(self, ctx: RequestContext, call: FunctionCall, owner: Upstream | None = None) -> Mapping[str, Any]:
-        """Run a call to any tool, of this server or of an upstream. The call may be one of several rounds."""
+        """Run a call to any tool, of this server or of an upstream. The request may be one of several rounds."""
         client = self.clients.find(ctx)
         exchange, mode = exchange_of(ctx, client.state.key), client.state.approval_mode
         try:
@@ -271,7 +277,7 @@ class ToolRequests:
             if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
                 return owner, exchange  # the runner refuses the call
             owner = await self.relay.pool.wait_for_owner(call.name, owner)
-        if owner.is_connecting_again:  # whether the upstream comes back with a login decides who is asked
+        if owner.is_connecting_again:  # who is asked depends on whether the upstream then requires a login
             await owner.come_back()
         if owner.wants_login or "login" in exchange.carried:
             logged_in = await self._log_in(ctx, call, owner, exchange)
@@ -279,7 +285,7 @@ class ToolRequests:
                 return logged_in
             exchange = logged_in
         if TOOLS.field in owner.offer.stored:
-            raise owner.unavailable()  # never ask about a tool's definition from the last run
+            raise owner.unavailable()  # never ask a person about a definition that is from the last run
         return owner, exchange
 
     async def _why_missing(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
@@ -291,8 +297,8 @@ class ToolRequests:
         if owner is not None and name in pool.catalog.vanished.get(owner.alias, ()):
             return ToolError(
                 ToolErrorType.TOOL_NOT_REGISTERED,
-                f"The server {owner.alias} no longer has a tool '{name}': that list was from the last run, "
-                "and the server now lists other tools. Nothing was done; list the tools again.",
+                f"The server {owner.alias} no longer has a tool '{name}': the list that you have is from the last "
+                "run, and the server now lists other tools. Nothing was done; list the tools again.",
             )
         if unused is not None:
             return unused
@@ -324,9 +330,11 @@ class ToolRequests:
         Returns the request to continue with, or the result to send instead.
         """
         is_asked = self.relay.why_denied(owner.alias, exchange.rights) == ""
-        is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))  # the server may list this name itself
+        is_ours = owner.is_login_offered or bool(
+            exchange.carried.get("ours")
+        )  # the server may have its own tool of this name
         for _ in range(MAX_LOGINS):
-            # A login that the user has already agreed to continues if it is needed.
+            # A login that began before the consent to the call is continued; one that began later, only if needed.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
             if not is_asked or not (owner.wants_login or is_resumed):
                 break

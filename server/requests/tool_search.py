@@ -3,9 +3,9 @@
 `search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The tool list does not change with
 the search results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call of
 the tool that it names, so that tool's rules, questions and limits apply. A client that decides in its own dialog sees
-`call_tool`, annotated like the most dangerous tool behind it. Always allowing it there means always allowing all of
-these tools. If such a dialog may not decide about the tool itself, it may not decide this way either
-(`tools.call.consent.accept` looks at that tool).
+`call_tool`, annotated like the most dangerous tool behind it. If a person always allows `call_tool` in that dialog, all
+of these tools are allowed. If the dialog may not decide about a tool, it may not decide about a `call_tool` of that
+tool either: `tools.call.consent.accept` checks the tool that is called.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copi
 """Prefixes, in lower case, of the names of clients that defer tools and have their own search."""
 DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # maximum number of tools in one search result (Qwen Code)
 MAX_SERVER_CHARS = 3_600  # characters of the server list in the description
-MAX_ABOUT_CHARS = 100  # characters of each server's description there
+MAX_ABOUT_CHARS = 100  # characters of each server's description in that list
 MAX_LINE_CHARS = 200  # characters of each found tool's description
 MAX_ARGUMENTS = 8  # arguments named per found tool
 
@@ -64,7 +64,7 @@ class ToolSearch:
     pool: UpstreamPool
     _is_large: bool | None = None  # whether the lists are too large for clients; never reset once true
     _version: int = 0  # version of the set of tools
-    _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # the index for that version
+    _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # the index for `_version`, and its tools
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
     def changed(self) -> None:
@@ -74,7 +74,10 @@ class ToolSearch:
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
-        """Return whether the client of a request uses this server's tool search. Servers like this one never use it."""
+        """Return whether the client of a request uses this server's tool search.
+
+        Another coretools-mcp that is the client never uses it.
+        """
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
         return self.mode == "on" or (
@@ -153,7 +156,7 @@ class ToolSearch:
         ]
 
     def _servers(self, rights: Rights) -> str:
-        """Return as many servers with the operator's descriptions as fit."""
+        """Return the names of the servers, with the operator's descriptions, as far as they fit."""
         entries = [(each.alias, visible_line(each.entry.description)) for each in self.pool.upstreams]
         entries = [each for each in entries if not self.policy.why_server_not_offered(each[0], rights)]
         room = (MAX_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
@@ -203,7 +206,7 @@ class ToolSearch:
         if found:
             return ToolResult("\n".join([*lines, told]), structured={"tools": list(map(_about, found))})
         said = (
-            f"No tool matches '{visible_line(query[:100])}' well. Describe differently what it does, and to what. "
+            f"No tool matches '{visible_line(query[:100])}' well. Say in other words what the tool does, and to what. "
             f"The servers are: {self._servers(rights)}."
         )
         if near:
@@ -239,7 +242,7 @@ class ToolSearch:
                 tools: list[DiscoveredMCPTool] = []
                 async for tool in in_turns(self.registry.get_all_tools()):
                     owner = self.pool.owner_of_tool(tool)
-                    # A login tool is always listed.
+                    # A login tool is left out, because it is always in the client's own tool list.
                     if self._is_callable(tool, ALL_RIGHTS) and not (owner is not None and owner.is_login_offered):
                         tools.append(tool)
 
@@ -266,7 +269,7 @@ class ToolSearch:
         """Convert the parameters of `call_tool` to those of the call that it describes.
 
         Raises:
-            MCPError: Models have no such tool, or it cannot be called this way.
+            MCPError: There is no tool of this name that models may call, or `call_tool` has invalid arguments.
         """
         given = as_mapping(params.get("arguments"))
         name, arguments = given.get("name"), coerce(given.get("arguments"), {"type": "object"})
@@ -285,7 +288,7 @@ class ToolSearch:
             ) from None
         known = object_schema({"name": {}, "arguments": {}})
         if problem := about_unknown(CALL, given, known, {}, REMARKS, is_refused=True):
-            raise _refusal(f"Nothing was called: {problem} Put what is for the tool itself into 'arguments'.")
+            raise _refusal(f"Nothing was called: {problem} Put the tool's own arguments into 'arguments'.")
         tool = self.registry.find(name)
         if name in SEARCH_NAMES or (tool is not None and not isinstance(tool, DiscoveredMCPTool)):
             raise _refusal(

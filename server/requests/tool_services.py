@@ -48,8 +48,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}  # options that replace rule lists
-_NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and tools have none."
+FLAGS = {
+    "tools.include": "--include-tools",
+    "tools.exclude": "--exclude-tools",
+}  # settings with tool rules, and their options
+_NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
 CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
 
 
@@ -85,7 +88,7 @@ class LazyJournal:
             return self._journal
 
     def close(self) -> None:
-        """Close its file. Blocks."""
+        """Close the journal's file. Blocks."""
         if self._journal is not None:
             self._journal.close()
 
@@ -199,7 +202,7 @@ class Commands:
 
         report, shell = self._report, self._report.settings.shell
         if report.state_folder is not None:
-            with suppress(OSError):  # only existing files can be masked
+            with suppress(OSError):  # the sandbox can hide only folders that exist
                 os.makedirs(report.state_folder, 0o700, exist_ok=True)
         own_files = (*report.files, *([report.lock.path] if report.lock else ()))
         own_files += tuple(report.inputs.links.values()) if report.inputs is not None else ()
@@ -312,7 +315,7 @@ class Commands:
         self.folders.forget(client_key)
 
     async def aclose(self, tables: Iterable[JobTable]) -> None:
-        """Stop everything, in order and within a limit."""
+        """Stop everything, in order and within a time limit."""
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(CLOSE_SECONDS):
                 async with anyio.create_task_group() as group:
@@ -348,7 +351,7 @@ class CustomTools:
         self.discovery = self._made(settings) if settings.tools.discovery_command is not None else None
 
     def start(self, tasks: TaskGroup) -> None:
-        """Begin the first discovery, once, when a real client is connected."""
+        """Begin the first discovery, if there is a discovery command. Later calls do nothing."""
         if self.discovery is not None:
             self.discovery.start(tasks)
 

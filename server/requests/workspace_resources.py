@@ -46,10 +46,10 @@ TEMPLATE: Wire = {
     "uriTemplate": FILE_TEMPLATE,
     "name": "workspace-file",
     "title": "File of the workspace",
-    "description": "A file by its absolute path. Texts are within the limits of read_file, other files are bytes.",
+    "description": "A file by its absolute path: text within the limits of read_file, any other file as bytes.",
 }
 
-RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; 2026-07-28 uses invalid params
+RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; 2026-07-28 uses `INVALID_PARAMS`
 
 _NOT_OF_THE_CLIENT = frozenset(
     {ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED, ToolErrorType.STORE_UNAVAILABLE}
@@ -111,7 +111,7 @@ class FileRequests:
             raise MCPError(INVALID_REQUEST, error.message) from None
 
     def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
-        """Return the verdict if a tool's rules hide the corresponding item from a client completely."""
+        """Return the verdict that hides the prompt or resources of a tool from a client; `None` if there is none."""
         found = self.runner.registry.find(tool)
         return None if found is None else self.runner.policy.why_not_offered(found.traits, rights_of(ctx))
 
@@ -183,7 +183,7 @@ class FileRequests:
         if ref["type"] == "ref/prompt":
             is_known, completer = (ref["name"], name) == (AT, PATHS), complete_line
         else:
-            # Some clients mistake the expression's operator for a part of the variable's name.
+            # Some clients mistake the operator `+` of the template expression for a part of the variable's name.
             is_known = ref["uri"] == FILE_TEMPLATE and name.removeprefix("+") == "path"
             completer = complete_template
         if not is_known:
@@ -204,7 +204,7 @@ class FileRequests:
 
     @cached_property
     def _unpublished(self) -> ToolRunner:
-        """The call flow for internal calls: its tools have the names whose rules they follow."""
+        """The call flow for internal calls. Each of its tools has the name of the tool whose rules it follows."""
         from tools.builtin.file_requests import (  # noqa: PLC0415 - starting up does not need them
             CompletePathTool,
             FileResourceTool,
@@ -232,7 +232,7 @@ class MemoryResources:
     todos: TodoLists
 
     def knows(self, uri: str) -> bool:
-        """Return whether a URI is one of these, even if it has no content now."""
+        """Return whether a URI is that of a memory or of the todo list, even if that has no content now."""
         return uri in _MEMORY_URIS or uri == TODO_LIST
 
     async def listed(self, context: ToolContext) -> list[dict[str, Any]]:

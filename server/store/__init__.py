@@ -1,4 +1,4 @@
 """The state that replicas of one server share, and the stores that can hold it.
 
-Every package above `settings` may import this one; it imports only `settings`.
+Every package of `server` above `settings` may import this one. From `server`, this package imports only `settings`.
 """

@@ -11,13 +11,13 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from server.store.shared_store import ABSENT, MAX_MISSED, Versioned, new_version
 
-LEAST_SWEPT = 256  # expired keys are swept above this number of keys
+LEAST_SWEPT = 256  # expired keys are removed only if there are at least this many keys
 
 
 @dataclass(slots=True)
 class _MemoryRow:
     held: Versioned
-    expires: float  # the expiry by the store's clock
+    expires: float  # when the row expires, by the store's clock
 
 
 class MemoryStore:

@@ -37,8 +37,8 @@ class Replica:
     def keys_for(self, purpose: str) -> list[bytes]:
         """Return the encryption keys for one purpose, the current one first.
 
-        Without shared keys, this is a random key that is lost when the process exits. A state for one purpose cannot be
-        decrypted for another.
+        Without shared keys, each call returns a new random key. What is encrypted for one purpose cannot be decrypted
+        for another.
         """
         return [hmac.digest(key, purpose.encode(), "sha256") for key in self.seal_keys] or [os.urandom(32)]
 

@@ -43,7 +43,7 @@ class SealedRows(Generic[T]):
     Args:
         replica: Provides the keys and the store.
         purpose: The purpose, which is part of the keys in the store.
-        form: Parses a row, or raises `ValueError` if it is damaged; and serializes one.
+        form: A parser, which raises `ValueError` for a damaged row, and a serializer.
         seconds: The lifetime of a row after its last write; forever by default.
         are_large: Whether to decrypt and encrypt in threads.
     """
@@ -83,7 +83,9 @@ class SealedRows(Generic[T]):
         try:
             return await THREADS.run(opened) if self._are_large else opened()
         except ValueError:
-            message = "the store has a row of %s that was not encrypted with this server's keys; it is ignored"
+            message = (
+                "the store has a row of %s that is damaged or not encrypted with this server's keys; it is ignored"
+            )
             logger.warning(message, self._purpose)
             return SealedRow(None, held.version)
 
@@ -92,10 +94,12 @@ class SealedRows(Generic[T]):
         return ABSENT if held is None else held.version
 
     async def write(self, key: str, value: T, over: str | None) -> str | None:
-        """Write a row over this version, or any. Returns the new version; `None` if the row's version differs.
+        """Write a row over the version `over`, or over any version if `over` is `None`.
+
+        Returns the new version; `None` if the row's version differs from `over`.
 
         Raises:
-            ValueError: The form does not allow it.
+            ValueError: The value cannot be serialized.
         """
 
         def sealed() -> str:

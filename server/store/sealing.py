@@ -19,7 +19,7 @@ class Sealer:
 
     @cached_property
     def _fernet(self) -> MultiFernet:
-        from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - a start seals nothing
+        from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - nothing is encrypted at startup
 
         return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in self._keys])
 

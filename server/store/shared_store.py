@@ -26,7 +26,7 @@ class StoreUnavailableError(ToolError):
         super().__init__(
             ToolErrorType.STORE_UNAVAILABLE,
             "The store that the replicas of this server share is unavailable, so it is unknown whether the user's "
-            "answer was already used. Nothing was done. Call again a little later: the user is then asked again. "
+            "answer was already used. Nothing was done. Call again a little later, and the user will be asked again. "
             "If this persists, tell the user that the operator must check store.url and the log.",
         )
         self.why = why
@@ -62,7 +62,7 @@ class Store(Protocol):
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         """Claim a key. Returns whether it was free and the generation is unchanged.
 
-        Otherwise a key that the store has lost could be claimed twice.
+        The generation is compared because a key that the store has lost could otherwise be claimed twice.
         """
         ...
 
@@ -110,7 +110,7 @@ class Availability:
         if why not in self._told:
             self._told.add(why)
             logger.warning(
-                "the store (store.url) cannot be used: %s; requests that need it are refused until it can", why
+                "the store (store.url) cannot be used: %s; until it can, requests that need it are refused", why
             )
         return StoreUnavailableError(why)
 

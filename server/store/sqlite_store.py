@@ -153,7 +153,9 @@ class SqliteStore:
             raise OSError(errno.EBUSY, "too many requests are waiting for it")
         try:
             database = self._opened()
-            with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):  # others may write between the two
+            with _transaction(
+                database, "IMMEDIATE" if writes else "DEFERRED"
+            ):  # nobody writes between what `work` reads and writes
                 now = time.monotonic()
                 if writes and now > self._swept + SWEEP_SECONDS:
                     self._swept = now
@@ -166,7 +168,7 @@ class SqliteStore:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """Open the current file, because another file may have replaced the previous one."""
+        """Return a connection to the file that is at the path now, which may have replaced the one that was open."""
         if self._connection is not None:
             with suppress(OSError):
                 info = os.stat(self._path)
@@ -224,7 +226,7 @@ class SqliteStore:
 def _use_log(database: sqlite3.Connection) -> None:
     """Turn on write-ahead logging, so that readers never wait.
 
-    SQLite does not queue processes that set this concurrently, so retry.
+    SQLite does not wait if another process changes the mode at the same time, so a failure is retried.
     """
     deadline = time.monotonic() + BUSY_SECONDS
     while database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":

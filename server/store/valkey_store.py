@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 ANSWER_SECONDS = 1.0  # limit for connecting, and for a reply
-COMMAND_SECONDS = 1.5  # limit for both, and for getting a free connection
+COMMAND_SECONDS = 1.5  # limit for a whole command: getting a free connection, connecting, and the reply
 MAX_CONNECTIONS = 32  # per process; further requests wait for a free one
 RETRY_SECONDS = 1.0  # pause before a broken subscription is retried
 USUAL_PORT = 6379
@@ -33,8 +33,9 @@ _PREFIX = "coretools:"  # prefix of every key, because others may use the databa
 _GENERATION = f"{_PREFIX}generation"
 _VERSION_CHARS = len(new_version())  # length of the version that precedes each value
 
-# A server restored from a snapshot, or a replica that took over, has lost data but not the stored name. The same
-# applies to a server that evicts keys, as most managed servers do.
+# The generation consists of a stored name, the server's run id and its number of evicted keys. The name alone is not
+# enough: it may remain when other keys are lost, because the server was restored from a snapshot, a replica took over,
+# or keys were evicted, which most managed servers do.
 _TAKE = """
 local name = redis.call('GET', KEYS[2])
 if not name then
@@ -91,14 +92,14 @@ class ValkeyStore:
             socket_timeout=ANSWER_SECONDS,
             socket_connect_timeout=ANSWER_SECONDS,
             decode_responses=True,
-            encoding_errors="replace",  # this server writes only text
+            encoding_errors="replace",  # this program writes only valid text
             **over_tls,
         )
         self._client = cast("Any", Valkey(connection_pool=self._pool))
 
     async def start(self) -> None:
         with suppress(StoreUnavailableError):
-            await self._take("", 1.0, "")  # matches no generation, so this only returns the current one
+            await self._take("", 1.0, "")  # an empty generation never matches, so this only fetches the current one
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
         return await self._take(f"{_PREFIX}{key}", seconds, generation) == "taken"
@@ -199,7 +200,7 @@ class ValkeyStore:
             raise self._available.lost("it cannot be reached") from None
 
     async def _hang_up(self) -> None:
-        """Close all connections, because others to the same server may be dead too."""
+        """Close all connections that are not in use, because they may be dead too."""
         with anyio.move_on_after(ANSWER_SECONDS), suppress(exceptions.ValkeyError, OSError):
             await self._pool.disconnect(inuse_connections=False)
 

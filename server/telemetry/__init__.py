@@ -1,4 +1,4 @@
 """Counters and traces, for operators who turn them on.
 
-Otherwise nothing here is imported. This package observes requests and upstreams, which do not depend on it.
+If both are off, nothing here is imported. This package observes requests and upstreams, which do not depend on it.
 """

@@ -1,4 +1,4 @@
-"""One measured request, and its labels, whose number is bounded no matter what clients send."""
+"""One measured request and its labels. The number of different labels is bounded, no matter what clients send."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from server.requests.protocol_mapping import ERROR_KEY
 OTHER = "_OTHER"  # replaces unknown and surplus names (a value from the OpenTelemetry conventions)
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Upper bounds of the histogram buckets, in seconds (from the OpenTelemetry conventions for MCP)."""
-MAX_NAMES = 200  # tools with their own label, and as many prompts; all others share one
-MAX_CODES = 50  # the maximum for error codes, which upstreams may choose
+MAX_NAMES = 200  # tools with their own label, and as many prompts; all others share the label `OTHER`
+MAX_CODES = 50  # error codes with their own label; upstreams may choose codes freely
 
 
 class Names:
@@ -41,8 +41,8 @@ class Operation:
     tool: str = ""  # the called tool, if it exists
     prompt: str = ""
     version: str = ""  # the protocol revision
-    error: str = ""  # the cause of failure, a JSON-RPC error code or a word; empty on success
-    refusal: str = ""  # the stable code, if this server refused the call
+    error: str = ""  # the cause of a failure, as a JSON-RPC error code or a word; empty on success
+    refusal: str = ""  # the stable error code, if this server refused the call
     asks: bool = False  # whether its result is a question
     answers: bool = False  # whether it carries the answer to a question
     is_done: bool = False

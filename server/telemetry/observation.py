@@ -34,7 +34,7 @@ METHODS = frozenset(SPEC_CLIENT_METHODS) | {
 
 @dataclass(slots=True)
 class Observation:
-    """The outermost middleware, which measures client requests, and the factory of upstream observers."""
+    """The middleware that measures clients' requests, and the factory of observers for upstreams."""
 
     metrics: Metrics | None = None
     telemetry: Telemetry | None = None
@@ -51,7 +51,7 @@ class Observation:
         )
         name = params.get("name")
         if ctx.method == "tools/call":
-            if name == SEARCH_NAMES[-1]:  # the called tool is in the arguments
+            if name == SEARCH_NAMES[-1]:  # the tool that is called is in the arguments
                 name = as_mapping(params.get("arguments")).get("name")
             tool = self.find_tool(name) if isinstance(name, str) else None
             operation.tool = tool.name if tool is not None else name if name in SEARCH_NAMES else OTHER

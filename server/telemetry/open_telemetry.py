@@ -1,7 +1,8 @@
 """Spans and histograms following the OpenTelemetry conventions for MCP, sent by the SDK in the extra `otel`.
 
-The providers are private, not global, because the MCP SDK's own spans would duplicate these and contain client text.
-Attributes that a client chooses (a URI, a string id), and the session id, which is a credential, are omitted.
+The providers are private, not global: with global ones, the MCP SDK would create its own spans, which would duplicate
+these and contain client text. Attributes that a client chooses (a URI, a string id), and the session id, which is a
+credential, are omitted.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from tools.machine.threads import THREADS
 
 logger = logging.getLogger(__name__)
 
-LAST_SECONDS = 3.0  # limit for sending the rest at shutdown
+LAST_SECONDS = 3.0  # limit for sending the last spans and metrics at shutdown
 MAX_LOG_CHARS = 300  # characters of an SDK message in this log
 LONGEST: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
-"""The parts of a trace context in `_meta` (SEP-414), with their maximum length (W3C, except the first)."""
+"""The parts of a trace context in `_meta` (SEP-414), with their maximum length (from W3C, except for `traceparent`)."""
 _OPERATION = contexts.create_key("coretools-mcp-operation")
 
 
@@ -107,7 +108,8 @@ def telemetry_of_environment() -> Telemetry | None:
         logger.warning("OTEL_* variables have values that OpenTelemetry rejects, so nothing is traced or measured")
         return None
 
-    # An unsent span would cost as much, and leave a gap between the client's and the upstream's.
+    # If traces are off, no spans are created: a span that is never sent costs as much as any other, and would be a
+    # missing parent between the client's span and the upstream's.
     return Telemetry(
         tracers if processors else NoOpTracerProvider(),
         meters if readers else NoOpMeterProvider(),
@@ -121,7 +123,7 @@ class Telemetry:
     Args:
         tracers: Creates spans.
         meters: Creates histograms.
-        shutdowns: Send the rest; each blocks, in its own thread.
+        shutdowns: Functions that send what is left. Each blocks, and runs in its own thread.
     """
 
     def __init__(
@@ -149,11 +151,11 @@ class Telemetry:
     async def _shut_down(self, shutdown: Callable[[], object]) -> None:
         try:
             await THREADS.run(shutdown)
-        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the server ends, and so does the rest
+        except Exception as error:  # noqa: BLE001 - whatever the SDK raises, the server must shut down
             logger.warning("the last traces or metrics may not have been sent (%s)", type(error).__name__)
 
     def begin_server_span(self, operation: Operation, ctx: RequestContext) -> tuple[Span, Token[Context]]:
-        """Begin the span of a client's request, as a child of the one in its `_meta` or else its HTTP header."""
+        """Begin the span of a client's request, as a child of the span in its `_meta`, or else in its HTTP headers."""
         request = _http_request(ctx)
         asked = _carried(as_mapping((ctx.params or {}).get("_meta")))
         below = None if request is None else _carried(request.headers)

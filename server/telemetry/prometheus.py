@@ -29,7 +29,7 @@ METRICS: Mapping[str, tuple[str, Labels, str]] = {
     "coretools_mcp_request_duration_seconds": ("histogram", ("method",), "Duration of clients' requests."),
     "coretools_mcp_tool_calls_total": ("counter", ("tool", "outcome"), "Tool calls."),
     "coretools_mcp_refusals_total": ("counter", ("code",), "Failed requests, by the error code sent to clients."),
-    "coretools_mcp_http_refusals_total": ("counter", ("status",), "Requests refused by HTTP, by status."),
+    "coretools_mcp_http_refusals_total": ("counter", ("status",), "HTTP requests that were refused, by status."),
     "coretools_mcp_questions_total": ("counter", ("event",), "Questions to people, asked and answered."),
     "coretools_mcp_questions_open": ("gauge", (), "Requests waiting for a person's answer."),
     "coretools_mcp_sessions": ("gauge", (), "Connections of clients that began with a handshake."),
@@ -58,7 +58,7 @@ class Metrics:
     durations: dict[tuple[str, Labels], tuple[list[int], list[float]]] = field(
         default_factory=dict[tuple[str, Labels], tuple[list[int], list[float]]]
     )
-    """The count per bucket, and the sum of all seconds."""
+    """For each metric and its labels, the count per bucket, and a list with the sum of all durations in seconds."""
     tools: Names = field(default_factory=lambda: Names(MAX_NAMES))
     codes: Names = field(default_factory=lambda: Names(MAX_CODES))
 
