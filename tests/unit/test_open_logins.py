@@ -102,6 +102,21 @@ async def test_an_open_login_is_done_by_one_made_elsewhere_that_another_call_has
             assert attempt.problem == ""
 
 
+@pytest.mark.requirement("login.processes")
+async def test_no_login_is_opened_when_another_process_has_logged_in_since_one_was_needed(
+    issuer: ScriptedIssuer, tmp_path: Path
+) -> None:
+    files = TokenStore(str(tmp_path))
+    login = login_at(issuer, FileLogins(files))
+    assert await login.header() is None
+    log_in_elsewhere(files, issuer)
+    with anyio.fail_after(CEILING):
+        async with anyio.create_task_group() as tasks:
+            assert await login.begin(tasks) is None
+    assert await login.header() == "Bearer made-elsewhere"
+    assert not issuer.asked
+
+
 @pytest.mark.requirement("login.live")
 async def test_an_open_login_outlasts_a_moment_without_threads(issuer: ScriptedIssuer, tmp_path: Path) -> None:
     files = TokenStore(str(tmp_path))

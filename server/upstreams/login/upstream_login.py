@@ -325,7 +325,8 @@ class Login:
         async with self._beginning:
             if self._attempt is not None and not self._attempt.done.is_set():
                 return self._attempt
-            had = _header_of(await self._read_usable())
+            # The login that was not enough. One that was stored since then may be.
+            had = _header_of(self._record if self._is_read else await self._read_usable())
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
                 self._check_open()
