@@ -1,4 +1,4 @@
-"""Saves rules that a person allows permanently in the user's own settings file."""
+"""Saves the rules for calls that a person allows permanently, in the user's own settings file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SavedRules:
             else:
                 return
             said = f"Nothing was saved in the user's settings file: {why}."
-            remedy = f"Fix that, or add the rules to {key} there by hand."
+            remedy = f"Fix this problem, or add the rules to {key} there by hand."
             raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"{said} {remedy}")
 
         await run_blocking(signal, add)
