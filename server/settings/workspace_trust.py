@@ -177,10 +177,10 @@ def read_trusted(
 
         folder = files[0].folder
         is_changed = any(file.state is FileState.CHANGED for file in left_out)
-        why = "has changed since it was trusted" if is_changed else "is not trusted"
+        why = "they have changed since they were trusted" if is_changed else "they are not trusted"
         names = " and ".join(os.path.relpath(file.path, folder) for file in left_out)
         command = f"coretools-mcp trust {shlex.quote(folder)}"
-        diagnostics.warn(folder, f"{names} {why}, so its settings are ignored. Review it, then run: {command}")
+        diagnostics.warn(folder, f"the settings in {names} are ignored: {why}. Review them, then run: {command}")
     return layers, seen
 
 
