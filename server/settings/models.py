@@ -99,7 +99,7 @@ class UpstreamSettings(Section):
     headers: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """HTTP headers for every request to a remote server. Variables are expanded."""
     oauth: OAuthSettings | None = None
-    """How to log in to a remote server; null logs in if the server asks for it and headers does not set Authorization."""
+    """How to log in to a remote server; null logs in if the server asks for it, unless headers has Authorization."""
     enabled: bool = True
     """Whether the server is used."""
     description: str = ""
@@ -413,7 +413,7 @@ class HttpSettings(Section):
     grace: Annotated[Duration, Field(ge=0, le=3_600_000)] = 3_000
     """How long open calls and streams may continue after http.drain, while no new ones are accepted."""
     metrics: bool = False
-    """Whether /metrics serves counters in the Prometheus text format; if clients need a token, /metrics needs one too."""
+    """Whether /metrics serves counters in the Prometheus text format; it needs a token whenever clients need one."""
 
     @property
     def is_loopback(self) -> bool:

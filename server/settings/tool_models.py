@@ -31,8 +31,8 @@ class ToolSettings(Section):
     discovery_command: CommandLine = None
     """A command line that prints declarations of custom tools. No shell parses it. Variables are expanded."""
     call_command: CommandLine = None
-    """A command line that runs a custom tool: the tool's name is appended, and its arguments are JSON on standard input.
-    No shell parses the command line. Variables are expanded.
+    """A command line that runs a custom tool: the tool's name is appended, and its arguments are JSON on standard
+    input. No shell parses the command line. Variables are expanded.
     """
     discovery_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 60_000
     """How long the discovery command may run."""
