@@ -99,7 +99,7 @@ class UpstreamSettings(Section):
     headers: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """HTTP headers for every request to a remote server. Variables are expanded."""
     oauth: OAuthSettings | None = None
-    """How to log in to a remote server; null logs in if the server asks for it, unless headers has Authorization."""
+    """How to log in to a remote server; null logs in if the server asks for a login and headers lacks Authorization."""
     enabled: bool = True
     """Whether the server is used."""
     description: str = ""

@@ -269,5 +269,5 @@ class ClientSessions:
 
 
 def key_of(exchange: Exchange) -> SessionKey:
-    """Return the key of a client's session: the client, its connection, and the capabilities declared to the upstream."""
+    """Return the key of a client's session: the client, its connection, and the capabilities that it declares."""
     return exchange.client_key, id(exchange.connection), json.dumps(exchange.capabilities, sort_keys=True)

@@ -518,7 +518,7 @@ class Upstream:
             self._read_again = anyio.Event()
 
     def list_changed(self, kind: str, is_said: bool) -> None:
-        """Schedule a list to be read again. With `is_said`, the upstream announced a change; otherwise, it may be equal."""
+        """Schedule a list to be read again. Without `is_said`, the upstream has not announced a change of it."""
         self._stale[kind] = self._stale.get(kind, False) or is_said
         self._news.set()
 
