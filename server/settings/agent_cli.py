@@ -136,7 +136,7 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
     ("hooks",): "hooks do not run here, so they cannot refuse a call",
     ("policyPaths",): "policy files are not read; put rules into permissions",
     ("adminPolicyPaths",): "policy files are not read; put rules into permissions",
-    ("admin",): "an administrator's restrictions there do not apply here",
+    ("admin",): "the restrictions that an administrator sets with it do not apply here",
 }
 """Keys that restrict, with a note on what applies here instead."""
 
@@ -185,10 +185,10 @@ _ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
 
 
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
-    """Expand variables, in place, in the strings of a layer in which no other code expands them, as both CLIs do.
+    """Expand, in place, the variables in those strings of a layer that no other code expands.
 
-    Rules are different, because a dollar sign may belong to a command. A rule that allows stays as written. A rule that
-    asks or refuses applies both as written and expanded.
+    Both CLIs expand every string. Rules are different here, because a dollar sign may belong to a command. A rule that
+    allows stays as written. A rule that asks or refuses applies both as written and expanded.
     """
     expander = VariableExpander(environ)
 

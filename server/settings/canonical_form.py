@@ -76,7 +76,7 @@ _MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell to
 FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of both CLIs that is accepted in any settings file
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
 """Other clients' names for server types, and the names used here."""
-MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # as both CLIs write them
+MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # spellings of both CLIs
 _COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
 """Keys whose value may be a command line in one string, which is split as a shell would split it."""
 MAX_SUGGESTIONS = 20  # after this many warnings, no similar key is suggested, because each lookup takes time
@@ -95,7 +95,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         if other == ("webSearch",) and isinstance(value, dict):
             value = _providers_by_type(cast("Tree", value), source, diagnostics)
         target = parent_at(data, ours, create=True)
-        # If both keys are set, the canonical key wins. A section that is not an object is reported by the validation.
+        # If the canonical key is set too, it wins. A section that is not an object is reported by the validation.
         if target is not None and target.setdefault(ours[-1], value) != value:
             warn_of_difference(other, ours, source, diagnostics)
     convert_keys(data, _NUMBERS, data, source, diagnostics, "it is not a number")
@@ -220,7 +220,7 @@ def adapt_servers(data: Tree) -> None:
 
 
 def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
-    """Return the servers of a layer by alias. It is an error if two servers have the same alias."""
+    """Return the servers of a layer, keyed by alias. It is an error if two servers have the same alias."""
     source, entries = layer.source, dict[str, Any]()
     for name, entry in table_at(layer.data, "mcpServers").items():
         alias, shown = alias_of(name), dotted(("mcpServers", name))

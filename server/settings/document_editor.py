@@ -104,7 +104,7 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """Return a sentence about the first key on the way to `path` that is repeated or has two spellings, if any.
+    """Return what is wrong with the first key on the way to `path` that is repeated or has two spellings, or `None`.
 
     Raises:
         SettingsError: The file is not a JSON object, or a value on the way is not an object.
@@ -233,7 +233,7 @@ class JsonDocument:
         return ":" if re.match(r'\s*\{\s*"(?:[^"\\]|\\.)*":\S', self.text) else ": "
 
     def is_inline(self, container: _Container) -> bool:
-        """Return whether additions go on the same line, as in the container or, if it is empty, in the whole file."""
+        """Return whether additions go on the same line, as in the container or, if empty, in the outermost object."""
         if container.items:
             return "\n" not in self.text[container.start : container.items[0][0]]
         top = _Container.at(self.strict, self.strict.index("{"))
@@ -245,7 +245,7 @@ class JsonDocument:
         return _indent_of(self.text, container.start) + self.unit
 
     def value_text(self, value: Any, indent: str | None) -> str:
-        """Return a value as JSON in the style of this file, on lines that begin with `indent`, or on one for `None`."""
+        """Return a value in the style of this file, on lines that begin with `indent`; for `None`, on a single line."""
         colon = self.colon
         if indent is None:
             return json.dumps(value, ensure_ascii=False, separators=(colon.replace(":", ","), colon))
@@ -417,8 +417,8 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     for first, last in pairwise([0, *(match.start() for match in _HEADER.finditer(text)), len(text)]):
         piece = text[first:last]
         if _is_below(piece, path) and _is_toml(text[:first]):  # otherwise the header is part of a multi-line string
-            # Comments before the next header belong to that header. The blank line before the last table was added
-            # together with this table.
+            # Comments before the next header belong to that header. If this table is the last one, the blank line
+            # before it was added together with it, and is removed too.
             piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
             left = re.sub(r"(?<=\n)\r?\n\Z", "", left) if last == len(text) else left
         left += piece

@@ -41,7 +41,7 @@ class Layer:
     source: str  # the name of the source in messages, usually the path of a file
     data: Tree
     folder: str = ""  # the folder that relative paths start from; empty for the working folder
-    names: dict[str, str] = field(default_factory=dict[str, str])  # the configured name of each server, by alias
+    names: dict[str, str] = field(default_factory=dict[str, str])  # the configured name of each server, keyed by alias
 
 
 class FileState(StrEnum):
@@ -79,8 +79,8 @@ restrictions.
 class MergedLayers:
     """All layers in canonical form, merged by key.
 
-    A later value replaces an earlier one; so does a whole entry of `mcpServers`. Lists of rules may be added together
-    instead (`SettingsScope.adds_rules`).
+    A later value replaces an earlier one, and an entry of `mcpServers` is replaced as a whole. Lists of rules may be
+    added together instead (`SettingsScope.adds_rules`).
     """
 
     def __init__(self, layers: Iterable[Layer]) -> None:

@@ -147,7 +147,7 @@ def why_no_dashboard() -> str | None:
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
-        from server.settings.installation import install_command  # noqa: PLC0415 - only if it is missing
+        from server.settings.installation import install_command  # noqa: PLC0415 - only if jinja2 is missing
 
         return f"the extra dashboard is not installed. Run: {install_command('dashboard')}"
     return None

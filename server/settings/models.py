@@ -93,7 +93,7 @@ class UpstreamSettings(Section):
     url: Annotated[str | None, Field(repr=False)] = None
     """Address of a remote server. Without a type, Streamable HTTP is tried first, then SSE. Variables are expanded."""
     http_url: Annotated[str | None, Field(repr=False)] = None
-    """Address of a Streamable HTTP server, as Qwen Code and Gemini CLI spell it. Variables are expanded."""
+    """Address of a Streamable HTTP server, under the key of Qwen Code and Gemini CLI. Variables are expanded."""
     type: Literal["stdio", "http", "sse"] | None = None
     """The transport; null derives it from the first of httpUrl, url and command that is set."""
     headers: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
@@ -109,7 +109,7 @@ class UpstreamSettings(Section):
     include_tools: tuple[str, ...] | None = None
     """The only tools to take from the server, by their own names, as name(...) or as alias__name; null takes all."""
     exclude_tools: tuple[str, ...] = ()
-    """Tools not to take from the server, written as in includeTools, over which this key takes precedence."""
+    """Tools not to take from the server, written as in includeTools; takes precedence over includeTools."""
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"
     """The protocol era to use with the server: the client's if the server supports it, the initialize handshake, or the
     2026-07-28 revision.
@@ -119,14 +119,14 @@ class UpstreamSettings(Section):
     connect_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 30_000
     """How long starting or connecting to the server may take, until it is initialized."""
     list_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 10_000
-    """How long listing its tools, prompts or resources may take."""
+    """How long listing the server's tools, prompts or resources may take."""
     isolation: Literal["shared", "per-client"] = "per-client"
     """Whether each client over the network gets its own connection, or all share one. On a shared connection, a
     question from the server reaches a client only while no other client has a call in progress.
     """
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
     """The maximum number of simultaneous client connections, if each client has its own. To make room for another, an
-    idle connection is closed, or else one of a client that has more than half of them. Otherwise the new client is
+    idle connection is closed, or else one of a client that has more than half of all. Otherwise the new client is
     refused.
     """
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
@@ -209,9 +209,9 @@ class ProxySettings(Section):
     require_pins: bool = False
     """Whether to leave out a server whose command fetches a package (npx, uvx, ...) without a fixed version."""
     search: Literal["auto", "on", "off"] = "auto"
-    """Whether clients list search_tools, describe_tool and call_tool instead of the tools of servers. auto: if the
-    tools of servers take about 10,000 tokens or more, except for clients that defer tools themselves (Claude Code,
-    Codex, Qwen Code, GitHub Copilot CLI, ECA).
+    """Whether clients list search_tools, describe_tool and call_tool instead of the tools of servers. With auto,
+    they do if the tools of servers take about 10,000 tokens or more, except for clients that defer tools themselves
+    (Claude Code, Codex, Qwen Code, GitHub Copilot CLI, ECA).
     """
     environment_proxies: bool = True
     """Whether remote servers and their logins are reached through the proxies in the environment (HTTPS_PROXY,
@@ -333,7 +333,7 @@ class IssuerSettings(Section):
     required_scopes: tuple[str, ...] = ()
     """Scopes that every token must have."""
     default_scopes: tuple[str, ...] = ()
-    """The scopes for a token that has none of this server's: read, write, run, upstream:ALIAS or upstream:*."""
+    """The scopes for a token that has none of this server's scopes: read, write, run, upstream:ALIAS, upstream:*."""
     scope_prefix: str = ""
     """The issuer's prefix for this server's scopes: with "tools.", a token has tools.read."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
@@ -462,7 +462,7 @@ class LogSettings(Section):
 
 class Settings(Section):
     mcp_servers: Mapping[str, UpstreamSettings] = Field(default_factory=dict[str, UpstreamSettings])
-    """The upstream servers by alias, in the order of the configuration."""
+    """The upstream servers, keyed by alias, in the order of the configuration."""
     mcp: McpSettings = Field(default_factory=McpSettings.model_construct)
     """Which of the upstream servers are used."""
     approval_mode: Annotated[

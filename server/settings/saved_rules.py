@@ -18,7 +18,7 @@ _WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
     ToolErrorType.FILE_CHANGED_SINCE_READ: "another program changed it at the same moment",
     ToolErrorType.TARGET_IS_DIRECTORY: "a folder has its name",
 }
-"""Why the file was not written, without a path."""
+"""Why the settings file was not written. The texts contain no path."""
 
 
 class SavedRules:

@@ -56,7 +56,7 @@ class Section(BaseModel):
 class Key:
     """One key of a section.
 
-    The value of a table is an object: its keys are names that the operator chose, and its values are sections.
+    If the key is a table, its value is an object: names that the operator chose, each with a section.
     """
 
     field: FieldInfo

@@ -1,4 +1,4 @@
-"""Settings files: where the user's own are, and how a file is read and parsed."""
+"""Settings files: where the user's own files are, and how a settings file is read and parsed."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class LimitSettings(Section):
     """
     calls_at_once: Annotated[int | None, Field(ge=1, le=256)] = None
     """The maximum number of calls of one client in progress at once, including those that wait for a person; further
-    calls are refused. Calls and clients are those of callsPerMinute. null means 256 over the network.
+    calls are refused. Calls and clients are counted as for callsPerMinute. null means 256 over the network.
     """
 
     def for_tools(self) -> Limits:
@@ -248,7 +248,7 @@ class LanguageServerSettings(Section):
     """Environment variables for the program."""
     extension_to_language: Mapping[str, str] = Field(default_factory=dict[str, str])
     """File name endings, each with its language id in the Language Server Protocol, such as ".rb": "ruby". For these
-    files, this server takes precedence over those known by default.
+    files, the program takes precedence over the language servers known by default.
     """
 
 

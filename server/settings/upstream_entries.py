@@ -19,7 +19,7 @@ ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how ma
 # Keys of an entry in which variables are expanded.
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
-MAX_ABOVE = 3  # how many coretools-mcp servers may be above this one; more are taken for a loop
+MAX_ABOVE = 3  # a server with this many coretools-mcp servers above it starts no programs, because of a likely loop
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
@@ -41,7 +41,7 @@ class UpstreamEntry:
 
 
 def alias_of(name: str) -> str:
-    """Return the alias for a configured name: the name itself if it fits, or else the nearest one that does.
+    """Return the alias for a configured name: the name itself if it is a valid alias, or else a similar one.
 
     An alias has at most 24 characters of `A-Z a-z 0-9 _ -`. It has no `__`, and no `_` at either end, so that
     `alias__tool` can be parsed only one way.
@@ -67,7 +67,7 @@ def resolve_entries(
         environ: The environment variables.
         source_of: Returns the source of the value at a path.
         diagnostics: Collects problems and warnings.
-        starts_itself: Returns whether an entry, which comes from a source, starts this program with the same settings.
+        starts_itself: Returns whether an entry, given with its source, starts this program with the same settings.
     """
     # A misspelled name in `mcp.excluded` would exclude nothing, and one in `mcp.allowed` would allow nothing.
     mcp, known = settings.mcp, {*names, *names.values()}

@@ -271,7 +271,7 @@ def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
     """Return the names of the operator's entries, each under its comparable form.
 
     They include the alias of the server that `mcp.serverCommand` starts. A name with `_` is also found under each part
-    before a `_`: a rule for the server `git_hub` that allows `mcp_git_hub_search` could also allow a tool of `git`.
+    before a `_`: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a tool of `git`.
     """
     names = [name for other in operators for name in table_at(other.data, table)]
     beginnings: dict[str, str] = {}
@@ -291,7 +291,7 @@ def normalized_name(name: str) -> str:
 
 RESTRICTING = (*REFUSING, *key_paths("tools.core mcp.allowed"))  # keys that only restrict
 
-Restrictions = Mapping[str, Layer]  # by a file's path, the restrictions in its last trusted content
+Restrictions = Mapping[str, Layer]  # the restrictions in each file's last trusted content, keyed by path
 
 
 def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:

@@ -217,7 +217,7 @@ class ClientSessions:
                             await session.flush()
                     held.session = session
                     held.ready.set()
-                    if transport.name != "stdio":  # over stdio, a new session always starts a program of its own
+                    if transport.name != "stdio":  # over stdio, a new program is no sign of a restart
                         self._upstream.session_began()
                     await self._until_unused(held, session)
             if held.session is None:

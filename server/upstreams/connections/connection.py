@@ -61,7 +61,7 @@ LAST_RETRY_SECONDS = 60.0
 
 SOON_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
 CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
-MAX_WARNINGS = 20  # warnings per upstream, counted again after a connection of more than `SOON_SECONDS`
+MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than `SOON_SECONDS`
 
 LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 LEAST_LOOK_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
@@ -222,7 +222,7 @@ class Upstream:
         changed: Called with a list that may have changed, and whether clients should be notified.
         resource_updated: Called with the URI of a changed resource, and the session's client, if it has its own.
         prepare: Does expensive work before a list is used.
-        store: Stores the upstream's lists, which it sent in a protocol revision, for the next run.
+        store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
         login_of: Returns the login of a principal, if the server has logins.
         by_proxy: Whether to use the proxy from the environment.
     """
@@ -241,7 +241,7 @@ class Upstream:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.entry = entry
-        self.reach = entry.reach_digest()  # differs for another entry with the same alias
+        self.reach = entry.reach_digest()  # tells this entry from a later one with the same alias
         self.status = UpstreamStatus()
         self.login_of = login_of
         self.by_proxy = by_proxy
@@ -260,13 +260,14 @@ class Upstream:
         """Limits the client requests in progress; `None` without a limit."""
         self.rate: Rate | None = None  # limits calls per minute
         if entry.calls_per_minute is not None:
-            from server.clients.rate import Rate  # noqa: PLC0415 - only where the operator limits it
+            from server.clients.rate import Rate  # noqa: PLC0415 - only if the operator limits it
 
             self.rate = Rate(entry.calls_per_minute)
         self._outcome = anyio.Event()  # set after the next connection attempt, whatever the result
         self.is_login_offered = False  # whether its only tool is the login tool
         self.is_awaited = True  # whether the first list waits for it
-        self.is_withheld = False  # whether a client that is a coretools-mcp got no tools of this upstream yet
+        # Whether a coretools-mcp client got a list without this upstream's tools, because they were from the last run.
+        self.is_withheld = False
         self._prepare = prepare
         self._store = store
         self._changed = changed
@@ -518,7 +519,7 @@ class Upstream:
             self._read_again = anyio.Event()
 
     def list_changed(self, kind: str, is_said: bool) -> None:
-        """Schedule a list to be read again. Without `is_said`, the upstream has not announced a change of it."""
+        """Schedule a list to be read again; `is_said` means that the upstream has announced a change."""
         self._stale[kind] = self._stale.get(kind, False) or is_said
         self._news.set()
 
@@ -607,7 +608,7 @@ class Upstream:
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Replace the listing session too, because the server has lost a session, and perhaps all of them."""
+        """Start a new listing session if needed, because the server has lost a session, and perhaps all of them."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.come_back()

@@ -138,7 +138,7 @@ class UpstreamPool:
         self.catalog = ToolCatalog(registry, name_budget, reserved)
         self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each running upstream
         self.left_out = left_out or {}
-        """Why other configured servers are not used, by alias; changes with the settings."""
+        """Why other configured servers are not used, keyed by alias; changes with the settings."""
         self.written: Mapping[str, UpstreamSettings] = {}
         """Entries with variables unexpanded; changes with the settings."""
         self.is_recalling = False  # whether the stored lists are still being read, before any list is answered
@@ -158,7 +158,7 @@ class UpstreamPool:
         self._audience: Audience | None = None
         self._owners: dict[Upstream, anyio.CancelScope] = {}
         self._starter: BrokeredStarter | None = None
-        """Starts the programs of all upstreams; closed after the last one."""
+        """Starts the programs of all upstreams; closed after the last upstream has ended."""
         self._running = 0
         self._all_ended = anyio.Event()
         self._calls: dict[Upstream, UpstreamCall] = {}
@@ -225,7 +225,7 @@ class UpstreamPool:
         """Check all tools against a lock, unless it is already in use. Other tasks can run in between."""
         if lock == self.catalog.lock:
             return
-        # Shielded, because otherwise, if the call that approves is cancelled, the remaining tools would not be checked.
+        # The call that approves a tool may be cancelled, but the remaining tools must still be checked.
         with anyio.CancelScope(shield=True):
             self.catalog.use_lock(lock)
             for upstream in self.upstreams:

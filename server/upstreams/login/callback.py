@@ -45,7 +45,7 @@ NOT_OURS = "This page does not belong to an open login: the login was completed 
 
 
 class PortTakenError(Exception):
-    """Another process is listening on the port. `logins` are its open logins; `None` if it is another program."""
+    """Another process is listening on the port. `logins` are its open logins; `None` if it runs another program."""
 
     def __init__(self, logins: frozenset[str] | None) -> None:
         super().__init__("the callback port is in use")
@@ -185,9 +185,9 @@ def _bound(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform == "win32":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # others cannot share the port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # keeps others off the port
         else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # bind despite closed connections
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # allow a port with closed connections
         listener.bind((HOST, port))
         listener.listen()
         listener.setblocking(False)
@@ -198,7 +198,7 @@ def _bound(port: int) -> socket.socket:
 
 
 async def _logins_at(port: int) -> frozenset[str] | None:
-    """Return the open logins of the process on a port; `None` if it is another program."""
+    """Return the open logins of the process on a port; `None` if it runs another program."""
     with suppress(OSError, ValueError, RecursionError), anyio.fail_after(2):
         reader, writer = await asyncio.open_connection(HOST, port)
         try:

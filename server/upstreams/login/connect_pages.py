@@ -76,7 +76,7 @@ class ConnectPages:
     """
 
     def __init__(self, public_url: str, place: str = "") -> None:
-        self.state_prefix = f"{place}~" if place else ""  # begins the token of a link, and `state`
+        self.state_prefix = f"{place}~" if place else ""  # the beginning of link tokens and of `state`
         self._base = public_url
         scheme, self._host, *_ = urlsplit(self._base)
         self._is_secure = scheme == "https"
@@ -153,7 +153,10 @@ class ConnectPages:
         return response
 
     async def _start_login(self, request: Request) -> Response:
-        """Send a browser that has shown the page on to the authorization server. Its link then works only there."""
+        """Send a browser that has shown the page on to the authorization server.
+
+        The link then works in no other browser.
+        """
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:

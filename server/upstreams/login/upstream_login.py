@@ -196,7 +196,7 @@ class Login:
         return key_of(self._resource, self.principal)
 
     async def header(self) -> str | None:
-        """Return the `Authorization` of a request; `None` without a token.
+        """Return the `Authorization` header for a request; `None` without a token.
 
         Raises:
             LoginError: There is a token, but it cannot be used now.
