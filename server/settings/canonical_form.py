@@ -233,7 +233,7 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
             diagnostics.refuse(source, said)
             continue
         if alias != name:
-            fits = f"a name has at most {MAX_ALIAS} characters: letters, digits, - and, not at its ends, single _"
+            fits = f"a name has at most {MAX_ALIAS} letters, digits, - and _, but no __, and no _ at either end"
             diagnostics.warn(source, f"{shown} is called {alias} here: {fits}.")
         if isinstance(entry, dict) and "disabled" in entry:
             # Other clients write `disabled: true`; such a server must not start here either.

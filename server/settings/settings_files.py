@@ -21,7 +21,9 @@ MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is not a settings file
 MAX_DEPTH = 50  # nesting depth of objects and arrays
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # a string; if it is unclosed, the rest of the line
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-"""Matches comments, and also the text between them, so that `//` in a string is not taken for a comment."""
+"""Matches comments, and also the text between them, so that `//` in a string is not taken for a comment. No character
+is examined twice, so matching takes linear time.
+"""
 _TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
 """Matches text to keep as group 1, or else a comma after the last item of an object or array. A comma that no item
 precedes is kept, so that the parser rejects it.
