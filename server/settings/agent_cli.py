@@ -39,16 +39,16 @@ CliName = Literal["qwen", "gemini"]
 
 @dataclass(frozen=True, slots=True)
 class AgentCli:
-    """One of the two CLIs."""
+    """Qwen Code or Gemini CLI: where its files are, and its defaults for memories."""
 
     title: str
     folder: str  # the name of its folder, in the home folder and in projects
     memory_file: str
     memory_section: str  # the heading of its memories
-    system: Mapping[str, str]  # its folder for machine-wide files, by `sys.platform`
+    system: Mapping[str, str]  # its folder for machine-wide files, keyed by `sys.platform`
     variable: str  # the prefix of environment variables that set the location of its machine-wide files
     home_variable: str
-    home_is_folder: bool  # whether that variable names the folder itself rather than its parent
+    home_is_folder: bool  # whether `home_variable` names the folder itself rather than its parent
 
     def user_folder(self, environ: Mapping[str, str]) -> str:
         other = environ.get(self.home_variable, "")
@@ -93,7 +93,7 @@ AGENT_CLIS: Mapping[CliName, AgentCli] = {
         home_is_folder=False,
     ),
 }
-"""The locations in their documentation."""
+"""Both CLIs, with the locations from their documentation."""
 
 _SAME_KEYS = key_paths("""
     mcpServers mcp.serverCommand mcp.allowed mcp.excluded
@@ -102,7 +102,7 @@ _SAME_KEYS = key_paths("""
 """)
 """Keys with the same name and meaning here."""
 
-_EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # in the CLI, an empty list excludes nothing
+_EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # in the CLIs, an empty list allows all servers
 
 
 def _mode(value: Any) -> Any:
@@ -110,7 +110,7 @@ def _mode(value: Any) -> Any:
     return mode if mode in list(ApprovalMode) else WRONG
 
 
-_MODES: Converters = dict.fromkeys(  # the keys for the approval mode, by version
+_MODES: Converters = dict.fromkeys(  # the key for the approval mode depends on the version
     key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
 )
 _SWITCHES: Converters = {
@@ -122,7 +122,7 @@ _SWITCHES: Converters = {
     )
     for section in (("context", "fileFiltering"), ("fileFiltering",))
 }
-"""Boolean keys that only the CLIs' files have."""
+"""Boolean keys that are accepted only in the CLIs' files."""
 
 _SANDBOX = 'commands run in the sandbox here if it works; shell.sandbox "required" makes it mandatory'
 
@@ -130,19 +130,19 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
     ("tools", "sandbox"): _SANDBOX,
     ("sandbox",): _SANDBOX,
     ("security", "disableYoloMode"): "yolo is accepted only on the command line here, whatever this key says",
-    ("security", "disableAlwaysAllow"): "lasting answers are still offered",
-    ("security", "environmentVariableRedaction", "blocked"): "commands only get a short list of variables here",
+    ("security", "disableAlwaysAllow"): "answers that allow calls permanently are still offered",
+    ("security", "environmentVariableRedaction", "blocked"): "commands get only a few environment variables here",
     ("context", "fileFiltering", "customIgnoreFilePaths"): "these files hide nothing here; use .coretoolsignore",
     ("hooks",): "hooks do not run here, so they cannot refuse a call",
     ("policyPaths",): "policy files are not read; put rules into permissions",
     ("adminPolicyPaths",): "policy files are not read; put rules into permissions",
-    ("admin",): "an administrator's restrictions there do not apply here",
+    ("admin",): "the restrictions that an administrator sets with it do not apply here",
 }
 """Keys that restrict, with a note on what applies here instead."""
 
 
 def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
-    """Move the keys that are used here out of `data`, under canonical keys or known aliases."""
+    """Return the values of `data` that are used here, under canonical keys or known aliases."""
     result: Tree = {}
     for path in (*_SAME_KEYS, *(alias for alias in FOREIGN_KEYS if alias not in _MODES)):
         value = value_at(data, path)
@@ -150,8 +150,8 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
             set_default(result, path, value)
     adapt_servers(result)
     for name, entry in list(table_at(result, "mcpServers").items()):
-        # The CLIs know transports and keys that this server does not. One such entry must not keep the others from
-        # starting.
+        # The CLIs support transports and keys that this server does not. An entry with one of these must not keep the
+        # other servers from starting.
         why = _why_unusable(entry)
         if why:
             diagnostics.warn(source, f"{dotted(('mcpServers', name))} is left out: {why}.")
@@ -185,10 +185,10 @@ _ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
 
 
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
-    """Expand, in place, the variables in strings of a layer that no other code expands. Both CLIs expand every string.
+    """Expand, in place, the variables in those strings of a layer that no other code expands.
 
-    Rules are different, because a dollar sign may belong to a command. A rule that allows stays as written. A rule that
-    asks or refuses applies both as written and expanded.
+    Both CLIs expand every string. Rules are different here, because a dollar sign may belong to a command. A rule that
+    allows stays as written. A rule that asks or refuses applies both as written and expanded.
     """
     expander = VariableExpander(environ)
 

@@ -44,7 +44,7 @@ KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
 """Keys of Qwen Code and Gemini CLI, from older versions and their documentation, with the canonical key of each."""
 
 Converters = Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]]
-"""Keys of both CLIs whose value has another unit or meaning, with the canonical key and a converter for the value."""
+"""For keys of both CLIs whose value has another unit or meaning: the canonical key, and a converter for the value."""
 WRONG: Final = object()  # a converter's result for an invalid value
 
 
@@ -73,17 +73,17 @@ _NUMBERS: Converters = {
 
 _MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
 """Keys that editors and both CLIs write and that have no meaning here."""
-FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of both CLIs that is read in any file
+FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of both CLIs that is accepted in any settings file
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
 """Other clients' names for server types, and the names used here."""
-MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # as both CLIs write them
+MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # spellings of both CLIs
 _COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
 """Keys whose value may be a command line in one string, which is split as a shell would split it."""
-MAX_SUGGESTIONS = 20  # maximum number of warnings about unknown keys, because each lookup takes time
+MAX_SUGGESTIONS = 20  # after this many warnings, no similar key is suggested, because each lookup takes time
 
 
 def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
-    """Bring a layer to canonical form, in place, and fill its `names`."""
+    """Convert a layer to canonical form, in place, and fill its `names`."""
     data, source = layer.data, layer.source
     for path in _MEANINGLESS:
         pop_value(data, path)
@@ -95,7 +95,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         if other == ("webSearch",) and isinstance(value, dict):
             value = _providers_by_type(cast("Tree", value), source, diagnostics)
         target = parent_at(data, ours, create=True)
-        # If both are set, the canonical key wins. Validation reports a section that is not an object.
+        # If the canonical key is set too, it wins. A section that is not an object is reported by the validation.
         if target is not None and target.setdefault(ours[-1], value) != value:
             warn_of_difference(other, ours, source, diagnostics)
     convert_keys(data, _NUMBERS, data, source, diagnostics, "it is not a number")
@@ -111,7 +111,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         parent, line = parent_at(data, path), value_at(data, path)
         if parent is None or not (isinstance(line, str) or line == []):
             continue
-        import shlex  # noqa: PLC0415 - needed only where a command line is configured
+        import shlex  # noqa: PLC0415 - needed only if a command line is configured
 
         lexer = shlex.shlex(line or "", posix=True)
         lexer.whitespace_split, lexer.commenters = True, ""
@@ -157,7 +157,7 @@ def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: 
 
 
 def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tree:
-    """Convert Qwen Code's `webSearch`, a list of providers with types, to one object by type."""
+    """Convert Qwen Code's `webSearch`, a list of providers with types, to an object keyed by type."""
     listed = given.get("provider")
     if not isinstance(listed, list):
         return given
@@ -179,9 +179,9 @@ def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tr
 def convert_keys(
     data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, why_wrong: str
 ) -> None:
-    """Move values from other keys to their canonical keys, converted.
+    """Move the values of the keys in `converters` to their canonical keys in `target`, converted.
 
-    If several keys map to the same one, the first that is set wins.
+    A value that `target` already has wins. If several keys map to the same canonical key, the first that is set wins.
     """
     counting: dict[tuple[str, ...], tuple[str, ...]] = {}
     for other, (ours, convert) in converters.items():
@@ -220,7 +220,7 @@ def adapt_servers(data: Tree) -> None:
 
 
 def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
-    """Return the servers of a layer by alias. It is an error if two servers have the same alias."""
+    """Return the servers of a layer, keyed by alias. It is an error if two servers have the same alias."""
     source, entries = layer.source, dict[str, Any]()
     for name, entry in table_at(layer.data, "mcpServers").items():
         alias, shown = alias_of(name), dotted(("mcpServers", name))
@@ -233,7 +233,7 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
             diagnostics.refuse(source, said)
             continue
         if alias != name:
-            fits = f"a name has letters, digits, - and single _ inside, at most {MAX_ALIAS} characters"
+            fits = f"a name has at most {MAX_ALIAS} letters, digits, - and _, but no __, and no _ at either end"
             diagnostics.warn(source, f"{shown} is called {alias} here: {fits}.")
         if isinstance(entry, dict) and "disabled" in entry:
             # Other clients write `disabled: true`; such a server must not start here either.
@@ -257,7 +257,7 @@ def _drop_unknown_keys(
             del data[name]
             suggestion = ""
             if len(diagnostics.warnings) < MAX_SUGGESTIONS:
-                import difflib  # noqa: PLC0415 - needed only where something is misspelled
+                import difflib  # noqa: PLC0415 - needed only if something is misspelled
 
                 by_lower = {key.lower(): key for key in keys}
                 close = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)

@@ -22,16 +22,16 @@ from server.settings.section_model import SettingsError, dotted
 from server.settings.settings_files import MAX_FILE_BYTES, parse, without_comments, without_trailing_commas
 
 INDENT = "  "  # if the file has no indentation to follow
-_LAST = 4  # parsed texts kept for the next step of an edit: a client's file may be large
+_LAST = 4  # how many parsed texts to cache, because an edit has several steps and a client's file may be large
 _SOURCE = "settings"  # the name of a file in errors if its path is not known
 MemberPath = tuple[str, ...]
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """Add texts to the list `section.key` of a settings file, each once.
+    """Add texts to the list `section.key` of a settings file, unless it already has them.
 
     Raises:
-        SettingsError: The file is not a JSON object, or the value there is not a list.
+        SettingsError: The file is not a JSON object, or `section.key` is not a list.
     """
     document = JsonDocument.parse(content, _SOURCE, MAX_FILE_BYTES)
     inner: Any = document.tree.get(section, {})
@@ -53,7 +53,7 @@ def with_entries(content: bytes, section: str, entries: Mapping[str, Any]) -> by
     """Set entries in the object `section` of a settings file; an existing entry is replaced.
 
     Raises:
-        SettingsError: The file is not a JSON object, or the value there is not an object.
+        SettingsError: The file is not a JSON object, or `section` is not an object.
     """
     for name, entry in entries.items():
         content = with_member(content, (section, name), entry)
@@ -104,7 +104,7 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """Return the first ambiguous key on the way to `path`: repeated, or in two spellings. `None` if there is none.
+    """Return what is wrong with the first key on the way to `path` that is repeated or has two spellings, or `None`.
 
     Raises:
         SettingsError: The file is not a JSON object, or a value on the way is not an object.
@@ -122,15 +122,15 @@ def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int =
 
 
 def _tree_with(tree: Tree, path: MemberPath, value: Any) -> Tree:
-    """Return a copy of a tree with another value at a path; unchanged parts are shared."""
+    """Return a copy of a tree with `value` at `path`; both trees share the unchanged parts."""
     return {**tree, path[0]: _tree_with(tree.get(path[0], {}), path[1:], value)} if path else value
 
 
 @dataclass(frozen=True, slots=True)
 class _Container:
-    """An object or an array in a JSON text: its brackets, its items, and the keys of an object.
+    """An object or an array in a JSON text: the positions of its brackets and items, and the keys of an object.
 
-    An item has the positions of its start (with its key, if any), of its value, and of its end.
+    An item consists of three positions: of its start, which in an object is its key; of its value; and of its end.
     """
 
     start: int
@@ -140,13 +140,13 @@ class _Container:
 
     @property
     def members(self) -> dict[str, int]:
-        """Return where the value of each key begins; for a repeated key, the last one."""
+        """Where the value of each key begins; for a repeated key, where the last value begins."""
         return {key: start for key, (_, start, _) in zip(self.keys, self.items, strict=True)}
 
     @classmethod
     @lru_cache(maxsize=_LAST)
     def at(cls, text: str, start: int) -> _Container:
-        """Parse the container that begins here. The text is valid JSON, without comments and trailing commas."""
+        """Parse the container that begins at `start`. The text is valid JSON, without comments and trailing commas."""
         decoder, position = json.JSONDecoder(), start + 1
         items: list[tuple[int, int, int]] = []
         keys: list[str] = []
@@ -165,14 +165,14 @@ class _Container:
 
 @dataclass(frozen=True, slots=True)
 class JsonDocument:
-    """A JSON file: its text, a copy with everything that is not JSON blanked out, and its content."""
+    """A JSON file: its text, copies of the text in which all that is not JSON is blanked out, and the content."""
 
     source: str
     max_bytes: int
     mark: bytes  # the byte order mark, if any
     text: str
-    plain: str  # without comments
-    strict: str  # and without trailing commas
+    plain: str  # the text without comments
+    strict: str  # the text without comments and trailing commas
     tree: Tree
 
     @classmethod
@@ -190,10 +190,10 @@ class JsonDocument:
         return cls(source, max_bytes, content[: len(content) - len(body)], text, plain, strict, tree)
 
     def choose(self, candidates: Iterator[str] | Sequence[str], expected: Tree) -> bytes:
-        """Return the first of these texts with the expected content.
+        """Return the first candidate that has the expected content when parsed.
 
         Raises:
-            SettingsError: None of them has it.
+            SettingsError: No candidate has that content.
         """
         for text in candidates:
             content = self.mark + text.encode()
@@ -233,7 +233,7 @@ class JsonDocument:
         return ":" if re.match(r'\s*\{\s*"(?:[^"\\]|\\.)*":\S', self.text) else ": "
 
     def is_inline(self, container: _Container) -> bool:
-        """Return whether additions go on the same line: the container's items decide, or else the whole file."""
+        """Return whether additions go on the same line, as in the container or, if empty, in the outermost object."""
         if container.items:
             return "\n" not in self.text[container.start : container.items[0][0]]
         top = _Container.at(self.strict, self.strict.index("{"))
@@ -245,7 +245,7 @@ class JsonDocument:
         return _indent_of(self.text, container.start) + self.unit
 
     def value_text(self, value: Any, indent: str | None) -> str:
-        """Return a value in the style of this file, on lines that begin with `indent`; on one line for `None`."""
+        """Return a value in the style of this file, on lines that begin with `indent`; for `None`, on a single line."""
         colon = self.colon
         if indent is None:
             return json.dumps(value, ensure_ascii=False, separators=(colon.replace(":", ","), colon))
@@ -253,9 +253,9 @@ class JsonDocument:
         return block.replace("\n", f"{self.newline}{indent}")
 
     def insertions(self, container: _Container, items_at: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
-        """Variants of the text with more items at the end of a container, the best style first.
+        """Yield variants of the text with more items at the end of a container, the best style first.
 
-        Some may be invalid JSON.
+        `items_at` returns the items for an indentation, or on one line for `None`. Some variants may be invalid JSON.
         """
         text, newline = self.text, self.newline
         indent = self.indent_in(container)
@@ -266,7 +266,7 @@ class JsonDocument:
             if inline:
                 yield text[: container.start + 1] + comma.join(items) + text[container.start + 1 :]
             inside = text[container.start + 1 : container.end]
-            # An empty container may contain a comment; blanks on a single line can go.
+            # An empty container may contain a comment, which stays; blanks on a single line are dropped.
             rest = inside if inside.strip() or "\n" in inside else f"{newline}{_indent_of(text, container.start)}"
             yield f"{text[: container.start + 1]}{newline}{indent}{comma.join(items)}{rest}{text[container.end :]}"
             return
@@ -291,7 +291,7 @@ class JsonDocument:
         has_own_line = line >= before and not text[line + 1 : start].strip()
         cuts: list[tuple[int, int]] = []
         if comma < 0 or (is_last and index and not has_own_line):
-            # Remove the comma before the item; one after it now belongs to the previous item.
+            # Remove the comma before the item; a comma after the item now belongs to the previous item.
             if index:
                 cuts.append((comma_before, comma_before + 1))
                 start = start if has_own_line or text[comma_before + 1 : start].strip() else comma_before + 1
@@ -339,13 +339,13 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 @lru_cache(maxsize=_LAST)
 def toml_tree(content: bytes, source: str) -> Tree:
-    """Parse a TOML file, for reading only.
+    """Parse a TOML file. The result is cached, so it must not be changed.
 
     Raises:
         SettingsError: The file is not valid TOML or not UTF-8.
     """
     try:
-        # A NaN never equals itself, so every NaN becomes the same object, which can be compared.
+        # A NaN is not equal to itself. Every NaN becomes the same object, which containers compare by identity.
         text = content.removeprefix(BOM_UTF8).decode()
         return tomllib.loads(text, parse_float=lambda digits: math.nan if "nan" in digits else float(digits))
     except UnicodeDecodeError:
@@ -357,7 +357,7 @@ def toml_tree(content: bytes, source: str) -> Tree:
 
 
 def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
-    """Return a table of strings, numbers, lists and objects of strings as TOML."""
+    """Return a table as TOML. Its values are strings, numbers, lists, and objects of strings."""
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
     return "\n".join([f"[{'.'.join(map(_toml_key, path))}]", *lines]) + "\n"
 
@@ -372,7 +372,8 @@ def _toml_value(value: Any) -> str:
         return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
     if isinstance(value, list):
         return f"[{', '.join(_toml_value(item) for item in cast('list[Any]', value))}]"
-    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # a date is rejected later
+    # A date becomes a string here, but the check of the result rejects it.
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
 def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], source: str) -> bytes:
@@ -400,10 +401,10 @@ def with_table(content: bytes, path: MemberPath, table: Mapping[str, Any], sourc
 
 
 def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
-    """Remove a table and the tables below it from a TOML file.
+    """Remove a table and its subtables from a TOML file.
 
     Raises:
-        SettingsError: The file is not valid, or nothing can be removed safely.
+        SettingsError: The file is not valid, or the table cannot be removed safely.
     """
     before = toml_tree(content, source)
     if value_at(before, path) is None:
@@ -415,16 +416,16 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     text, left = body.decode(), ""
     for first, last in pairwise([0, *(match.start() for match in _HEADER.finditer(text)), len(text)]):
         piece = text[first:last]
-        if _is_below(piece, path) and _is_toml(text[:first]):  # otherwise it is part of a multi-line string
-            # Comments before the next header belong to that header. The blank lines before this table were added with
-            # it.
+        if _is_below(piece, path) and _is_toml(text[:first]):  # otherwise the header is part of a multi-line string
+            # Comments before the next header belong to that header. If this table is the last one, the blank line
+            # before it was added together with it, and is removed too.
             piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
             left = re.sub(r"(?<=\n)\r?\n\Z", "", left) if last == len(text) else left
         left += piece
     shorter = content[: len(content) - len(body)] + left.encode()
     after = toml_tree(shorter, source)
     if not above and len(path) > 1:
-        # The parent table may have disappeared together with it.
+        # The parent table may have disappeared together with the table.
         parent = cast("Tree", parent_at(expected, path[:-1]))
         if value_at(after, path[:-1]) is None:
             del parent[path[-2]]
@@ -435,7 +436,7 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
 
 
 def _is_below(section: str, path: MemberPath) -> bool:
-    """Return whether a piece of TOML that begins with a header is this table or one below it."""
+    """Return whether a piece of TOML begins with the header of the table at `path` or of one of its subtables."""
     head = section.partition("\n")[0].rstrip("\r")
     tree: Any = tomllib.loads(head) if _is_toml(head) else None
     for step in path:

@@ -67,7 +67,7 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path, value = item["loc"], item["input"]
-        # The key that the path leads to or through; `None` if the path ends at a name that the operator chose.
+        # The last key of the models on the path; `None` if the path ends at a name that the operator chose.
         section: type[Section] = Settings
         key: Key | None = None
         position = 0
@@ -80,7 +80,7 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
             if key.is_table and position < len(path):
                 key = None
                 position += 1
-        is_inside = position < len(path)  # an item of an array, or of an object of strings
+        is_inside = position < len(path)  # whether the value is inside an array or an object of strings
         expected = "an object" if key is None else _item_words(key.field.annotation) if is_inside else words(key)
         if isinstance(value, dict | list):
             shown = "an object" if isinstance(value, dict) else "an array"
@@ -94,5 +94,5 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
         said = f"{source_of(path)}: {dotted(path)} is {shown}, but must be {expected}."
         sentences.setdefault(path, said)
     found = list(sentences.values())
-    more = [f"There are {len(found) - MAX_PROBLEMS} more problems like these."] if len(found) > MAX_PROBLEMS else []
+    more = [f"There are {len(found) - MAX_PROBLEMS} more problems."] if len(found) > MAX_PROBLEMS else []
     return found[:MAX_PROBLEMS] + more

@@ -1,4 +1,4 @@
-"""Replaces a user's whole file, such as settings or trust; concurrent writes cannot mix."""
+"""Replaces a user's whole file, such as the settings or the trust record; concurrent writes cannot mix."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tools.files.change.writer import exclusive, replace_file
 from tools.files.path_opener import identity_of
 from tools.files.workspace import Workspace
 
-PRIVATE_FOLDER = 0o700  # modes of a new folder and a new file
-PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700  # mode of a new folder
+PRIVATE_FILE = 0o600  # mode of a new file
 TRIES = 20  # attempts if another program writes at the same moment
 
 
 def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) -> None:
-    """Replace a file's content with the result of `change`; a link stays a link. Blocks.
+    """Replace a file's content with the result of `change`; a link is kept, and its target is changed. Blocks.
 
     Args:
         path: The file. A missing file counts as empty, and is created readable only by its owner.
@@ -25,8 +25,8 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
         signal: Aborts the wait for another writer in this process.
 
     Raises:
-        ToolError: The file cannot be read or written, or others keep writing it (`file_changed_since_read`).
-        OSError: Its folder cannot be made.
+        ToolError: The file cannot be read or written, or other programs keep writing it (`file_changed_since_read`).
+        OSError: The file's folder cannot be created.
     """
     path = os.path.realpath(path)
     folder = os.path.dirname(path)

@@ -14,7 +14,7 @@ NAME = "coretools-mcp"
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra, with the installer and source of the current installation."""
+    """Return the command that adds an extra, using the installer and the source of the current installation."""
     origin: dict[str, Any] = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
     url, vcs = str(origin.get("url", "")), origin.get("vcs_info")
     what = f"{NAME}[{extra}]"

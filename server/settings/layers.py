@@ -12,7 +12,10 @@ from server.settings.section_model import KeyPath, key_paths
 
 
 class SettingsScope(IntEnum):
-    """The scope of a layer, in order of precedence: a later one wins."""
+    """The scope of a layer, in order of precedence: a later scope wins.
+
+    "The other CLI" is Qwen Code or Gemini CLI, as chosen with `--settings`.
+    """
 
     CLI_DEFAULTS = 0  # the defaults that `--settings` implies, before any file
     SYSTEM_DEFAULTS = 1  # the other CLI's system-wide defaults
@@ -26,7 +29,7 @@ class SettingsScope(IntEnum):
 
     @property
     def adds_rules(self) -> bool:
-        """Whether its lists of rules are added to those of lower layers instead of replacing them."""
+        """Whether a layer's lists of rules are added to those of lower layers instead of replacing them."""
         return SettingsScope.CLI_USER <= self <= SettingsScope.SYSTEM_OVERRIDES or self is SettingsScope.COMMAND_LINE
 
 
@@ -35,14 +38,14 @@ class Layer:
     """The settings from one source."""
 
     scope: SettingsScope
-    source: str  # its name in messages: the path of a file
+    source: str  # the name of the source in messages, usually the path of a file
     data: Tree
-    folder: str = ""  # the base of its relative paths; empty means the working folder
-    names: dict[str, str] = field(default_factory=dict[str, str])  # the name in the file for each alias of its servers
+    folder: str = ""  # the folder that relative paths start from; empty for the working folder
+    names: dict[str, str] = field(default_factory=dict[str, str])  # the configured name of each server, keyed by alias
 
 
 class FileState(StrEnum):
-    """The outcome for a possible settings file, as the end of a sentence about it."""
+    """The state of a possible settings file, as the end of a sentence about the file."""
 
     READ = "read"
     ABSENT = "missing"
@@ -66,13 +69,19 @@ class SettingsFile:
 
 
 REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
-"""Lists of calls and tools to ask about, refuse or leave out: a longer list restricts more."""
+"""Keys of the lists that name calls and tools to ask about, refuse or leave out. A longer list restricts more."""
 ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
-"""Lists of rules that some layers add to, so that they cannot remove another layer's restrictions."""
+"""Keys of the lists that some layers extend instead of replacing, so that they cannot remove another layer's
+restrictions.
+"""
 
 
 class MergedLayers:
-    """All layers in canonical form, merged: objects merge by key, and any other value replaces the earlier one."""
+    """All layers in canonical form, merged by key.
+
+    A later value replaces an earlier one, and an entry of `mcpServers` is replaced as a whole. Lists of rules may be
+    added together instead (`SettingsScope.adds_rules`).
+    """
 
     def __init__(self, layers: Iterable[Layer]) -> None:
         self._layers: list[Layer] = []
@@ -82,17 +91,20 @@ class MergedLayers:
             self.add(layer)
 
     def add(self, layer: Layer) -> None:
-        """Add a layer with a higher precedence."""
+        """Add a layer that takes precedence over all earlier ones."""
         self._layers.append(layer)
         self.names |= layer.names
         self.data = _merge(self.data, layer.data, (), adds_rules=layer.scope.adds_rules)
 
     def source_of(self, path: KeyPath) -> str:
-        """Return the layer that set a value, or else the layer that set the nearest value around it."""
+        """Return the source of the value at `path`, or else of the nearest enclosing value that a layer has set.
+
+        If several layers have contributed rules, all their sources are named. Without any source, returns `default`.
+        """
         names = tuple(step for step in path if isinstance(step, str))
         for length in range(len(names), 0, -1):
             giving = [layer for layer in self._layers if _is_given(layer.data, names[:length])]
-            if len(names) > 2 and names[0] == "mcpServers":  # a later entry replaces the whole entry
+            if len(names) > 2 and names[0] == "mcpServers":  # a later layer replaces the whole entry
                 entries = [layer for layer in self._layers if _is_given(layer.data, names[:2])]
                 giving = [layer for layer in giving if layer is entries[-1]]
             if giving and names[:length] in ADDED_RULES:

@@ -47,13 +47,13 @@ from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
-MAX_LOCK_BYTES = 16 << 20  # ten thousand tools take less than six million
+MAX_LOCK_BYTES = 16 << 20  # ten thousand tools take less than six million bytes
 COMMAND_LINE = "command line"  # the source of values from command-line options
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsInputs:
-    """Everything needed to read the settings, or to read them again."""
+    """Everything that is needed to read the settings, also when a running server reads them again."""
 
     config_files: Sequence[str]  # from the command line, in its order; each must exist
     overrides: Mapping[str, Any]  # the other options, in the form of a settings file
@@ -72,7 +72,7 @@ class LockContent:
 
     path: str
     content: bytes | None = field(default=None, repr=False)  # `None` if there is no such file, or it cannot be read
-    problem: str = ""  # why an existing file cannot be read, as the end of a sentence
+    problem: str = ""  # why the file cannot be used, as the end of a sentence
 
 
 class GivenValue(NamedTuple):
@@ -96,7 +96,7 @@ class SettingsReport:
     given: tuple[GivenValue, ...] = field(default=(), repr=False)
     candidates: tuple[SettingsFile, ...] = ()  # every possible settings file, and its state
     inputs: SettingsInputs | None = field(default=None, repr=False)
-    lock: LockContent | None = None  # `None` if it has no possible location
+    lock: LockContent | None = None  # `None` if there is no place for a lock file
     # The restrictions from workspace files, in case these files lose their trust.
     restrictions: workspace_trust.Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
@@ -147,7 +147,7 @@ def why_no_dashboard() -> str | None:
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
-        from server.settings.installation import install_command  # noqa: PLC0415 - only where it is missing
+        from server.settings.installation import install_command  # noqa: PLC0415 - only if jinja2 is missing
 
         return f"the extra dashboard is not installed. Run: {install_command('dashboard')}"
     return None
@@ -161,12 +161,15 @@ def load_settings(
     cli: CliName | None = None,
     folder: str | None = None,
 ) -> SettingsReport:
-    """Read and merge the user's files, the workspace's, those on the command line, and options; a later one wins.
+    """Read and merge the user's files, the workspace's files, the files on the command line, and the options.
+
+    If several of these set a value, the last one wins, except that the system-wide overrides of another CLI take
+    precedence over the workspace's files.
 
     The workspace is `folder`, or else the working folder, unless a setting names another one.
 
     Raises:
-        SettingsError: The server cannot start with these settings. It lists all problems at once.
+        SettingsError: The server cannot start with these settings. The error lists all problems.
     """
     where = folder if folder is not None else working_folder()
     streams: dict[str, bytes] = {}
@@ -181,7 +184,7 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) -> SettingsReport:
-    """Read everything now. In a running server, `before` has the previous settings.
+    """Read all settings now. In a running server, `before` has the previous settings.
 
     Raises:
         SettingsError: As for `load_settings`; in a running server also if a file that had content is now empty.
@@ -237,7 +240,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
         try:
             settings = Settings.model_validate_json(text)
         except ValidationError as error:
-            from server.settings.explanations import explain  # noqa: PLC0415 - needed only where something is wrong
+            from server.settings.explanations import explain  # noqa: PLC0415 - needed only if something is wrong
 
             diagnostics.problems += explain(error, all_layers.source_of)
             # The other values are still checked, so that all problems are reported at once.
@@ -282,9 +285,9 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
 
 
 def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockContent | None:
-    """Read the lock file next to the last named file, or else the user's own.
+    """Read the lock file next to the last settings file on the command line, or else next to the user's own.
 
-    It is a problem if an existing lock file disappears.
+    If a lock file was there before and is now missing, the result has a problem.
     """
     named = [path for path in inputs.config_files if path not in inputs.streams]
     beside = named[-1] if named else user_file(inputs.environ)
@@ -305,7 +308,7 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
 
 
 def _is_lost(path: str) -> bool:
-    """Return whether a path is a dangling link."""
+    """Return whether a missing file is missing because the path, or a folder on the way, is a dangling link."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return not os.path.exists(path)
@@ -348,7 +351,7 @@ def _operator_layers(
         if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
             data = translate(data, path, diagnostics)
         layers.append(Layer(scope, path, data, os.path.dirname(path)))
-    given = json.loads(json.dumps(dict(inputs.overrides)))  # The caller's own data stays as it is.
+    given = json.loads(json.dumps(dict(inputs.overrides)))  # a copy, because the layer is changed later
     layers.append(Layer(SettingsScope.COMMAND_LINE, COMMAND_LINE, given))
     for layer in layers:
         _canonicalise(layer, environ, diagnostics)
@@ -367,7 +370,10 @@ def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnos
 
 
 def _workspace_folders(inputs: SettingsInputs, operators: Sequence[Layer]) -> list[str]:
-    """Return the folders that may provide settings: the operator's, or else the working folder; never a client's."""
+    """Return the folders that may provide settings: `workspace.roots` of the operator, or else the working folder.
+
+    A client's roots never provide settings.
+    """
     for layer in sorted(operators, key=lambda layer: layer.scope, reverse=True):
         roots: Any = value_at(layer.data, ("workspace", "roots"))
         if isinstance(roots, list) and roots:
@@ -404,7 +410,7 @@ def _resolved_agents(
 
 
 def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf, diagnostics: Diagnostics) -> Settings:
-    """Expand variables everywhere except in the servers of `mcpServers`."""
+    """Expand variables everywhere except in `mcpServers`, and report settings that cannot take effect."""
     folders: dict[KeyPath, str] = {
         **{("workspace", "roots", index): root for index, root in enumerate(settings.workspace.roots)},
         **{("shell", "readable", index): path for index, path in enumerate(settings.shell.readable)},
@@ -466,9 +472,9 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 
 
 def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:
-    """Return whether a server is this program with the same settings.
+    """Return whether an entry starts this program with the same settings.
 
-    With other settings, it is another server in a chain.
+    With other settings, this program is allowed, as a second server behind this one.
     """
     options = options_for_us(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):

@@ -22,12 +22,12 @@ class OAuthSettings(Section):
     """How this server logs in to an upstream server over HTTP (OAuth 2.1)."""
 
     enabled: bool = True
-    """Whether to log in when the server asks for it. Without oauth the answer is yes, unless headers has
+    """Whether to log in when the server asks for a login. Without oauth, this server logs in unless headers has
     Authorization.
     """
     client_id: Annotated[str | None, Field(repr=False)] = None
-    """The client id at the authorization server; null registers this server, if it is allowed to. Variables are
-    expanded.
+    """The client id at the authorization server; null registers this server there, if registration is allowed.
+    Variables are expanded.
     """
     client_secret: Annotated[str | None, Field(repr=False)] = None
     """The secret for clientId. Variables are expanded."""
@@ -37,7 +37,7 @@ class OAuthSettings(Section):
     """
     issuer: str | None = None
     """The only authorization server to log in to, exactly as it identifies itself. null uses the one that the server
-    names; with a clientId, the first one used stays fixed. Variables are expanded.
+    names; if clientId is set, the first authorization server used is the only one from then on. Variables are expanded.
     """
     scopes: tuple[str, ...] | None = None
     """The scopes to request; null requests those that the server names. Variables are expanded."""
@@ -53,7 +53,7 @@ class OAuthSettings(Section):
     """The algorithm to sign with privateKey."""
     assume_pkce: bool = False
     """Whether to log in at an authorization server that does not announce PKCE with S256. PKCE is sent either way. If
-    the server ignores it, anyone who sees a code can use it.
+    the authorization server ignores it, anyone who sees an authorization code can use it.
     """
     callback_port: Annotated[int | None, Field(ge=1, le=65_535)] = None
     """The port on this machine for the browser's redirect; null uses proxy.loginPort."""
@@ -83,8 +83,8 @@ class UpstreamSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables for the command. Variables are expanded."""
     cwd: str | None = None
-    """The command's working folder, relative to the first workspace folder; null is that folder itself, or an empty one
-    if there is no workspace. Variables are expanded.
+    """The command's working folder, relative to the first workspace folder; null means the first workspace folder
+    itself, or an empty folder if there is no workspace. Variables are expanded.
     """
     inherit_env: tuple[str, ...] = ()
     """Names of variables from this server's environment that the command gets in addition to the usual few (PATH, HOME,
@@ -93,23 +93,23 @@ class UpstreamSettings(Section):
     url: Annotated[str | None, Field(repr=False)] = None
     """Address of a remote server. Without a type, Streamable HTTP is tried first, then SSE. Variables are expanded."""
     http_url: Annotated[str | None, Field(repr=False)] = None
-    """Address of a Streamable HTTP server, as Qwen Code and Gemini CLI spell it. Variables are expanded."""
+    """Address of a Streamable HTTP server, under the key of Qwen Code and Gemini CLI. Variables are expanded."""
     type: Literal["stdio", "http", "sse"] | None = None
     """The transport; null derives it from the first of httpUrl, url and command that is set."""
     headers: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """HTTP headers for every request to a remote server. Variables are expanded."""
     oauth: OAuthSettings | None = None
-    """How to log in to a remote server; null logs in if the server asks for it and headers has no Authorization."""
+    """How to log in to a remote server; null logs in if the server asks for a login and headers lacks Authorization."""
     enabled: bool = True
     """Whether the server is used."""
     description: str = ""
     """What the server is for; clients see this in the instructions."""
     trust: bool = False
-    """Whether its tools run without a question and its annotations are published unchanged."""
+    """Whether the server's tools run without a question and their annotations are published unchanged."""
     include_tools: tuple[str, ...] | None = None
     """The only tools to take from the server, by their own names, as name(...) or as alias__name; null takes all."""
     exclude_tools: tuple[str, ...] = ()
-    """Tools not to take from the server, written the same way; wins over includeTools."""
+    """Tools not to take from the server, written as in includeTools; takes precedence over includeTools."""
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"
     """The protocol era to use with the server: the client's if the server supports it, the initialize handshake, or the
     2026-07-28 revision.
@@ -119,14 +119,14 @@ class UpstreamSettings(Section):
     connect_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 30_000
     """How long starting or connecting to the server may take, until it is initialized."""
     list_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 10_000
-    """How long listing its tools, prompts or resources may take."""
+    """How long listing the server's tools, prompts or resources may take."""
     isolation: Literal["shared", "per-client"] = "per-client"
     """Whether each client over the network gets its own connection, or all share one. On a shared connection, a
     question from the server reaches a client only while no other client has a call in progress.
     """
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
     """The maximum number of simultaneous client connections, if each client has its own. To make room for another, an
-    idle connection is closed, or else one of a client that has more than half of them. Otherwise the new client is
+    idle connection is closed, or else one of a client that has more than half of all. Otherwise the new client is
     refused.
     """
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
@@ -142,7 +142,7 @@ class UpstreamSettings(Section):
     taken is hidden.
     """
     rename: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """Other names for tools, by the server's own name; the alias still goes before the new name."""
+    """New names for tools, each under the server's own name for the tool; the alias still precedes the new name."""
 
     always_load: Annotated[
         tuple[str, ...],
@@ -158,9 +158,9 @@ class UpstreamSettings(Section):
         return self.model_copy(update={name: getattr(other, name) for name in _OF_PUBLISHING}) == other
 
     def reach_digest(self) -> str:
-        """Return a digest of the settings that decide the connection, the same in every process with the same entry."""
+        """Return a digest of the settings that decide the connection; it is the same in all processes."""
         entry = {name: value for name, value in self if name not in _OF_PUBLISHING}
-        # pydantic would first build the serializers of the models.
+        # Serializing with pydantic would take longer, because pydantic would first build the models' serializers.
         return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
 
     @property
@@ -197,21 +197,21 @@ class McpSettings(Section):
 
 class ProxySettings(Section):
     first_list_wait: Annotated[Duration, Field(ge=0, le=60_000)] = 3_000
-    """How long the first list waits for upstreams that have not answered yet; later ones are announced."""
+    """How long the first list waits for upstreams that have not answered yet; what they offer later is announced."""
     name_budget: Annotated[int, Field(ge=16, le=64)] = 48
     """The maximum length in characters of the published name of a server's tool; longer names are shortened. Many
     clients accept 64, including their own prefix.
     """
     catalogue: bool = True
-    """Whether the lists of servers are stored, so that the first list of the next run does not wait for them."""
+    """Whether the lists of servers are stored, so that the first list of the next run does not wait for the servers."""
     prefix: Literal["alias", "none"] = "alias"
     """With none, the tools of all servers are published under their own names, regardless of the servers' prefix."""
     require_pins: bool = False
     """Whether to leave out a server whose command fetches a package (npx, uvx, ...) without a fixed version."""
     search: Literal["auto", "on", "off"] = "auto"
-    """Whether clients list search_tools, describe_tool and call_tool instead of the tools of servers. auto: if those
-    take about 10,000 tokens or more, except for clients that defer tools themselves (Claude Code, Codex, Qwen Code,
-    GitHub Copilot CLI, ECA).
+    """Whether clients list search_tools, describe_tool and call_tool instead of the tools of servers. With auto,
+    they do if the tools of servers take about 10,000 tokens or more, except for clients that defer tools themselves
+    (Claude Code, Codex, Qwen Code, GitHub Copilot CLI, ECA).
     """
     environment_proxies: bool = True
     """Whether remote servers and their logins are reached through the proxies in the environment (HTTPS_PROXY,
@@ -253,24 +253,26 @@ class ConfirmationSettings(Section):
     frameworks and over HTTP.
     """
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
-    """How long a question waits for its answer, and how long its state, or a call that waits for it, is kept."""
+    """How long a question waits for its answer. Its state, and a call that waits for the answer, are kept as long."""
     style: Literal["form", "simple"] = "form"
     """A form with a decision, or a plain yes or no for clients that cannot show a form."""
 
 
 class ResultSettings(Section):
     display: Literal["block", "meta"] = "block"
-    """Where the display for people, such as a diff, goes: only into _meta, or also into a small text block."""
+    """Where text that is shown to people, such as a diff, goes: only into _meta (meta), or also into a small text block
+    (block).
+    """
 
 
 class WorkspaceSettings(Section):
     roots: tuple[str, ...] = ()
-    """The folders. A relative path starts from the folder of its settings file, or on the command line from the working
-    folder; ~ is the home folder. Empty uses the client's roots, or else the working folder.
+    """The workspace folders. A relative path starts from the folder of its settings file, or on the command line from
+    the working folder; ~ is the home folder. Empty uses the client's roots, or else the working folder.
     """
     client_roots: Literal["fallback", "intersect"] = "fallback"
-    """Whether the client's roots have no effect if workspace.roots is set, or narrow the workspace. Without
-    workspace.roots, they are always the workspace.
+    """Whether the client's roots are ignored if workspace.roots is set (fallback), or narrow the workspace (intersect).
+    Without workspace.roots, the client's roots are always the workspace.
     """
     respect_git_ignore: bool = True
     """Whether listing and searching leave out what git ignores."""
@@ -282,11 +284,11 @@ class PrincipalSettings(Section):
     """Settings for the bearer of one token."""
 
     workspace: tuple[str, ...] = ()
-    """Its own workspace folders, instead of workspace.roots and in the same form."""
+    """The client's own workspace folders, which replace workspace.roots, in the same form."""
     profile: Literal["core", "full"] = "full"
-    """Which built-in tools it gets, as in tools.profile."""
+    """Which built-in tools the client gets, as in tools.profile."""
     rules: PermissionSettings = Field(default_factory=PermissionSettings.model_construct)
-    """Its own rules, in addition to permissions; a deny rule always wins."""
+    """The client's own rules, in addition to permissions; a deny rule always wins."""
 
 
 class TokenSource(PrincipalSettings):
@@ -319,7 +321,7 @@ class IssuerSettings(Section):
     resource: str = ""
     """The address of /mcp, exactly as clients write it; tokens must be issued for it."""
     audience: tuple[str, ...] = ()
-    """Other values accepted in the aud of a token, for issuers that do not write the resource there."""
+    """Other values accepted in the aud claim of a token, for issuers that do not write the resource there."""
     jwks_uri: str | None = None
     """The address of the issuer's keys; null takes it from the issuer's metadata."""
     algorithms: tuple[
@@ -331,15 +333,15 @@ class IssuerSettings(Section):
     required_scopes: tuple[str, ...] = ()
     """Scopes that every token must have."""
     default_scopes: tuple[str, ...] = ()
-    """The scopes for a token that has none of this server's: read, write, run, upstream:ALIAS or upstream:*."""
+    """The scopes for a token that has none of this server's scopes: read, write, run, upstream:ALIAS, upstream:*."""
     scope_prefix: str = ""
     """The issuer's prefix for this server's scopes: with "tools.", a token has tools.read."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
-    """The claim with a token's scopes, as an array or a space-separated string."""
+    """The claims that may contain scopes of a token, as an array or a space-separated string."""
     introspection: IntrospectionSettings = Field(default_factory=IntrospectionSettings.model_construct)
     """How tokens that are not JWTs are checked."""
     principals: Mapping[str, PrincipalSettings] = Field(default_factory=dict[str, PrincipalSettings])
-    """Settings for people and programs, by the subject (sub) of their tokens."""
+    """Settings for people and programs, each under the subject (sub) of their tokens."""
 
     @property
     def is_given(self) -> bool:
@@ -361,15 +363,15 @@ class HttpSettings(Section):
     port: Annotated[int, Field(ge=0, le=65_535)] = 8808
     """The port to listen on; 0 picks a free one."""
     tokens: Annotated[Mapping[str, TokenSource], Field(repr=False)] = Field(default_factory=dict[str, TokenSource])
-    """Tokens of clients, by a name for each client. If there are any, every client needs one. If there are none, the
-    token in the variable CORETOOLS_MCP_TOKEN is used, if it is set.
+    """Tokens of clients, each under a name for the client. If there are any, every client needs one. If there are none,
+    the token in the variable CORETOOLS_MCP_TOKEN is used, if it is set.
     """
     oauth: IssuerSettings = Field(default_factory=IssuerSettings.model_construct)
     """The issuer whose access tokens are also accepted, such as a company's authorization server."""
     tls_cert: str | None = None
     """The file with the certificate for HTTPS and its chain (PEM)."""
     tls_key: str | None = None
-    """The file with its private key (PEM); null if it is in the same file."""
+    """The file with the certificate's private key (PEM); null if the key is in the same file."""
     allowed_hosts: tuple[str, ...] = ()
     """Host headers accepted in addition to those of the listening address."""
     allowed_origins: tuple[str, ...] = ()
@@ -377,8 +379,8 @@ class HttpSettings(Section):
     root_path: Annotated[
         str, Field(pattern=r"^(/[A-Za-z0-9._~-]+)*$"), Expected('a path that begins with "/" and does not end with it')
     ] = ""
-    """The path below which a reverse proxy publishes this server, such as "/tools", whether or not the proxy strips the
-    path. Clients over SSE send their messages there.
+    """The path under which a reverse proxy publishes this server, such as "/tools", whether or not the proxy strips the
+    path. Clients over SSE send their messages to addresses under this path.
     """
     trusted_proxies: tuple[str, ...] = ()
     """The addresses of reverse proxies whose header X-Forwarded-Prefix replaces rootPath."""
@@ -397,10 +399,10 @@ class HttpSettings(Section):
     state_keys: Annotated[
         tuple[StateKey, ...], Field(repr=False), Expected("an array of objects, each with one of file and env")
     ] = ()
-    """Where the keys that replicas of this server share are stored, each a secret text of at least 32 characters: a
-    file (mode 0600) or an environment variable. With them, a replica can continue the questions of others and use their
-    logins. The first key encrypts, and all of them decrypt. If empty, a random key is used and lost when the process
-    ends.
+    """The keys that replicas of this server share: for each, a file (mode 0600) or an environment variable that holds
+    a secret text of at least 32 characters. With the same keys, a replica can continue the questions of other replicas
+    and use their logins. The first key encrypts, and all of them decrypt. If empty, a random key is used and lost when
+    the process ends.
     """
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it is closed."""
@@ -409,9 +411,9 @@ class HttpSettings(Section):
     load balancer to notice and route requests elsewhere.
     """
     grace: Annotated[Duration, Field(ge=0, le=3_600_000)] = 3_000
-    """How long open calls and streams may then continue, while no new ones are accepted."""
+    """How long open calls and streams may continue after http.drain, while no new ones are accepted."""
     metrics: bool = False
-    """Whether /metrics serves counters in the Prometheus text format; if tokens are required, it needs one too."""
+    """Whether /metrics serves counters in the Prometheus text format; it needs a token whenever clients need one."""
 
     @property
     def is_loopback(self) -> bool:
@@ -436,7 +438,7 @@ class StoreSettings(Section):
         Expected('"memory:", "sqlite:PATH", or "valkey://USER@HOST:PORT/DB" without a password in it'),
     ] = "memory:"
     """Where replicas keep what they share: which answers have been used, lasting permissions of users, approved tools
-    of other servers, logins to these, and the call rates of clients. memory: means this process alone. sqlite:PATH is a
+    of other servers, logins to them, and the call rates of clients. memory: means this process alone. sqlite:PATH is a
     file for several processes on one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a Valkey or Redis
     server (valkeys:// with TLS), which needs the extra valkey. Only a server on the network uses the store. Without
     http.stateKeys it contains only call rates and list changes.
@@ -460,9 +462,9 @@ class LogSettings(Section):
 
 class Settings(Section):
     mcp_servers: Mapping[str, UpstreamSettings] = Field(default_factory=dict[str, UpstreamSettings])
-    """The upstream servers by alias, in the order of the configuration."""
+    """The upstream servers, keyed by alias, in the order of the configuration."""
     mcp: McpSettings = Field(default_factory=McpSettings.model_construct)
-    """Which of them are used."""
+    """Which of the upstream servers are used."""
     approval_mode: Annotated[
         ApprovalMode, Expected('one of "plan", "default", "auto-edit" ("yolo" only on the command line)')
     ] = ApprovalMode.DEFAULT

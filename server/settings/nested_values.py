@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from server.settings.section_model import KeyPath
 
-Tree = dict[str, Any]  # an object from JSON
+Tree = dict[str, Any]  # a JSON object
 
 
 def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
@@ -29,15 +29,15 @@ def value_at(tree: Tree, path: KeyPath) -> Any:
 
 
 def table_at(tree: Tree, key: str) -> Tree:
-    """Return the object at a key, such as all servers; for any other value, an empty object that is not added."""
+    """Return the object at `key`, such as `mcpServers`; if there is none, a new empty object outside the tree."""
     table = tree.get(key)
     return cast("Tree", table) if isinstance(table, dict) else {}
 
 
 def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
-    """Set a value if the path has none, creating the objects above it.
+    """Set the value at a path that has none, creating missing objects on the way.
 
-    Does nothing below a value that is not an object.
+    Does nothing if a value on the way is not an object.
     """
     parent = parent_at(tree, path, create=True)
     if parent is not None:
@@ -56,7 +56,7 @@ def pop_value(tree: Tree, path: KeyPath) -> Any:
 
 
 def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield each value in a tree that is not a non-empty object, with its path."""
+    """Yield the path and the value of each leaf: anything except a non-empty object."""
     if isinstance(value, dict) and value:
         for key, item in cast("Tree", value).items():
             yield from leaves(item, (*path, key))

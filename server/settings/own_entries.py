@@ -29,11 +29,14 @@ _TAKES_VALUE = re.compile(
     r"|directory|project|cache-dir|config-file|env-file|refresh-package|spec|pip-args|package|constraints|overrides"
     r"|extra|group|only-group|unset|chdir|adjustment)|-[pifcWXuCn]"
 )
-"""Options of these programs whose value is the next word."""
+"""Options that take the next word as their value, of Python, uv, pipx and the programs in `_WRAPPERS`."""
 
 
 def options_for_us(command: Any, args: Any) -> list[str] | None:
-    """Return this program's options in a command line that starts it, even through other programs; else `None`."""
+    """Return the options that a command line passes to this program, even if it starts this program through others.
+
+    Returns `None` if the command line does not start this program.
+    """
     given = cast("list[Any]", args) if isinstance(args, list) else []
     words = [str(word) for word in given]
     if not isinstance(command, str):
@@ -67,7 +70,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
         script = _first_argument(rest)
         return _options(rest[script:]) if script is not None and _name_of(rest[script]) in _NAMES else None
     if program in ("uv", "pipx"):
-        while rest and rest[0] != "run":  # `uv --offline tool run`
+        while rest and rest[0] != "run":  # other words come first in `uv --offline tool run`
             rest.pop(0)
         rest = rest[1:]
     elif program == "uvx" or program in _WRAPPERS:
@@ -76,7 +79,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
     elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
         return _options_in_line(" ".join(words))  # a whole command line in place of a program
     elif program in _RUNNERS:
-        # A folder with that name, or an option's value, does not count.
+        # The word after a long option is taken for its value, such as a folder with this program's name, and skipped.
         named = (
             at
             for at, word in enumerate(rest)
@@ -92,7 +95,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
 
 def _options_in_line(line: str) -> list[str] | None:
     """Like `options_for_us`, for a shell command line; the first command that starts this program counts."""
-    import shlex  # noqa: PLC0415 - few entries are written so
+    import shlex  # noqa: PLC0415 - few entries contain a shell command line
 
     try:
         words = shlex.split(line.replace("\\", "/"))
@@ -119,20 +122,20 @@ def _first_argument(words: Sequence[str]) -> int | None:
 
 
 def _name_of(word: str) -> str:
-    """Return the name of a program in a path, or of a package with its version and extras."""
+    """Return the name of a program or package in lower case, without folders, file ending, version and extras."""
     name = _ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
     return re.split(r"[\[@=<>~!:]", name)[0]
 
 
 def reaches_us(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Return whether an entry's address, or one given to a bridge, is this program on this machine.
+    """Return whether an entry connects to this program on this machine, by its URL or through a bridge program.
 
     Args:
         entry: A server in the format of any client.
         ports: The ports on which this program may listen.
     """
     args: Any = entry.get("args")
-    # Any bridge gets the address as an argument.
+    # A bridge program gets the address as an argument.
     given = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
     given += cast("list[Any]", args) if isinstance(args, list) else []
     return any(isinstance(address, str) and _is_our_address(address, ports) for address in given)
@@ -147,7 +150,7 @@ def _is_our_address(address: str, ports: Sequence[int]) -> bool:
     host = (parts.hostname or "").rstrip(".")
     is_here = host == "localhost"
     with suppress(OSError, ValueError):
-        # The C library also accepts forms like `127.1` and `2130706433`.
+        # `inet_aton` also accepts other spellings of an address, such as `127.1` and `2130706433`, as clients do.
         found = ip_address(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host)))
         found = getattr(found, "ipv4_mapped", None) or found
         is_here = found.is_loopback or found.is_unspecified

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 _VERSION = re.compile(r"v?\d+(?:\.\d+)+(?:[-+.]?[0-9A-Za-z]+)*")  # one version: no range, tag or wildcard
 _COMMIT = re.compile(r"[#@][0-9a-f]{40}$")
-_PLACE = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|file:")  # the start of a path: nothing is fetched from there
+_PLACE = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|file:")  # the start of a local path, so nothing is downloaded
 _ADDRESS = re.compile(r"[a-z+]+://|(?:git|github|gitlab|gist|bitbucket):|[\w.-]+/[\w.-]+$")
 _ENDINGS = re.compile(r"\.(?:cmd|exe|bat|ps1)$", re.IGNORECASE)
 
-# Programs that fetch a package, with the options that name the package and the other options that take a value.
 _NPM_OPTIONS = frozenset(("-c", "--call", "--registry", "--cache", "--userconfig", "--prefix", "-w", "--workspace"))
 _UV_OPTIONS = frozenset(
     (
@@ -19,6 +18,7 @@ _UV_OPTIONS = frozenset(
         *("--extra-index-url", "--default-index", "--find-links", "-f", "--directory", "--env-file", "-c"),
     )
 )
+# For each command that fetches a package: the options that name the package, and the other options that take a value.
 _RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
     **dict.fromkeys(
         (("npx",), ("pnpx",), ("bunx",), ("npm", "exec"), ("npm", "x"), ("pnpm", "dlx"), ("yarn", "dlx"), ("bun", "x")),
@@ -30,9 +30,9 @@ _RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
 
 
 def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
-    """Return the package that a command fetches in its newest version; `None` if there is none."""
+    """Return the first package that a command fetches without a pinned version; `None` if there is none."""
     words = [_ENDINGS.sub("", re.split(r"[\\/]", command or "")[-1]).lower(), *args]
-    if words[0] in ("cmd", "env"):  # prefixes that start another program
+    if words[0] in ("cmd", "env"):  # these run another program, named in their arguments
         rest = words[1:]
         while rest and (rest[0].startswith(("/", "-")) or "=" in rest[0]):
             rest.pop(0)
@@ -47,7 +47,7 @@ def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
         word = rest.pop(0)
         option, equals, value = word.partition("=")
         if not word.startswith("-"):
-            named = named or [word]  # otherwise the word is a command from the package
+            named = named or [word]  # if options have named the package, this word is a command in it
             break
         if option in naming and (equals or rest):
             named.append(value if equals else rest.pop(0))

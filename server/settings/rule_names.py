@@ -1,4 +1,4 @@
-"""Finds tool names in the settings' rules that cannot exist, usually misspellings."""
+"""Finds names in the settings' rules that no tool can have, usually misspellings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_a
 
 
 def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
-    """Return the rules of the settings, by key."""
+    """Return each list of rules in the settings, with its dotted path as the key."""
     permissions, tools = settings.permissions, settings.tools
     return {
         "permissions.allow": permissions.allow,
@@ -39,7 +39,7 @@ def rules_of_principals(settings: Settings) -> Iterator[Rights]:
 
 
 def rule_problems(report: SettingsReport) -> Iterator[str]:
-    """Yield the problems of the settings' rules, one sentence each: brackets, patterns, unknown tools."""
+    """Yield a sentence for each problem in the settings' rules, such as a malformed rule or an unknown tool."""
     registry = ToolRegistry()
     for tool in builtin_tools():
         registry.register_tool(tool)
@@ -61,15 +61,15 @@ def unknown_names(report: SettingsReport) -> Iterator[str]:
 
 
 def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
-    """Explain why names in `--include-tools` would offer nothing."""
+    """Return a sentence for each name in `--include-tools` that no tool can have."""
     return [f"--include-tools: {problem}" for problem in unknown_tools(names, report)]
 
 
 def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
-    """Yield a sentence for each rule whose tool cannot exist, with the most similar name that can.
+    """Yield a sentence for each rule that names a tool that cannot exist, with the most similar name that can.
 
-    The names of custom tools, and of tools without a prefix, are known only at run time. A name that could belong to
-    one of these is not reported.
+    The names of custom tools, and of upstream tools published without an alias, are known only at run time. A name
+    that such a tool could have is not reported.
     """
     rules = list(rules)
     if not rules:
@@ -100,6 +100,6 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the name most similar to a word; empty if none is similar."""
-    import difflib  # noqa: PLC0415 - needed only where something is misspelled
+    import difflib  # noqa: PLC0415 - needed only if something is misspelled
 
     return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")

@@ -1,4 +1,4 @@
-"""Saves rules that a person allows permanently in the user's own settings file."""
+"""Saves the rules for calls that a person allows permanently, in the user's own settings file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
     ToolErrorType.FILE_CHANGED_SINCE_READ: "another program changed it at the same moment",
     ToolErrorType.TARGET_IS_DIRECTORY: "a folder has its name",
 }
-"""Why the file was not written, without a path."""
+"""Why the settings file was not written. The texts contain no path."""
 
 
 class SavedRules:
@@ -47,7 +47,7 @@ class SavedRules:
             else:
                 return
             said = f"Nothing was saved in the user's settings file: {why}."
-            remedy = f"Fix that, or add the rules to {key} there by hand."
+            remedy = f"Fix this problem, or add the rules to {key} there by hand."
             raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"{said} {remedy}")
 
         await run_blocking(signal, add)

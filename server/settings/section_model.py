@@ -33,7 +33,7 @@ CommandLine = Annotated[
 
 
 def wire_name(name: str) -> str:
-    """Return the key in files for an attribute here: `http_url` becomes `httpUrl`."""
+    """Return the key in settings files for an attribute of a model: `http_url` becomes `httpUrl`."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
@@ -54,7 +54,10 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a section. In a table, its keys are names that the operator chose, and its values are sections."""
+    """One key of a section.
+
+    If the key is a table, its value is an object: names that the operator chose, each with a section.
+    """
 
     field: FieldInfo
     section: type[Section] | None
@@ -63,11 +66,11 @@ class Key:
 
 @cache
 def keys_of(section: type[Section]) -> Mapping[str, Key]:
-    """Return the keys of a section by their names in files, in the order of the model."""
+    """Return the keys of a section, each under its name in settings files, in the order of the model."""
     keys: dict[str, Key] = {}
     for name, model_field in section.model_fields.items():
         annotation = cast("Any", model_field.annotation)
-        parts = (annotation, *get_args(annotation))  # the values of a table, or an optional section
+        parts = (annotation, *get_args(annotation))  # the section may be the value type of a table, or optional
         below = next((part for part in parts if isinstance(part, type) and issubclass(part, Section)), None)
         is_table = below is not None and below is not annotation and NoneType not in parts
         keys[model_field.alias or name] = Key(model_field, below, is_table=is_table)
@@ -92,7 +95,7 @@ class SettingsError(Exception):
 
     def __init__(self, problems: Iterable[str], warnings: Iterable[str] = ()) -> None:
         self.problems = tuple(problems)
-        self.warnings = tuple(warnings)  # other warnings found before
+        self.warnings = tuple(warnings)  # the warnings found before the error
         super().__init__("\n".join(self.problems))
 
 

@@ -16,17 +16,17 @@ from tools.files.change.diff import unified_diff
 from tools.text.secrets import HIDDEN, RANDOM, is_secret_name, redact
 
 _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.IGNORECASE)
-"""A value that only refers to a secret."""
+"""A value that only refers to an environment variable, so it contains no secret itself."""
 MIN_HIDDEN = 4  # minimum length of a secret that is hidden wherever it occurs
 _REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
-_ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')  # values that are not secrets, whatever their names
-_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # even after an option that takes a value
+_ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')  # an object or a reference, which is no secret
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # taken for an option even after another option
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden as in `headers`
 _USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
 _PARAMETER = re.compile(r"(?<![^&;#?])(?P<name>[^=&;#?]+)=(?P<value>[^&;#]*)")
-_SIGNATURES = frozenset({"sig", "signature", "code", "sas", "hmac", "pwd"})  # parameters with credentials
+_SIGNATURES = frozenset({"sig", "signature", "code", "sas", "hmac", "pwd"})  # names of parameters with credentials
 _PART_OF_A_PATH = re.compile(r"(?<=/)[^/]+")
 
 
@@ -62,7 +62,7 @@ def shown_value(path: KeyPath, value: Any) -> Any:
 
 
 def _shown_argument(program: str, option: str, value: str) -> str:
-    """Return the value of an option, judged together with the option."""
+    """Return the value of an option without its secrets; the option's name helps to recognize them."""
     if not value or _ONLY_A_VARIABLE.fullmatch(value):
         return value
     name = option.lstrip("-")
@@ -117,15 +117,16 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
-    """Return whether the server is reached at an address, by the same test as in the connection code."""
+    """Return whether the server is reached at an address, by the same test as when it is connected."""
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
 def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
-    """Return the address, or the whole command line, and everything else that affects what runs.
+    """Return a server's address or whole command line, and everything else that affects what runs.
 
-    Nothing in a command line is hidden, because what looks like a secret may be a program. The same applies to the
-    address, the environment and the headers, so `hides` is only for the user's own entries.
+    Nothing in a command line is hidden, because what looks like a secret may be a program. `hides` hides secrets in the
+    address, the environment and the headers. It is only for the user's own entries: an entry from elsewhere could
+    disguise as a secret what a person must see.
     """
     if is_remote(entry):
         endpoint = _settings(entry).endpoint or ""
@@ -184,27 +185,28 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
         part = _part_in(whole, document)
         for given, shown in zip(_texts(part), _texts(shown_value((), part)), strict=True):
             if given != shown and not _REFERENCE.fullmatch(given):
-                # A multi-line value is compared line by line.
+                # The difference contains a multi-line value line by line, so each line is hidden.
                 by_lines = dict.fromkeys(given.splitlines(), HIDDEN)
                 ways |= {one: by_lines.get(one, shown) if one != given else shown for one in _spellings(given)}
     for number, text in enumerate(lines):
         line = text
         for spelled in sorted(ways, key=len, reverse=True):
             line = line.replace(spelled, ways[spelled])
-        # An object's members have their own names, so the object's name does not matter; a reference is not a secret.
+        # `redact` hides a value by its name. An object is not hidden, because its members have names of their own; a
+        # reference is not hidden, because it is not a secret.
         parts = _ENDS_OF_NAMES.split(line)
         lines[number] = visible_line("".join(part if at % 2 else redact(part) for at, part in enumerate(parts)))
     return "\n".join(lines)
 
 
 def _spellings(text: str) -> list[str]:
-    """Return the forms in which a text may appear in a file: as it is, as JSON, and line by line."""
+    """Return the forms in which a text may appear in a file: unchanged, as JSON, and line by line."""
     spelled = [json.dumps(text, ensure_ascii=False)[1:-1], *text.splitlines(), text]
     return [each for each in spelled if len(each) >= MIN_HIDDEN]
 
 
 def _part_in(whole: str, document: Any) -> Any:
-    """Return the part of a document that occurs in a text.
+    """Return the part of a document whose strings occur in the text `whole`; `None` if there is none.
 
     Lists are kept whole, because their items explain each other.
     """

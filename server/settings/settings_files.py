@@ -1,4 +1,4 @@
-"""Settings files: where the user's own are, and how a file is read and parsed."""
+"""Settings files: where the user's own files are, and how a settings file is read and parsed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from typing import Any, cast
 from server.settings.nested_values import Tree
 from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted
 
-LOCK_NAME = "mcp.lock.json"  # next to the settings: the approved tools of other servers
+LOCK_NAME = "mcp.lock.json"  # the lock file next to the settings, with the approved tools of other servers
 MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is not a settings file
 MAX_DEPTH = 50  # nesting depth of objects and arrays
-_STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # or the rest of a line, if unclosed
+_STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # a string; if it is unclosed, the rest of the line
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-"""Strings are matched too, in order to skip their content. No character is examined twice."""
+"""Matches comments, and also the text between them, so that `//` in a string is not taken for a comment. No character
+is examined twice, so matching takes linear time.
+"""
 _TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
-"""A comma after the last item of a list. If no item precedes it, the parser rejects it later."""
+"""Matches text to keep as group 1, or else a comma after the last item of an object or array. A comma that no item
+precedes is kept, so that the parser rejects it.
+"""
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 _REASONS = {
@@ -50,7 +54,7 @@ def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str 
 def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
     """Return this program's private state folder, whether or not it exists; `None` without a home folder."""
     base = environ.get("LOCALAPPDATA" if platform == "win32" else "XDG_STATE_HOME", "")
-    if platform != "win32" and not os.path.isabs(base):  # the XDG specification, as above
+    if platform != "win32" and not os.path.isabs(base):  # as for `XDG_CONFIG_HOME`
         base = os.path.join(home_folder(environ), ".local", "state")
     return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
 
@@ -71,7 +75,7 @@ def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) ->
     user = os.getuid()
     bases = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]
     found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
-    bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the folder in it has to be ours, and closed to others
+    bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the subfolder must belong to this user, and be private
     found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
     # The last part is not resolved: a link that somebody else created there is not this server's folder.
     return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in found))
@@ -123,7 +127,7 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
         if is_optional and isinstance(error, FileNotFoundError | NotADirectoryError):
             return None
         number = getattr(error, "errno", None) or 0
-        why = _REASONS.get(number, f"the system reports {errno.errorcode.get(number, 'no valid path')}")
+        why = _REASONS.get(number, f"the system reports {errno.errorcode.get(number, 'an invalid path')}")
         raise SettingsError([f"{path}: this settings file cannot be read: {why}."]) from None
 
 
@@ -143,7 +147,7 @@ def parse(
         text = content.decode().removeprefix("\ufeff")
         text = without_comments(text, source) if text.strip() else "{}"
         tree: Any = json.loads(text, object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
-        if _SURROGATE.search(text):  # An escape can be half of a character, which cannot be encoded.
+        if _SURROGATE.search(text):  # An escape may be half of a surrogate pair, which cannot be encoded.
             json.dumps(tree, ensure_ascii=False).encode()
         repeated = list(_repeated_keys(tree, ()))
     except UnicodeDecodeError as error:
@@ -187,7 +191,7 @@ def without_comments(text: str, source: str) -> str:
 
 
 def without_trailing_commas(text: str) -> str:
-    """Blank out commas before closing brackets, which other clients write. The text has no comments."""
+    """Blank out commas before closing brackets, which other clients write. `text` must not contain comments."""
     return _TEXT_OR_COMMA.sub(lambda match: match[1] or " ", text)
 
 
@@ -220,7 +224,7 @@ def _repeated_keys(node: Any, path: KeyPath) -> Iterator[KeyPath]:
 
 
 def _finite(written: str) -> float:
-    """Parse a number with a fraction or an exponent; one beyond the range of floats is rejected."""
+    """Parse a number with a fraction or an exponent; NaN and numbers beyond the range of floats are rejected."""
     value = float(written)
     if not math.isfinite(value):
         raise ValueError(written)

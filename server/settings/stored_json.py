@@ -13,9 +13,9 @@ _format = cache(TypeAdapter[Any])
 
 
 def read_stored(kind: type[T], content: bytes | str) -> T:
-    """Parse the content of a file, row or line.
+    """Parse the content of a file, row or line as a value of the type `kind`.
 
     Raises:
-        ValueError: The content does not have these types. The message quotes parts of it, which may be secret.
+        ValueError: The content does not fit `kind`. The error message quotes parts of the content, which may be secret.
     """
     return _format(kind).validate_json(content, strict=True)

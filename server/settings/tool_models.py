@@ -29,21 +29,21 @@ class ToolSettings(Section):
     """`tools`: which tools are offered, including the older lists of Qwen Code and Gemini CLI."""
 
     discovery_command: CommandLine = None
-    """A command line that prints the declarations of custom tools. No shell parses it. Variables are expanded."""
+    """A command line that prints declarations of custom tools. No shell parses it. Variables are expanded."""
     call_command: CommandLine = None
-    """A command line that runs a custom tool: its name is appended, its arguments are JSON on standard input. No shell
-    parses it. Variables are expanded.
+    """A command line that runs a custom tool: the tool's name is appended, and its arguments are JSON on standard
+    input. No shell parses the command line. Variables are expanded.
     """
     discovery_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 60_000
     """How long the discovery command may run."""
     call_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long a custom tool may run."""
     strict: bool = False
-    """Whether a custom tool that writes to standard error has failed, as in Qwen Code and Gemini CLI."""
+    """Whether a call of a custom tool fails if the tool writes to standard error, as in Qwen Code and Gemini CLI."""
     built_in: bool = True
     """Whether to offer built-in tools at all, with their prompts and resources."""
     profile: Literal["core", "full"] = "full"
-    """Which built-in tools to offer: all, or only those for files, search and commands with their background jobs."""
+    """Which built-in tools to offer: all (full), or those for files, search, commands and background jobs (core)."""
     include: tuple[str, ...] = ()
     """The only tools to offer: built-in ones, custom ones and those of other servers; empty offers all."""
     core: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class ToolSettings(Section):
     """Tools that always ask."""
 
     def for_tools(self) -> DiscoverySettings:
-        from tools.discovery.discovery_commands import DiscoverySettings  # noqa: PLC0415 - only where there are such commands
+        from tools.discovery.discovery_commands import DiscoverySettings  # noqa: PLC0415 - only if there are such commands
 
         return DiscoverySettings(
             self.discovery_command,
@@ -71,31 +71,31 @@ class LimitSettings(Section):
     """`limits`: how much one call may return, how large a request may be, and how many requests are allowed."""
 
     read_lines: Count = _LIMITS.read_lines
-    """Lines of one read without an explicit limit."""
+    """The maximum number of lines of one read, unless the call sets a limit."""
     read_chars: Count = _LIMITS.read_chars
-    """Characters of one read."""
+    """The maximum number of characters of one read."""
     list_entries: Count = _LIMITS.list_entries
-    """Entries of one directory listing, and files of one glob."""
+    """The maximum number of entries of one directory listing, and of files of one glob."""
     grep_matches: Count = _LIMITS.grep_matches
-    """Matching lines of one search."""
+    """The maximum number of matching lines of one search."""
     read_many_files: Count = _LIMITS.read_many_files
-    """Files of one read_many_files."""
+    """The maximum number of files of one read_many_files call."""
     read_many_chars: Count = _LIMITS.read_many_chars
-    """Characters of one read_many_files."""
+    """The maximum number of characters of one read_many_files call."""
     result_chars: Count | None = 100_000
     """The maximum length in characters of a result from a server's tool that is passed on in full. A longer result is
     saved to a file that the client can read. null passes everything on.
     """
     request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
-    """Bytes of one request from a client."""
+    """The maximum size of one request from a client, in bytes."""
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
     """The maximum number of calls per minute of one client, including requests for prompts, resources and completion;
     further calls are refused with the time to retry. A client is a token, or else a session; clients with neither share
     the limit. null means no limit.
     """
     calls_at_once: Annotated[int | None, Field(ge=1, le=256)] = None
-    """The maximum number of these calls in progress at once, including those that wait for a person; further calls are
-    refused. null means 256 over the network.
+    """The maximum number of calls of one client in progress at once, including those that wait for a person; further
+    calls are refused. Calls and clients are counted as for callsPerMinute. null means 256 over the network.
     """
 
     def for_tools(self) -> Limits:
@@ -104,13 +104,13 @@ class LimitSettings(Section):
 
 class ShellSettings(Section):
     sandbox: Literal["off", "auto", "required"] = "auto"
-    """Whether commands run in a sandbox: never, if one works, or only in one."""
+    """Whether commands run in a sandbox: never (off), if the sandbox works (auto), or always (required)."""
     network: Literal["host", "none"] = "host"
     """Whether sandboxed commands can reach the network."""
     timeout: Annotated[Duration, Field(ge=1, le=MAX_COMMAND_TIMEOUT)] = 120_000
     """How long a command may run, unless the call says otherwise."""
     silence_timeout: Annotated[Duration, Field(ge=0, le=MAX_COMMAND_TIMEOUT)] = 0
-    """How long a command may run without output; 0 turns this off."""
+    """How long a command may run without output; 0 means no limit."""
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables for commands."""
     readable: tuple[str, ...] = ()
@@ -127,25 +127,25 @@ class ShellSettings(Section):
 
 class TavilySettings(Section):
     api_key: Secret = None
-    """The key for Tavily; null takes TAVILY_API_KEY. Variables are expanded."""
+    """The key for Tavily; null takes the variable TAVILY_API_KEY. Variables are expanded."""
     url: str | None = None
-    """Another search address; null is Tavily's own. Variables are expanded."""
+    """The address to send searches to; null means Tavily's own. Variables are expanded."""
 
 
 class BraveSettings(Section):
     api_key: Secret = None
-    """The key for Brave Search; null takes BRAVE_API_KEY. Variables are expanded."""
+    """The key for Brave Search; null takes the variable BRAVE_API_KEY. Variables are expanded."""
     url: str | None = None
-    """Another search address; null is Brave's own. Variables are expanded."""
+    """The address to send searches to; null means Brave's own. Variables are expanded."""
 
 
 class GoogleSettings(Section):
     api_key: Secret = None
-    """The key for Google's Custom Search; null takes GOOGLE_API_KEY. Variables are expanded."""
+    """The key for Google's Custom Search; null takes the variable GOOGLE_API_KEY. Variables are expanded."""
     search_engine_id: str | None = None
-    """The id of the search engine; null takes GOOGLE_SEARCH_ENGINE_ID. Variables are expanded."""
+    """The id of the search engine; null takes the variable GOOGLE_SEARCH_ENGINE_ID. Variables are expanded."""
     url: str | None = None
-    """Another search address; null is Google's own. Variables are expanded."""
+    """The address to send searches to; null means Google's own. Variables are expanded."""
 
 
 class SearxngSettings(Section):
@@ -157,7 +157,7 @@ class WebSearchSettings(Section):
     """`web.search`: the search providers. A provider is available if its key or its address is set."""
 
     default: ProviderName | None = None
-    """The provider for calls that do not name one; null is the first available one, in the order of these keys."""
+    """The provider for calls that do not name one; null means the first available one in the order listed here."""
     tavily: TavilySettings = Field(default_factory=TavilySettings.model_construct)
     """Tavily."""
     brave: BraveSettings = Field(default_factory=BraveSettings.model_construct)
@@ -186,9 +186,9 @@ class WebSearchSettings(Section):
 
 class WebSettings(Section):
     allow_private_hosts: tuple[str, ...] = ()
-    """Hosts that may be fetched although their addresses are private: a name, or all names below it, `*.example`; an
-    address, or a network, `10.1.0.0/16`. With a port, as in `localhost:3000`, a name or address is allowed only at that
-    port, which does not have to be in `web.allowedPorts`.
+    """Hosts that may be fetched from although their addresses are private. Each is a name, `*.example` for all names
+    under `example`, an address, or a network such as `10.1.0.0/16`. With a port, as in `localhost:3000`, a name or
+    address is allowed only at that port, which does not have to be in `web.allowedPorts`.
     """
     allowed_ports: tuple[Annotated[int, Field(ge=1, le=65_535)], ...] = (80, 443)
     """Ports that may be fetched from."""
@@ -205,14 +205,14 @@ class MemorySettings(Section):
     file_name: Annotated[tuple[str, ...], Field(min_length=1), Expected("a file name, or an array of them")] = (
         "AGENTS.md",
     )
-    """The name of the memory file, a Markdown file (.md); if there are several, the first is used."""
+    """The name of the memory file, a Markdown file (.md); if several names are given, the first is used."""
     project_file_name: str | None = None
-    """The name of that file in the workspace; null is memory.fileName. If a trusted file of a workspace sets
-    memory.fileName, it sets this key.
+    """The name of the memory file in the workspace; null means memory.fileName. If a trusted settings file of a
+    workspace sets memory.fileName, that value is used for this key.
     """
     global_folder: str | None = None
-    """The folder of the memory for all projects; null is the folder of the user's own settings. A relative path starts
-    from the folder of its settings file; ~ is the home folder.
+    """The folder of the memory for all projects; null means the folder of the user's own settings. A relative path
+    starts from the folder of its settings file; ~ is the home folder.
     """
     section: Annotated[str, Field(min_length=1)] = "Added Memories"
     """The heading above memories."""
@@ -230,11 +230,11 @@ class UndoSettings(Section):
     are reported.
     """
     max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = 256_000_000
-    """The maximum size for all workspaces together; the oldest changes are deleted first."""
+    """The maximum size of old contents in bytes, for all workspaces together; the oldest changes are deleted first."""
     max_days: Annotated[int, Field(ge=1, le=3_650)] = 30
     """How many days a change is kept."""
     max_file_bytes: Annotated[int, Field(ge=0, le=64_000_000)] = 10_000_000
-    """The largest file to keep; changes of a larger one cannot be undone."""
+    """The size in bytes of the largest file whose old content is kept; changes to a larger file cannot be undone."""
 
 
 class LanguageServerSettings(Section):
@@ -243,12 +243,12 @@ class LanguageServerSettings(Section):
     command: Annotated[str, Field(repr=False)] = ""
     """The program: its absolute path, or a name that is searched for on the PATH outside the workspace."""
     args: Annotated[tuple[str, ...], Field(repr=False)] = ()
-    """Its arguments; no shell parses them."""
+    """Arguments of the program; no shell parses them."""
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
-    """Environment variables for it."""
+    """Environment variables for the program."""
     extension_to_language: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """File name endings, each with the language id of the protocol, such as ".rb": "ruby". They take precedence over
-    the servers known by default.
+    """File name endings, each with its language id in the Language Server Protocol, such as ".rb": "ruby". For these
+    files, the program takes precedence over the language servers known by default.
     """
 
 
@@ -276,22 +276,24 @@ class AgentSettings(Section):
     command: Annotated[str | None, Field(repr=False)] = None
     """The program. Variables are expanded."""
     args: Annotated[tuple[str, ...], Field(repr=False)] = ()
-    """Its arguments; no shell parses them. Variables are expanded."""
+    """Arguments of the program; no shell parses them. Variables are expanded."""
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
-    """Environment variables for it. Variables are expanded."""
+    """Environment variables for the program. Variables in their values are expanded."""
     inherit_env: tuple[str, ...] = ()
-    """Names of variables from this server's environment that it gets in addition to the usual few (PATH, HOME, ...)."""
+    """Names of variables from this server's environment that the program gets in addition to the usual few (PATH, HOME,
+    ...).
+    """
     prompt: Literal["stdin", "argument"] = "stdin"
-    """How it gets the task: on standard input, or as its last argument."""
+    """How the program gets the task: on standard input, or as its last argument."""
     output: Literal["text", "json"] = "text"
-    """The form of its output: the answer as text, or JSON that contains the answer."""
+    """The form of the program's output: the answer as text, or JSON that contains the answer."""
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
-    """How long it may run."""
+    """How long the program may run."""
     description: str = ""
-    """What it is good at; models see this."""
+    """What the agent is good at; models see this."""
 
     def for_tools(self, name: str) -> AgentCommand:
-        from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - only where there are agents
+        from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - only if there are agents
 
         values: dict[str, Any] = dict(self)
         values["command"] = self.command or ""

@@ -1,4 +1,4 @@
-"""The servers in the settings: their aliases, which of them are used, and whether these can work."""
+"""The servers in the settings: their aliases, which of them are used, and why an entry cannot work."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from server.settings.package_pins import unpinned_package
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
-MAX_ALIAS = 24  # so that `alias__tool` stays short enough for clients that add a prefix
-ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started server how many servers like this one are above it
-EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")  # may contain variables
+MAX_ALIAS = 24  # characters; `alias__tool` must stay short enough for clients that add a prefix
+ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how many coretools-mcp servers are above it
+# Keys of an entry in which variables are expanded.
+EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
-MAX_ABOVE = 3  # servers like this one in a chain; a longer chain is a loop
+MAX_ABOVE = 3  # a server with this many coretools-mcp servers above it starts no programs, because of a likely loop
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # a token of RFC 6749, 3.3
-_CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "issuer", "private_key")  # of `oauth`
+_CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "issuer", "private_key")  # keys of `oauth`
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +32,19 @@ class UpstreamEntry:
     """A configured server."""
 
     alias: str
-    name: str  # its name as configured
-    settings: UpstreamSettings  # its entry, variables expanded. `enabled` is false if and only if it is left out.
-    written: UpstreamSettings  # its entry with variables unexpanded
+    name: str  # the name as configured
+    settings: UpstreamSettings  # with variables expanded; `enabled` is false if and only if the server is left out
+    written: UpstreamSettings  # with variables unexpanded
     source: str
-    left_out: str | None = None  # why it is not used, as a sentence; `None` if it is
+    left_out: str | None = None  # why the server is not used, as a sentence; `None` if it is used
     lacks_variable: bool = False  # whether the reason is an environment variable that is not set
 
 
 def alias_of(name: str) -> str:
-    """Return the alias for a configured name: the name itself if it fits, or else the nearest one that does.
+    """Return the alias for a configured name: the name itself if it is a valid alias, or else a similar one.
 
-    An alias has at most 24 of `A-Z a-z 0-9 _ -`, no `__`, and no `_` at either end, so that `alias__tool` can be parsed
-    only one way.
+    An alias has at most 24 characters of `A-Z a-z 0-9 _ -`. It has no `__`, and no `_` at either end, so that
+    `alias__tool` can be parsed only one way.
     """
     alias = re.sub(r"_{2,}|[^A-Za-z0-9_-]", "-", name)[:MAX_ALIAS]
     return re.sub(r"^_|_$", "-", alias)
@@ -64,11 +65,11 @@ def resolve_entries(
         settings: The settings, with the servers as written.
         names: The configured name of the server for each alias.
         environ: The environment variables.
-        source_of: The source of a value.
+        source_of: Returns the source of the value at a path.
         diagnostics: Collects problems and warnings.
-        starts_itself: Returns whether a server from a source is this program with the same settings.
+        starts_itself: Returns whether an entry, given with its source, starts this program with the same settings.
     """
-    # A misspelled name in a filter would exclude nothing, or everything.
+    # A misspelled name in `mcp.excluded` would exclude nothing, and one in `mcp.allowed` would allow nothing.
     mcp, known = settings.mcp, {*names, *names.values()}
     for key, listed in (("allowed", mcp.allowed), ("excluded", mcp.excluded)):
         for name in listed or ():
@@ -89,7 +90,7 @@ def resolve_entries(
         elif mcp.allowed is not None and not {alias, name} & set(mcp.allowed):
             left_out = "It is not in mcp.allowed."
         elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
-            left_out = f"{MAX_ABOVE} servers like this one have already started each other, which looks like a loop."
+            left_out = f"{MAX_ABOVE} coretools-mcp servers have started one another already, which looks like a loop."
         else:
             expanded: dict[str, Any] = {
                 "args": expander.texts(entry.args, (*path, "args")),
@@ -140,12 +141,12 @@ def resolve_entries(
 
 
 def unpinned_package_of(entry: UpstreamSettings) -> str | None:
-    """Return the package that the server's command fetches in its newest version; `None` if there is none."""
+    """Return the first package that the server's command fetches without a pinned version; `None` if there is none."""
     return unpinned_package(entry.command, entry.args) if entry.transport == "stdio" else None
 
 
 def servers_above(environ: Mapping[str, str]) -> int:
-    """Return how many servers of this kind are above this one in the chain."""
+    """Return how many coretools-mcp servers are above this one: the first started the next, and so on to this one."""
     given = environ.get(ABOVE_VARIABLE, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000") else 0
 
@@ -157,7 +158,11 @@ def _transport_key(entry: UpstreamSettings) -> str:
 
 
 def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
-    """Yield the reasons why an entry cannot work: names, transport, or text that cannot be passed on or sent."""
+    """Yield the reasons why an entry cannot work.
+
+    A new tool name or the transport may be invalid, or a text may have characters that cannot be passed to a program
+    or sent in a header.
+    """
     here = dotted(path)
     budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)
     owners: dict[str, str] = {}
@@ -171,7 +176,7 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
                 "or a larger budget."
             )
         elif new in owners:
-            yield f"{which} is already used for {json.dumps(owners[new])}; give each its own."
+            yield f"{which} is already used for {json.dumps(owners[new])}; give each tool its own."
         owners.setdefault(new, name)
     if entry.transport is None:
         yield f"{here} has no command, no url and no httpUrl; add one of them."

@@ -10,20 +10,20 @@ from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_na
 
 HINT = "Set it, or write $$ for a dollar sign."  # the remedy for a variable that is not set
 _VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[^{}]*)\})")
-SourceOf = Callable[[KeyPath], str]  # the layer that a value came from
+SourceOf = Callable[[KeyPath], str]  # returns the source of the value at a path
 
 
 @dataclass(frozen=True, slots=True)
 class VariableExpander:
     """Expands environment variables in strings.
 
-    `$NAME` and `${NAME}` expand to the variable's value; `${NAME:-text}` expands to the text if the variable is unset
+    `$NAME` and `${NAME}` expand to the variable's value; `${NAME:-text}` expands to `text` if the variable is unset
     or empty; `$$` is a literal dollar sign. The value of a variable is not expanded again.
     """
 
     environ: Mapping[str, str]
     missing: list[tuple[KeyPath, str]] = field(default_factory=list[tuple[KeyPath, str]])
-    """The unset variables, and where they are used."""
+    """For each use of an unset variable: the path of the string, and the variable's name."""
 
     def text(self, text: str, path: KeyPath) -> str:
         """Expand the variables in a string. An unset variable stays as written, and is recorded in `missing`."""
@@ -51,9 +51,9 @@ class VariableExpander:
         return {name: self.text(text, (*path, name)) for name, text in table.items()}
 
     def warn_of_missing(self, diagnostics: Diagnostics, source_of: SourceOf, consequence: str) -> bool:
-        """Warn about each unset variable; the consequence ends the sentence.
+        """Warn about each unset variable; `consequence` ends the sentence.
 
-        Returns whether there are any.
+        Returns whether any variable is unset.
         """
         for where, variable in self.missing:
             said = f"{dotted(where)} refers to the environment variable {shown_name(variable)}, which is not set"

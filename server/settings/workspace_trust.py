@@ -1,9 +1,9 @@
 """Settings that come with a workspace: which of them a person has trusted, and which keys they may set.
 
 Anyone who can write to a workspace can write these files. Therefore they start nothing, add nothing and allow nothing
-until somebody runs `coretools-mcp trust` on their content. The record of this is kept outside the workspace. If a file
-changes or another one appears, the folder must be reviewed again. Even trusted files cannot change settings that belong
-to the operator.
+until somebody runs `coretools-mcp trust` on their content. The record of trusted content is kept outside the workspace.
+If a file changes or another one appears, the folder must be reviewed again. Even trusted files cannot change settings
+that belong to the operator.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 from tools.text.file_names import UNSEEN, sendable_name
 
-# SHA-256 of each file's content, by folder (as `sendable_name` writes it) and relative path
+# The SHA-256 of each file's content, keyed by the folder (as `sendable_name` writes it), then by the relative path
 Folders = Mapping[str, Mapping[str, str]]
 
 
@@ -43,7 +43,7 @@ def digest(content: bytes) -> str:
 
 
 def read_trust(path: str | None, diagnostics: Diagnostics) -> Folders:
-    """Return the trusted folders, with their files as reviewed. An unreadable record trusts nothing."""
+    """Return the trusted folders, with the digests of their reviewed files; none if the record is unreadable."""
     try:
         return _folders(read_regular(path)) if path is not None else {}
     except FileNotFoundError:
@@ -64,13 +64,13 @@ def _folders(content: bytes) -> Folders:
 
 
 def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> bool:
-    """Trust a folder's settings files as reviewed, or with `None` revoke the trust.
+    """Trust a folder's settings files with the digests in `files`; `None` revokes the trust.
 
-    Returns whether it was trusted before.
+    Returns whether the folder was trusted before.
 
     Raises:
         ToolError: The record cannot be written.
-        OSError: Its folder cannot be made.
+        OSError: The record's folder cannot be created.
     """
     from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - reading settings needs no writer
 
@@ -92,7 +92,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
 
 
 def trusted_files(environ: Mapping[str, str]) -> Folders:
-    """Return the currently trusted files."""
+    """Return the files that are trusted now."""
     return read_trust(trust_file(environ), Diagnostics())
 
 
@@ -104,11 +104,11 @@ class WorkspaceFile:
     """A settings file of a workspace folder."""
 
     folder: str
-    name: str  # path of the file below it, with `/`
+    name: str  # path of the file relative to `folder`, with `/`
     scope: SettingsScope
     cli: AgentCli | None
-    content: bytes | None  # its bytes; `None` if there is no file
-    problem: str = ""  # why it cannot be read, as the end of a sentence; empty if it can
+    content: bytes | None  # `None` if there is no file
+    problem: str = ""  # why the file cannot be read, as the end of a sentence; empty if it can be read
 
     @property
     def path(self) -> str:
@@ -148,7 +148,8 @@ def read_trusted(
 ) -> tuple[list[Layer], list[SettingsFile]]:
     """Return the layers of the trusted files of one folder, and the state of each file.
 
-    They never keep the server from starting: invalid files are skipped, with one warning for the folder.
+    These files never keep the server from starting. An invalid file is skipped with a warning, and one warning lists
+    the files that are not trusted or have changed.
     """
     layers: list[Layer] = []
     seen: list[SettingsFile] = []
@@ -176,10 +177,10 @@ def read_trusted(
 
         folder = files[0].folder
         is_changed = any(file.state is FileState.CHANGED for file in left_out)
-        why = "has changed since it was trusted" if is_changed else "is not trusted"
+        why = "they have changed since they were trusted" if is_changed else "they are not trusted"
         names = " and ".join(os.path.relpath(file.path, folder) for file in left_out)
         command = f"coretools-mcp trust {shlex.quote(folder)}"
-        diagnostics.warn(folder, f"{names} {why}, so its settings are ignored. Review it, then run: {command}")
+        diagnostics.warn(folder, f"the settings in {names} are ignored: {why}. Review them, then run: {command}")
     return layers, seen
 
 
@@ -267,10 +268,10 @@ def _why_taken(name: str, owner: str) -> str:
 
 
 def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
-    """Return the names of the operator's entries in comparable form, with the names themselves.
+    """Return the names of the operator's entries, each under its comparable form.
 
-    They include the alias of the server that `mcp.serverCommand` starts, and each part before a `_`: a rule that allows
-    `mcp_git_hub_search` could mean the server `git`, not `git_hub`.
+    They include the alias of the server that `mcp.serverCommand` starts. A name with `_` is also found under each part
+    before a `_`: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a tool of `git`.
     """
     names = [name for other in operators for name in table_at(other.data, table)]
     beginnings: dict[str, str] = {}
@@ -281,7 +282,7 @@ def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
 
 
 def normalized_name(name: str) -> str:
-    """Return a name in comparable form: without case, surrounding blanks, width variants and invisible characters."""
+    """Return a name in comparable form: in one case, without extra blanks, width variants and invisible characters."""
     import unicodedata  # noqa: PLC0415 - only workspaces with settings need it
 
     seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
@@ -290,11 +291,11 @@ def normalized_name(name: str) -> str:
 
 RESTRICTING = (*REFUSING, *key_paths("tools.core mcp.allowed"))  # keys that only restrict
 
-Restrictions = Mapping[str, Layer]  # the restrictions in the last trusted content of each file, by path
+Restrictions = Mapping[str, Layer]  # the restrictions in each file's last trusted content, keyed by path
 
 
 def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
-    """Return the restrictions in each of these layers, by source; layers without any are omitted."""
+    """Return the restrictions in each layer, with its source as the key; layers without any are omitted."""
     found: dict[str, Layer] = {}
     for layer in layers:
         data: Tree = {}

@@ -1,4 +1,4 @@
-"""The connections to upstreams: one task owns each connection, and a pool finds it by tool name.
+"""The connections to upstreams: one task owns each connection, and a pool finds the upstream for a tool name.
 
-`relay` imports this package; it builds on `session`, `catalog` and `wire`.
+`relay` imports this package, which builds on `session`, `catalog` and `wire`.
 """

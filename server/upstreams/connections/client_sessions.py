@@ -1,8 +1,8 @@
 """An upstream's sessions, one per client, so that questions and state never reach another client.
 
-A session opens at a client's first use. It closes when it has been idle for long, when the client's connection is
-closed, when the upstream's entry changes, or when another session needs its place. Each has an owner task, because the
-same task must open and close a connection.
+A session opens when a client first uses the upstream. It closes when it has been idle for a long time, when the
+client's connection is closed, when the upstream's entry changes, or when another session needs its place. Each session
+has an owner task, because the same task must open and close a connection.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class ClientSessions:
         """Return the session for a client's request.
 
         Raises:
-            ToolError: There is none.
+            ToolError: No session is available.
         """
         upstream = self._upstream
         listing_session = upstream.live_session
@@ -100,7 +100,8 @@ class ClientSessions:
                 return listing_session
             held = self._open(key_of(exchange), exchange, listing_session)
         elif listing_session is None:
-            upstream.retry_now()  # the client continues, but nothing can be listed meanwhile
+            # The client's own session still works, but nothing can be listed until there is a new listing session.
+            upstream.retry_now()
         if not held.ready.is_set():
             await held.ready.wait()
         held.last_used = anyio.current_time()
@@ -146,7 +147,7 @@ class ClientSessions:
         transports = transports_to(alias, entry, self._starter, login=login, by_proxy=by_proxy)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
-        # The client's revision if the upstream may support it, otherwise the listing session's.
+        # Use the client's revision if the upstream may support it, otherwise the listing session's revision.
         wanted = EraChoice(listing_session.era.is_modern, is_only=True)
         if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
             wanted = EraChoice(is_modern=False)
@@ -157,7 +158,7 @@ class ClientSessions:
             exchange.capabilities,
             self._audience.question_seconds,
             self._upstream.list_changed,
-            partial(self._upstream.resource_updated, whose=key),  # only for this client
+            partial(self._upstream.resource_updated, whose=key),  # updates go only to this client
             client=exchange.outside_request(),
             observer=observer_of and observer_of(self._upstream.alias, self._upstream.entry),
         )
@@ -185,9 +186,9 @@ class ClientSessions:
         taken = [key for key in may_take if key[0] != client_key and counts[key[0]] > share]
         if not taken:
             return False
-        # The newest session is last.
+        # The newest session comes last, and is closed.
         self._upstream.log.info(
-            "a session of a client with upstream %s was closed: other clients had no share", self._upstream.alias
+            "a client's session with upstream %s was closed to make room for another client", self._upstream.alias
         )
         self._close(taken[-1])
         return True
@@ -209,14 +210,14 @@ class ClientSessions:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
                     if not session.era.is_modern and options.told(options.announced).get("roots") is not None:
-                        # File servers ask for the roots right after the handshake. If that happened during the first
-                        # call, the request would end with the call, and the call would run without roots.
+                        # File servers ask for the roots right after the handshake. If they asked during the first
+                        # call, their request would end with the call, and the call would run without roots.
                         await session.flush()
                         if await session.questions.until_roots_are_told() or options.announced.get("roots") is None:
                             await session.flush()
                     held.session = session
                     held.ready.set()
-                    if transport.name != "stdio":  # a stdio session has its own program
+                    if transport.name != "stdio":  # over stdio, a new program is no sign of a restart
                         self._upstream.session_began()
                     await self._until_unused(held, session)
             if held.session is None:
@@ -261,12 +262,12 @@ class ClientSessions:
             held.closing.set()
 
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
-        """Return the sessions that a client uses: its own, or the listing session if all clients share that."""
+        """Return the sessions that a client uses: its own, and the listing session if all clients share it."""
         own = [held.session for key, held in self._held.items() if key == key_of(exchange)]
         is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
         return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]
 
 
 def key_of(exchange: Exchange) -> SessionKey:
-    """Return the key for a client with one connection and the capabilities declared to the upstream."""
+    """Return the key of a client's session: the client, its connection, and the capabilities that it declares."""
     return exchange.client_key, id(exchange.connection), json.dumps(exchange.capabilities, sort_keys=True)

@@ -1,7 +1,7 @@
 """One upstream, owned by one task, which connects, lists, watches, and reconnects after a loss.
 
-This task opens and closes connections; others send requests through them. While the upstream is down, they get an
-immediate error with its state.
+This task opens and closes connections; other tasks send requests through them. While the upstream is down, these tasks
+get an immediate error with its state.
 """
 
 from __future__ import annotations
@@ -59,17 +59,19 @@ FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
 """The first and last pause before a lost or failed connection is retried; pauses double in between."""
 
-SOON_SECONDS = 10.0  # a connection lost this soon counts as a crash
+SOON_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
 CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
-MAX_WARNINGS = 20  # warnings per upstream, until it stays connected for longer
+MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than `SOON_SECONDS`
 
 LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
-LEAST_LOOK_SECONDS = 5.0  # the maximum if the client has a new session
+LEAST_LOOK_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
 STORE_SECONDS = 5.0  # limit for storing the lists for the next run
-"""How long list changes are collected before lists are read; doubles while they continue."""
+"""List changes are collected for `SETTLE_SECONDS` before lists are read. While changes continue, this time doubles, up
+to `LONGEST_SETTLE_SECONDS`.
+"""
 
 SessionKey = tuple[str, int, str]
 """Identifies a client with one connection and one set of capabilities."""
@@ -101,12 +103,12 @@ class UpstreamStatus:
     problem: str = ""  # why it is not connected, in this server's own words
     last_error: str = ""  # the latest problem, even after it has reconnected
     connect_ms: float | None = None  # how long the latest connection took to initialize
-    list_ms: float | None = None  # how long listing then took
+    list_ms: float | None = None  # how long listing took on that connection
     since: float = field(default_factory=time.time)  # when the state last changed, in seconds since the epoch
     attempts: int = 0  # attempts to connect since the last connection
-    program_end: ProgramEnd | None = None  # how its program exited, if applicable
+    program_end: ProgramEnd | None = None  # how its program last exited, if it did
     losses: int = 0  # number of consecutive connections that were lost soon after opening
-    challenge: Challenge | None = None  # its latest demand for a login
+    challenge: Challenge | None = None  # the server's latest demand for a login
 
     def change(self, state: UpstreamState, problem: str = "") -> None:
         if (state, problem) != (self.state, self.problem):
@@ -188,7 +190,9 @@ class LoginNeededError(ToolError):
 
 
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
-"""Returns a client's workspace folders, or those for all clients. Without any, programs see no files."""
+"""Returns the workspace folders of a client or, for `None`, those for all clients. Without folders, a program sees no
+files.
+"""
 
 
 async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
@@ -202,7 +206,7 @@ class Audience:
     announced: Json  # the capabilities to declare to upstreams
     client: Exchange | None  # the client, if there is only one and it can be reached at any time
     is_one: bool
-    is_modern: bool  # whether it, or most clients, use the 2026-07-28 revision
+    is_modern: bool  # whether the client, or most of several clients, use the 2026-07-28 revision
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Creates the observer for a session's requests, from the upstream's alias and entry."""
@@ -218,7 +222,7 @@ class Upstream:
         changed: Called with a list that may have changed, and whether clients should be notified.
         resource_updated: Called with the URI of a changed resource, and the session's client, if it has its own.
         prepare: Does expensive work before a list is used.
-        store: Stores its lists, in a protocol revision, for the next run.
+        store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
         login_of: Returns the login of a principal, if the server has logins.
         by_proxy: Whether to use the proxy from the environment.
     """
@@ -237,7 +241,7 @@ class Upstream:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.entry = entry
-        self.reach = entry.reach_digest()  # changes if another entry has the same alias
+        self.reach = entry.reach_digest()  # tells this entry from a later one with the same alias
         self.status = UpstreamStatus()
         self.login_of = login_of
         self.by_proxy = by_proxy
@@ -245,7 +249,7 @@ class Upstream:
         self.offer = Offer()
         self.era: Era | None = None  # the era of its latest connection
         self.known = anyio.Event()
-        """Set once it is clear whether this upstream can be reached, and its lists are known."""
+        """Set once its lists are known, or it is clear that it cannot be reached."""
         self.tried = anyio.Event()  # set once its tools are known, or it is clear that it cannot be reached
         self.connected = anyio.Event()  # set while it is connected, and once it is no longer used
         self.transport: Transport | None = None
@@ -253,16 +257,17 @@ class Upstream:
         self.change_stream: ChangeStream | None = None
         most = entry.max_concurrent
         self.concurrency_limit = None if most is None else anyio.CapacityLimiter(most)
-        """For calls in progress."""
+        """Limits the client requests in progress; `None` without a limit."""
         self.rate: Rate | None = None  # limits calls per minute
         if entry.calls_per_minute is not None:
-            from server.clients.rate import Rate  # noqa: PLC0415 - only where the operator limits it
+            from server.clients.rate import Rate  # noqa: PLC0415 - only if the operator limits it
 
             self.rate = Rate(entry.calls_per_minute)
         self._outcome = anyio.Event()  # set after the next connection attempt, whatever the result
         self.is_login_offered = False  # whether its only tool is the login tool
         self.is_awaited = True  # whether the first list waits for it
-        self.is_withheld = False  # whether another coretools-mcp got a list without its tools from the last run
+        # Whether a coretools-mcp client got a list without this upstream's tools, because they were from the last run.
+        self.is_withheld = False
         self._prepare = prepare
         self._store = store
         self._changed = changed
@@ -274,7 +279,7 @@ class Upstream:
         self._looked: dict[str, float] = {}  # by capability, when its lists were last read or scheduled to be read
         self._read_again = anyio.Event()  # set after the next read
         self._warned = set[str]()
-        self._was_forgotten = False  # whether the server has lost the latest session, and no new one was tried yet
+        self._was_forgotten = False  # whether the server has lost the latest session, and no new one has replaced it
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS
@@ -283,7 +288,7 @@ class Upstream:
         )
         while True:
             self.status.attempts += 1
-            self._hurry = anyio.Event()  # set here, because a request may come while the loss is still being handled
+            self._hurry = anyio.Event()  # reset here, because a request may come while a loss is still being handled
             began = anyio.current_time()
             for transport in transports:
                 if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
@@ -302,8 +307,8 @@ class Upstream:
             self._tell_outcome()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            # The next attempt starts after the pause, or when the upstream is wanted. If it keeps failing, a minimum
-            # pause remains, so that it is not restarted for each call.
+            # The next attempt starts after the pause, or when a request needs the upstream. If the upstream keeps
+            # failing, a minimum pause remains, so that it is not restarted for each call.
             respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
             if self.status.losses >= CRASHES:
                 respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
@@ -400,7 +405,7 @@ class Upstream:
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
-        """Read the upstream's lists. It counts as available once its tools are known; the rest may take longer."""
+        """Read the upstream's lists. It counts as available once its tools are known; other lists may take longer."""
         began = time.perf_counter()
         read: set[OfferedKind] = set()
 
@@ -514,12 +519,12 @@ class Upstream:
             self._read_again = anyio.Event()
 
     def list_changed(self, kind: str, is_said: bool) -> None:
-        """Schedule a list to be read again. Unless the upstream announced a change, the list may be the same."""
+        """Schedule a list to be read again; `is_said` means that the upstream has announced a change."""
         self._stale[kind] = self._stale.get(kind, False) or is_said
         self._news.set()
 
     def session_began(self) -> None:
-        """Note that a client has a new session, because the server may have been restarted and changed."""
+        """Schedule reads of older lists when a client has a new session, because the server may have been restarted."""
         for capability in sorted(self._looked):
             self._look(capability, LEAST_LOOK_SECONDS)
 
@@ -581,7 +586,7 @@ class Upstream:
 
     @property
     def live_session(self) -> UpstreamSession | None:
-        """The listing session, while it is connected."""
+        """The listing session while it is connected, otherwise `None`."""
         is_connected = self.status.state is UpstreamState.CONNECTED
         return self.session if is_connected and self.session is not None and not self.session.lost.is_set() else None
 
@@ -591,16 +596,19 @@ class Upstream:
         return self._was_forgotten or (self.session is not None and self.session.is_forgotten)
 
     def retry_now(self) -> None:
-        """Retry now because the upstream is wanted, unless it failed repeatedly or is left out."""
+        """Retry because a request needs the upstream: at once, or after the minimum pause if it has failed repeatedly.
+
+        Does nothing if the upstream is left out.
+        """
         if self.status.state is not UpstreamState.LEFT_OUT:
             self._hurry.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """Return the error if the login for listing is missing."""
+        """Return the error that asks for the login used for listing; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Start a new session, because the server has lost this one, and perhaps all others."""
+        """Start a new listing session if needed, because the server has lost a session, and perhaps all of them."""
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.come_back()

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 GATHER_WAIT_SECONDS = 0.5
 """How long `bounded_gather` waits; longer work continues in the background."""
 
-GATHER_SECONDS = 10.0  # limit for all work together
+GATHER_SECONDS = 10.0  # limit for the work, including the part in the background
 STORED_SECONDS = 1.0  # limit for reading the stored lists, because a disk may hang
 LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first
-LOOK_WAIT_SECONDS = 1.0  # how long a list waits for refreshes; later changes are announced
+LOOK_WAIT_SECONDS = 1.0  # how long a client's list waits for upstreams to list again; later changes are announced
 PROXY_WAIT_SECONDS = 1.0  # how long another coretools-mcp waits for the first list; in a loop, each waits for the next
 
 CallOf = Callable[[Upstream], UpstreamCall]
@@ -51,9 +51,9 @@ CallOf = Callable[[Upstream], UpstreamCall]
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
-    """Run work that must not raise, and wait for a limited time. Returns whether all of it is done.
+    """Run work that must not raise, and wait up to `GATHER_WAIT_SECONDS`. Returns whether all of the work is done.
 
-    Unfinished work continues in `tasks` or, without a task group, is cancelled when the time is over.
+    Unfinished work continues in `tasks` until `GATHER_SECONDS` are over, or until `scope` is cancelled.
     """
     done = anyio.Event()
 
@@ -75,7 +75,7 @@ class LoginOptions:
     """How to log in to upstreams, and where to store logins."""
 
     replica: (
-        Replica  # whose store has the logins, if it is shared and there are keys; otherwise they are in local files
+        Replica  # its store has the logins if the store is shared and there are keys; otherwise they are in local files
     )
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
@@ -83,7 +83,7 @@ class LoginOptions:
     options: str = ""  # the command-line options that result in the same settings
     has_principals: bool = False  # whether there are several people with their own logins
     is_local: bool = True  # whether a client's browser is on this machine, so that the redirect reaches it
-    pages: ConnectPages | None = None  # the redirect address that any browser can reach
+    pages: ConnectPages | None = None  # the login pages, which any browser can reach
 
 
 @dataclass(eq=False, slots=True)
@@ -91,7 +91,7 @@ class _Logins:
     """The logins to one upstream."""
 
     by_principal: dict[str, Login | None] = field(default_factory=dict[str, "Login | None"])
-    closed: str = ""  # why no login can be opened anymore
+    closed: str = ""  # why no more logins can be opened; empty if they can
 
     def close(self, why: str) -> None:
         self.closed = why
@@ -110,7 +110,7 @@ class UpstreamPool:
         logins: How people log in; `None` if nobody can.
         reserved: Names that upstream tools cannot get.
         by_proxy: Whether to use the proxies from the environment for remote servers.
-        waits_again: Whether the list also waits for a server that was recently too slow.
+        waits_again: Whether the first list also waits for a server that was too slow for it in the last run.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class UpstreamPool:
         self.catalog = ToolCatalog(registry, name_budget, reserved)
         self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each running upstream
         self.left_out = left_out or {}
-        """Why other configured servers are not used, by alias; changes with the settings."""
+        """Why other configured servers are not used, keyed by alias; changes with the settings."""
         self.written: Mapping[str, UpstreamSettings] = {}
         """Entries with variables unexpanded; changes with the settings."""
         self.is_recalling = False  # whether the stored lists are still being read, before any list is answered
@@ -158,7 +158,7 @@ class UpstreamPool:
         self._audience: Audience | None = None
         self._owners: dict[Upstream, anyio.CancelScope] = {}
         self._starter: BrokeredStarter | None = None
-        """Starts the programs of all upstreams; closed after the last one."""
+        """Starts the programs of all upstreams; closed after the last upstream has ended."""
         self._running = 0
         self._all_ended = anyio.Event()
         self._calls: dict[Upstream, UpstreamCall] = {}
@@ -212,7 +212,7 @@ class UpstreamPool:
             self._start(fresh.values(), tasks, self._audience)
 
     async def use_lock(self, file: Lock | None) -> None:
-        """Check all tools against a new version of the lock file, and approvals on top of it."""
+        """Check all tools against a new version of the lock file, combined with shared approvals, if there are any."""
         await (self.apply_lock(file) if self.approvals is None else self.approvals.use_file(file))
 
     async def _approve(self, lock: Lock, alias: str, tools: Mapping[str, Json]) -> None:
@@ -222,10 +222,10 @@ class UpstreamPool:
             await self.approvals.approve(lock, alias, tools)
 
     async def apply_lock(self, lock: Lock | None) -> None:
-        """Check all tools against a lock, if it differs, yielding to other tasks in between."""
+        """Check all tools against a lock, unless it is already in use. Other tasks can run in between."""
         if lock == self.catalog.lock:
             return
-        # If the approving call were cancelled, the remaining tools would not be checked.
+        # The call that approves a tool may be cancelled, but the remaining tools must still be checked.
         with anyio.CancelScope(shield=True):
             self.catalog.use_lock(lock)
             for upstream in self.upstreams:
@@ -311,7 +311,7 @@ class UpstreamPool:
                             except Exception:
                                 # Without a stored list, the server is listed once it responds.
                                 upstream.log.exception(
-                                    "its lists from the last run cannot be used because of an internal error"
+                                    "the lists from the last run cannot be used because of an internal error"
                                 )
         finally:
             self.is_recalling = False
@@ -374,7 +374,7 @@ class UpstreamPool:
     async def wait_for_first_list(self, most: float | None = None, *, is_live: bool = False) -> None:
         """Wait a moment for upstreams at startup, so that the first list is complete if possible.
 
-        Upstreams with stored lists are not waited for, unless the list must be `is_live`.
+        Without `is_live`, this does not wait for upstreams whose lists from the last run are stored.
         """
         # Even waiting for a set event costs a loop iteration.
         if self._recalled is not None and not self._recalled.is_set():
@@ -400,7 +400,7 @@ class UpstreamPool:
                 )
 
     async def before_list(self, capability: str) -> None:
-        """Refresh a list before a client gets it, also for servers that do not announce changes."""
+        """Refresh a list before a client gets it, if it is old and its servers may not announce changes."""
         looks = [each.look_for_client(capability) for each in self.upstreams]
         if waited := [look for look in looks if look is not None]:
             with anyio.move_on_after(LOOK_WAIT_SECONDS):
@@ -409,21 +409,18 @@ class UpstreamPool:
         self.listed.add(capability)
 
     async def until_live(self, upstream: Upstream) -> None:
-        """Wait until a list that is known only from the last run is confirmed in this one.
-
-        The wait counts towards the request's own timeout.
-        """
+        """Wait until lists that are known only from the last run are confirmed in this run, up to the call timeout."""
         if upstream.offer.stored:
             with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.known.wait()
 
     async def wait_for_owner(self, tool_name: str, owner: Upstream) -> Upstream:
-        """Return the owner of a name, after the first connection attempt of all possible owners.
+        """Return the owner of a name, once every possible owner has made its first connection attempt.
 
         If several servers without prefixes offer the same tool name, the first one in the configuration owns it,
         however long it takes to start. A bare name that apps call is valid while no other tool has it. A client may
-        know a tool from an earlier run, and many servers take longer to start than a list should wait. The call
-        therefore waits, within its own timeout.
+        know a tool from an earlier run, and many servers take longer to start than a list should wait. A call therefore
+        waits for each possible owner, up to that server's timeout.
         """
         waited: set[Upstream] = set()
         while True:

@@ -46,7 +46,7 @@ _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"  # RFC 752
 ASSERTION_SECONDS = 60.0  # lifetime of this server's signed assertions
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the server is not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
-_SHOWN_CHARS = 200  # characters of a rejected address
+_SHOWN_CHARS = 200  # characters of an address that a message quotes
 _GIVEN, _WRONG = (200, 201), (400, 422)  # HTTP statuses of a result, and of an error in the request
 _WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
@@ -61,8 +61,8 @@ class AuthorizationServer:
     """One authorization server, for one upstream.
 
     Attributes:
-        issuer: Its own identifier.
-        metadata: Its metadata (RFC 8414); if it publishes none, the addresses of the 2025-03-26 revision.
+        issuer: The authorization server's own identifier.
+        metadata: Its metadata (RFC 8414); if it publishes none, the default addresses of the 2025-03-26 revision.
         resource: The resource of the tokens (RFC 8707), from the upstream's metadata; `None` if missing.
         scopes: The scopes that the upstream supports, separated by spaces; `None` if unknown.
     """
@@ -105,7 +105,7 @@ class AuthorizationServerClient:
         """Find the authorization server.
 
         Raises:
-            LoginError: There is no usable one.
+            LoginError: There is no usable authorization server.
         """
         named = challenge.parameter("resource_metadata") if challenge is not None else None
         for place in build_protected_resource_metadata_discovery_urls(named, self._url):
@@ -140,7 +140,10 @@ class AuthorizationServerClient:
         )
 
     async def _discover_by_origin(self) -> AuthorizationServer:
-        """Return the authorization server by revision 2025-03-26: at the upstream's origin, maybe without metadata."""
+        """Return the authorization server as defined by revision 2025-03-26: at the upstream's origin.
+
+        It may publish no metadata.
+        """
         parts = urlsplit(canonical(self._url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
@@ -171,7 +174,7 @@ class AuthorizationServerClient:
     def _check(self, address: str) -> None:
         """Reject an address without TLS, unless both servers are on this machine.
 
-        An address is also rejected if it could pass for another host's, or has a fragment (RFC 6749, 3.1).
+        An address is also rejected if it could be mistaken for another host's, or has a fragment (RFC 6749, 3.1).
         """
         if not is_safe(address, may_be_local=self._is_local):
             raise LoginError(
@@ -180,7 +183,7 @@ class AuthorizationServerClient:
             )
 
     def check_pkce(self, server: AuthorizationServer) -> None:
-        """Reject an authorization server that does not announce PKCE, unless the operator assumes it."""
+        """Reject an authorization server that does not announce PKCE, unless `oauth.assumePkce` is set."""
         if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self._oauth.assume_pkce:
             raise LoginError(
                 f"its authorization server {server.host} does not announce PKCE with {_PKCE}; without it, anyone who "
@@ -194,7 +197,7 @@ class AuthorizationServerClient:
         endpoint = server.metadata.registration_endpoint
         if endpoint is None:
             raise LoginError(
-                f"its authorization server {server.host} does not let programs register themselves: register one "
+                f"its authorization server {server.host} does not let programs register themselves: register a client "
                 f"there with the callback address {redirect_uri}, and set oauth.clientId, and oauth.clientSecret if "
                 "there is one"
             )
@@ -282,7 +285,7 @@ class AuthorizationServerClient:
     async def refresh(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, before: OAuthToken
     ) -> OAuthToken:
-        """Exchange a refresh token for a new token. If there is no new refresh token, the old one stays valid."""
+        """Exchange a refresh token for a new token. If the response has no new refresh token, the old one is kept."""
         form = {"grant_type": "refresh_token", "refresh_token": before.refresh_token or ""}
         token = await self._token(server, client, form)
         kept = {"refresh_token": token.refresh_token or before.refresh_token, "scope": token.scope or before.scope}
@@ -298,7 +301,7 @@ class AuthorizationServerClient:
         return await self._token(server, client, form)
 
     async def revoke(self, server: AuthorizationServer, client: OAuthClientInformationFull, token: OAuthToken) -> None:
-        """Revoke tokens (RFC 7009); if that is not supported, they expire eventually."""
+        """Revoke tokens (RFC 7009). If the authorization server does not support this, the tokens expire eventually."""
         if (endpoint := server.metadata.revocation_endpoint) is None:
             return
         self._check(str(endpoint))
@@ -306,14 +309,14 @@ class AuthorizationServerClient:
         form = {"token": token.refresh_token or token.access_token, "token_type_hint": what}
         status, answer = await self._post(str(endpoint), form, server, client)
         if status != 200:
-            raise LoginError(f"its authorization server {server.host} did not revoke them{_told(status, answer)}")
+            raise LoginError(f"its authorization server {server.host} did not revoke the tokens{_told(status, answer)}")
 
     async def _token(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, form: Mapping[str, str]
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
         status, answer = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
-        if not answer:  # the response comes from something in between, such as a captive portal
+        if not answer:  # the response may come from a captive portal, for example
             raise AuthorizationServerDownError(
                 f"its authorization server {server.host} sent an answer that is not JSON (HTTP status {status})"
             )
@@ -354,7 +357,7 @@ class AuthorizationServerClient:
         return status, {**answer, _WHY: secrets.hide(str(answer[_WHY]))} if _WHY in answer else answer
 
     async def _get(self, address: str, who: str) -> Json:
-        """Return the object at an address, or an empty one, because many servers respond to any request with a page."""
+        """Return the JSON object at an address; empty if there is none, because many servers send a page instead."""
         self._check(address)
         request = httpx2.Request("GET", address, headers={"accept": "application/json"})
         status, answer = await self._fetch_json(request, who)
@@ -365,7 +368,7 @@ class AuthorizationServerClient:
         who = who if " " in who else f"its authorization server {who}"
         try:
             status, body = await fetch_json(request, by_proxy=self._by_proxy)
-            scopes = _list_of(body, "scope")  # some servers write it this way
+            scopes = _list_of(body, "scope")  # some servers send an array
             return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:
             raise AuthorizationServerDownError(f"{who} {error}") from None

@@ -1,8 +1,8 @@
 """The redirect address on this machine for an authorization server (RFC 8252, 7.3).
 
-Its port is fixed, because some authorization servers compare it. Only the process that logs in listens there: the
-system gives the port to no other process, and frees it if the process is killed. Other processes ask it which logins
-are open, and wait for their tokens.
+The address has a fixed port, because some authorization servers compare it with the registered one. Only the process
+that logs in listens there: the system gives the port to no other process, and frees the port if the process is killed.
+Other processes ask the listening process which logins are open, and wait for their tokens.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "Connection": "close",
 }
-NOT_OURS = "This does not belong to an open login: that login was completed or has timed out."
+NOT_OURS = "This page does not belong to an open login: the login was completed or has timed out."
 
 
 class PortTakenError(Exception):
-    """Another process is listening on the port. `logins` are its open logins; `None` if it is another program."""
+    """Another process is listening on the port. `logins` are its open logins; `None` if it runs another program."""
 
     def __init__(self, logins: frozenset[str] | None) -> None:
         super().__init__("the callback port is in use")
@@ -71,7 +71,7 @@ class Redirect:
 
 
 class CallbackListener:
-    """Receives redirects and assigns them to logins by their secret `state`. One per port and process."""
+    """Receives redirects and assigns them to logins by their secret `state`. A process has one per port."""
 
     _open: ClassVar[dict[int, CallbackListener]] = {}
 
@@ -97,7 +97,7 @@ class CallbackListener:
         if listener is None:
             listener = cls(port)
             try:
-                with anyio.CancelScope(shield=True):  # the server starts at once, and must be closed
+                with anyio.CancelScope(shield=True):  # otherwise a started server might never be closed
                     listener._server = await asyncio.start_server(
                         listener._answer, sock=_bound(port), limit=REQUEST_BYTES
                     )
@@ -120,8 +120,8 @@ class CallbackListener:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one redirect, identified by its secret `state`.
 
-        On exit, the browser gets a page with the text in `page`. Yields a function that returns the address at which to
-        start.
+        On exit, the browser gets a page with the text of `redirect.page`. Yields a function that returns the address at
+        which the person starts the login.
         """
         self._redirects[state] = redirect
         try:
@@ -185,9 +185,9 @@ def _bound(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform == "win32":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # otherwise others could share it
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # keeps others off the port
         else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignore closed connections
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # allow a port with closed connections
         listener.bind((HOST, port))
         listener.listen()
         listener.setblocking(False)
@@ -198,7 +198,7 @@ def _bound(port: int) -> socket.socket:
 
 
 async def _logins_at(port: int) -> frozenset[str] | None:
-    """Return the open logins of the process on a port; `None` if it is another program."""
+    """Return the open logins of the process on a port; `None` if it runs another program."""
     with suppress(OSError, ValueError, RecursionError), anyio.fail_after(2):
         reader, writer = await asyncio.open_connection(HOST, port)
         try:

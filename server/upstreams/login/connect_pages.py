@@ -56,7 +56,7 @@ _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connectio
 @dataclass(eq=False, slots=True)
 class _OpenLogin:
     redirect: Redirect
-    browser: bytes | None = None  # the digest of the last continuing browser's cookie
+    browser: bytes | None = None  # the digest of the cookie of the browser that was last sent on to log in
     links: list[_ConnectLink] = field(default_factory=list["_ConnectLink"])
 
 
@@ -64,7 +64,7 @@ class _OpenLogin:
 class _ConnectLink:
     login: _OpenLogin
     token: str
-    browser: bytes | None = None  # the same, for the browser that continued with this link
+    browser: bytes | None = None  # the digest of the cookie of the browser that continued with this link
 
 
 class ConnectPages:
@@ -76,17 +76,17 @@ class ConnectPages:
     """
 
     def __init__(self, public_url: str, place: str = "") -> None:
-        self.state_prefix = f"{place}~" if place else ""  # prefix of addresses and redirect parameters
+        self.state_prefix = f"{place}~" if place else ""  # the beginning of link tokens and of `state`
         self._base = public_url
         scheme, self._host, *_ = urlsplit(self._base)
         self._is_secure = scheme == "https"
         self._origin = f"{scheme}://{self._host}"
-        # With this prefix, no other host of the domain can set it.
+        # With the prefix `__Host-`, no other host of the domain can set the cookie.
         self._cookie = "__Host-coretools-connect" if self._is_secure else "coretools-connect"
         self._links: dict[bytes, _ConnectLink] = {}
         self._states: dict[str, _OpenLogin] = {}
         self.uri = f"{self._base}{CALLBACK}"
-        # A reverse proxy that publishes this server below a path strips the path.
+        # A reverse proxy that publishes this server under a path strips the path.
         self.routes = [
             Route(f"{CONNECT}/{{token}}", self._show_page, methods=["GET"]),
             Route(f"{CONNECT}/{{token}}", self._start_login, methods=["POST"]),
@@ -97,8 +97,8 @@ class ConnectPages:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one login, like `CallbackListener.expect`.
 
-        Yields a function that returns the address to start at. The address changes once a browser has continued with
-        the previous one, because that browser may be lost.
+        Yields a function that returns the address at which the person starts the login. The address changes once a
+        browser has continued with the previous one, because that browser may be lost.
 
         """
         login = self._states[state] = _OpenLogin(redirect)
@@ -153,12 +153,15 @@ class ConnectPages:
         return response
 
     async def _start_login(self, request: Request) -> Response:
-        """Redirect a browser that has shown the page to the authorization server. The link then works in no other."""
+        """Send a browser that has shown the page on to the authorization server.
+
+        The link then works in no other browser.
+        """
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)
         if link is None:
             return _page_response(404, _NOT_OPEN)
-        if browser is None or request.headers.get("origin") != self._origin:  # or a foreign page sent the form
+        if browser is None or request.headers.get("origin") != self._origin:  # a foreign page may have sent the form
             return _page_response(403, _NO_COOKIE)
         if link.browser is None:
             link.browser = _digest(browser)
@@ -170,7 +173,7 @@ class ConnectPages:
         return response
 
     async def _take_callback(self, request: Request) -> Response:
-        """Receive a redirect, but only in the browser that has continued."""
+        """Receive a redirect, but only from the browser that has continued from the login page."""
         parameters = dict(request.query_params)
         state, browser = parameters.get("state", ""), self._browser_of(request)
         login = self._states.get(state)
@@ -206,5 +209,5 @@ def _page_response(status: int, text: str, form: str = "") -> HTMLResponse:
 
 
 def _digest(text: str) -> bytes:
-    # Looked up by a digest, so that the time of the lookup reveals nothing about cookies.
+    # Links are looked up by a digest of their token, so that the duration of a lookup reveals nothing about the token.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

@@ -23,7 +23,10 @@ class LoginsUnavailableError(TokenStoreError):
 
 
 class LoginStore(Protocol):
-    """Any method may raise `TokenStoreError`, or `LoginsUnavailableError` if the problem may be temporary."""
+    """Stores logins.
+
+    Any method may raise `TokenStoreError`, or `LoginsUnavailableError` if the problem may be temporary.
+    """
 
     async def run(self) -> None:
         """Do background work until cancelled."""
@@ -32,7 +35,10 @@ class LoginStore(Protocol):
     async def read(self, resource: str, principal: str) -> StoredLogin | None: ...
 
     async def write(self, login: StoredLogin) -> StoredLogin | None:
-        """Write a login over the version that it was made from; `None` if that has been replaced in the meantime."""
+        """Write a login over the version that it was made from, and return it with its new version.
+
+        Returns `None`, without writing, if another process has replaced or removed that version in the meantime.
+        """
         ...
 
     async def remove(self, resource: str, principal: str) -> bool:

@@ -1,8 +1,8 @@
-"""The logins that replicas share, each encrypted under a digest in their store.
+"""The logins that replicas share: each is encrypted in their store, and a digest is its key.
 
 A refresh token used twice looks stolen, and the process that got a new token may have died, or be unable to write it.
-Therefore a lock does not expire by the store's clock. Another replica takes it over after seeing it unchanged for
-LOCK_SECONDS, with the store available throughout, because a living owner would have written by then.
+Therefore a lock does not expire by the store's clock. Another replica takes the lock over after seeing it unchanged for
+LOCK_SECONDS, with the store available throughout, because a living owner would have written its token by then.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-LOCK_SECONDS = 20.0  # more than a renewal takes, including store requests; it is aborted after 15 s
+LOCK_SECONDS = 20.0  # longer than a renewal, which is aborted after 15 s, and its requests to the store
 LOOK_SECONDS = 1.0  # interval of checks for written logins and unfinished work
-GAP_SECONDS = 5.0  # after this gap, a lock may have changed unnoticed; longer than a request to a silent store takes
-FORGOTTEN_SECONDS = 600.0  # after this time, a watched lock counts as abandoned
-_INDEX = "logins"  # the key of the digests of all logins, separated by spaces
+# After such a gap between checks, a lock may have changed unnoticed. A request to a silent store takes less time.
+GAP_SECONDS = 5.0
+FORGOTTEN_SECONDS = 600.0  # after this time, an unchanged lock is no longer watched
+_INDEX = "logins"  # the store's key for the digests of all logins, separated by spaces
 
 
 @dataclass(slots=True)
 class _WatchedLock:
-    """Another replica's lock. Times are from the monotonic clock."""
+    """Another replica's lock, unchanged between the times `since` and `last`, which are from the monotonic clock."""
 
     version: str
     since: float
@@ -51,9 +52,9 @@ class SharedLogins:
         self._rows = SealedRows(replica, "upstream-logins", stored_dataclass(StoredLogin))
         self._looks: dict[
             str, tuple[float, str | None]
-        ] = {}  # time and version at the last check; `None` while the store is unavailable
+        ] = {}  # time and version at the last check; the version is `None` if the store was unavailable
         self._unsaved: dict[str, StoredLogin] = {}  # logins whose write is unconfirmed
-        self._unreleased: dict[str, str] = {}  # versions of this replica's locks to release
+        self._unreleased: dict[str, str] = {}  # versions of this replica's locks that are still to be released
         self._watched: dict[str, _WatchedLock] = {}
 
     async def run(self) -> None:
@@ -106,7 +107,7 @@ class SharedLogins:
         return found
 
     async def stamp(self, resource: str, principal: str) -> object | None:
-        """Return the version, at most LOOK_SECONDS old, because every call without a token needs it."""
+        """Return the version, cached for LOOK_SECONDS, because every call without a token needs it."""
         key, now = key_of(resource, principal), time.monotonic()
         look = self._looks.get(key)
         if look is None or now > look[0] + LOOK_SECONDS:
@@ -133,7 +134,7 @@ class SharedLogins:
         return partial(self._release, key, version)
 
     async def _watch(self, key: str) -> str | None:
-        """Watch a lock. Returns the version over which it may be taken; `None` if it may not be taken yet."""
+        """Watch a lock. Returns the version to replace in order to take the lock; `None` if it may not be taken yet."""
         held = await self._do(self._store.get(_lock_name(key)))
         if held is None:
             self._watched.pop(key, None)
@@ -146,7 +147,7 @@ class SharedLogins:
         return held.version if now > lock.since + LOCK_SECONDS else None
 
     async def _release(self, key: str, version: str) -> None:
-        """Release a login, but only after its write, which `run` completes."""
+        """Release a login's lock; if the login's write is unconfirmed, `run` does so after completing the write."""
         self._unreleased[key] = version
         if key not in self._unsaved:
             with suppress(LoginsUnavailableError):
@@ -161,7 +162,7 @@ class SharedLogins:
         if version is None:
             return None
         self._looks[key] = (time.monotonic(), version)
-        with suppress(LoginsUnavailableError):  # otherwise the next write adds it to the index
+        with suppress(LoginsUnavailableError):  # if this fails, the next write adds the login to the index
             await self._list(key, is_there=True)
         return replace(login, version=version)
 
@@ -182,15 +183,15 @@ class SharedLogins:
         return [] if held is None else held.value.split()
 
     async def _seal_again(self) -> bool:
-        """Re-encrypt with the first key all logins that another key encrypted, so that the other can be retired.
+        """Re-encrypt with the first key all logins that another key encrypted, so that the other key can be retired.
 
-        Returns whether all are done.
+        Returns whether all logins are done.
         """
         is_done = True
         for key in await self._keys():
             if (await self._do(self._rows.read(key))).is_current:
                 continue
-            release = await self._lock(key)  # otherwise a renewal in progress would find a different version
+            release = await self._lock(key)  # a renewal in progress would otherwise find its version replaced
             if release is None:
                 is_done = False
                 continue
@@ -204,7 +205,7 @@ class SharedLogins:
         try:
             return await work
         except StoreUnavailableError:
-            self._watched.clear()  # an owner may have been unable to write
+            self._watched.clear()  # the owner of a lock may have been unable to write, too
             if stamp_of is not None:
                 self._looks[stamp_of] = (time.monotonic(), None)
             raise LoginsUnavailableError from None

@@ -1,8 +1,8 @@
-"""Logins on this machine: one file each in the user's state folder, with secrets there or in the system keyring.
+"""Logins on this machine: each is a file in the user's state folder, with its secrets there or in the system keyring.
 
-A file is named by a digest of the server's address and the principal. The file names the authorization server and
-contains everything from it, so a login is never used with another server. Moving from the keyring to files requires a
-new login.
+A file's name is a digest of the server's address and the principal. The file names the authorization server and
+contains everything that came from there, so a login is never used with another server. Moving from the keyring to files
+requires a new login.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ class StoredLogin:
     """One stored login.
 
     Attributes:
-        resource: The address of the server, canonical.
+        resource: The canonical address of the server.
         principal: The principal; empty for this machine's user.
         alias: The server's alias when the login was made.
-        issuer: The authorization server, the source of everything below.
-        metadata: Its metadata (RFC 8414).
+        issuer: The authorization server.
+        metadata: The authorization server's metadata (RFC 8414).
         client: The registered client (RFC 7591), possibly with a secret.
         scopes: The requested scopes, separated by spaces.
-        token: The server's token response (RFC 6749, 5.1); `None` before the first one, and after a refused grant.
+        token: The token response (RFC 6749, 5.1); `None` before the first one, and after a refused grant.
         expires_at: When the access token expires, in seconds since the epoch, if known.
-        version: The version in a shared store that it was made from; `None` if it is new, or in a file.
+        version: The version in a shared store that this login was made from; `None` if it is new, or in a file.
     """
 
     resource: str
@@ -118,7 +118,7 @@ class TokenStore:
 
         Raises:
             TokenStoreError: The login is damaged, accessible to others or owned by another user, or its secrets are
-                elsewhere or unavailable.
+                unavailable or not where the settings say.
         """
         key = key_of(resource, principal)
         try:
@@ -135,7 +135,7 @@ class TokenStore:
         secrets = None
         with suppress(ValueError):
             secrets = read_stored(_Secrets, written or "")
-        # The two are not written atomically, so the keyring may have the secrets of another version.
+        # The file and the keyring are not written atomically, so the keyring may have the secrets of another login.
         if secrets is None or (secrets.issuer, secrets.client_id) != (login.issuer, login.client.get("client_id")):
             if written:
                 logger.warning(
@@ -156,7 +156,7 @@ class TokenStore:
         """Store a login over the previous one.
 
         Raises:
-            TokenStoreError: The login cannot be stored. If the secrets are in the file, the previous one is intact.
+            TokenStoreError: The login cannot be stored. If secrets are stored in files, the previous login is intact.
         """
         key = key_of(login.resource, login.principal)
         shown = login
@@ -169,7 +169,7 @@ class TokenStore:
                 keyring.set_password(SERVICE, key, written)
                 is_kept = keyring.get_password(SERVICE, key) == written
             if not is_kept:
-                raise TokenStoreError(f"The keyring has not stored the login: it may be turned off; {_INSTEAD}.")
+                raise TokenStoreError(f"The keyring has not stored the login and may be off: turn it on, {_INSTEAD}.")
             shown = replace(
                 login,
                 client={name: value for name, value in client.items() if name not in _CLIENT_SECRETS},
@@ -256,14 +256,14 @@ class TokenStore:
         return partial(_unlock, descriptor)
 
     def _storage_of(self, folder: Folder, key: str) -> Literal["file", "keyring"]:
-        """Return where a login's secrets are, or should be if it is unreadable or missing."""
+        """Return where a login's secrets are, or where they should be if its file is unreadable or missing."""
         try:
             return _read(folder, key).storage
         except (FileNotFoundError, TokenStoreError):
             return self._storage
 
     def _login(self, folder: Folder, key: str) -> StoredLogin:
-        """Parse a file that was written with the current settings."""
+        """Return the login in a file, which must keep its secrets where the settings say."""
         record = _read(folder, key)
         if record.storage != self._storage:
             place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
@@ -276,8 +276,8 @@ def _read(folder: Folder, key: str) -> _Record:
     """Return the content of one file.
 
     Raises:
-        FileNotFoundError: There is none.
-        TokenStoreError: This program did not write it in this form, or others may have seen or changed it.
+        FileNotFoundError: The file does not exist.
+        TokenStoreError: The file is unreadable or damaged, or others may have seen or changed it.
     """
     try:
         with folder.open_file(key + _ENDING) as opened:
@@ -328,11 +328,11 @@ def _remove_from_keyring(key: str) -> None:
 def _keyring() -> Generator[Any]:
     """Provide the package for the system keyring, and turn its errors into `TokenStoreError`."""
     try:
-        import keyring  # noqa: PLC0415 - only where it is chosen; it takes a tenth of a second
+        import keyring  # noqa: PLC0415 - only if it is chosen; the import takes a tenth of a second
         from keyring import errors  # noqa: PLC0415
     except ImportError:
         raise TokenStoreError(
-            "Logins should be stored in the keyring (proxy.tokenStorage), but the package keyring is missing: pipx "
+            "Logins should be stored in the keyring (proxy.tokenStorage), but the package keyring is missing: run pipx "
             f"install --force 'coretools-mcp[keyring]', {_INSTEAD}."
         ) from None
     try:
@@ -343,6 +343,6 @@ def _keyring() -> Generator[Any]:
         ) from None
     except errors.KeyringLocked:
         raise TokenStoreError(f"The keyring is locked: unlock it, {_INSTEAD}.") from None
-    except Exception:  # noqa: BLE001 - each system's has errors of its own, and their texts may hold anything
+    except Exception:  # noqa: BLE001 - each keyring has its own errors, and their texts may contain secrets
         said = "The keyring has failed, or has no room for a login of this size:"
         raise TokenStoreError(f"{said} unlock it, {_INSTEAD}.") from None

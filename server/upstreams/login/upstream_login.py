@@ -1,7 +1,8 @@
 """The login of one principal to one upstream: tokens, their renewal, and asking a person.
 
-Calls only wait for a token that is being renewed. One process renews a token or logs in, and the others use the result,
-because a refresh token used twice looks stolen, and all its tokens are revoked (RFC 9700, 4.14.2).
+A request waits here only while its token is being renewed. One process renews a token or logs in, and the others use
+the result: a refresh token that is used twice looks stolen, so the authorization server would revoke it and all tokens
+from it (RFC 9700, 4.14.2).
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ EARLY_SECONDS = 30.0  # a token is renewed this long before expiry, or after fou
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
 RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled, because its result must not be lost
 POLL_SECONDS = 0.1  # interval of checks for another process's work
-WATCH_SECONDS = 1.0  # the interval while a person is at the authorization server
+WATCH_SECONDS = 1.0  # interval of these checks while a person is at the authorization server
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
 LOOK_SECONDS = 10.0  # interval of checks whether a login in use has been removed or replaced
 
 StoredT = TypeVar("StoredT")
 _ENDED = "this server has exited"
-_FORGOTTEN = ("invalid_client", "unauthorized_client")  # RFC 6749, 5.2: errors that mean an unknown client
+_FORGOTTEN = ("invalid_client", "unauthorized_client")  # RFC 6749, 5.2: error codes for an unknown client
 
 
 class LoginStoreUnavailableError(LoginError):
@@ -80,20 +81,20 @@ class LoginAttempt:
     current_address: Callable[[], str]  # returns the address at which to start
     name: str = field(default_factory=lambda: secrets.token_hex(12))  # unique
     done: anyio.Event = field(default_factory=anyio.Event)
-    problem: str = _ENDED  # why it failed, once done; empty on success
-    is_forgotten: bool = False  # whether it failed because the authorization server has forgotten this client
-    questions: int = 0  # how many calls are showing it to a person, or waiting after consent
+    problem: str = _ENDED  # why the login failed, once it is done; empty on success
+    is_forgotten: bool = False  # whether the login failed because the authorization server has forgotten this client
+    questions: int = 0  # how many calls are asking a person to log in, or waiting for the login after consent
     asked: str = ""  # the address in the latest question
-    ended: float | None = None  # when it finished, by the monotonic clock
+    ended: float | None = None  # when the attempt finished, by the monotonic clock
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     @property
     def is_stale(self) -> bool:
-        """Whether it finished so long ago that the client would have called again."""
+        """Whether the attempt finished so long ago that a client that needs its result would have called again."""
         return self.ended is not None and time.monotonic() > self.ended + LOGIN_SECONDS
 
     def is_over_for(self, other: LoginAttempt) -> bool:
-        """Return whether its result is no longer needed, now that there is another attempt."""
+        """Return whether this attempt's result is no longer needed, now that there is another attempt."""
         has_failed = self.done.is_set() and bool(self.problem)
         return self.is_stale or (has_failed and self.redirect.login == other.redirect.login)
 
@@ -113,7 +114,10 @@ class LoginAttempt:
 
 
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """Return the login storage: the shared store if the replica has one and keys, or else this machine, if possible."""
+    """Return the login storage: the replica's shared store, if it has one and keys, or else this machine's files.
+
+    Returns `None` if this machine has no state folder.
+    """
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
     from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - few have replicas
@@ -125,10 +129,10 @@ class Login:
     """The login of one principal to one upstream.
 
     Args:
-        store: Where it is stored.
+        store: Where the login is stored.
         alias: The upstream's alias.
         url: The upstream's address.
-        oauth: The login settings of its entry.
+        oauth: The login settings of the upstream's entry.
         principal: The principal; empty for this machine's user.
         port: The port for redirects.
         options: The command-line options that lead to the same settings.
@@ -169,7 +173,7 @@ class Login:
         self._turn, self._beginning = anyio.Lock(), anyio.Lock()
         self._renewed = float("-inf")  # when the latest token arrived, by the monotonic clock
         self._attempt: LoginAttempt | None = None
-        self._closed = ""  # why no login can be opened anymore
+        self._closed = ""  # why no more logins can be opened; empty if they can
 
     @property
     def needs_person(self) -> bool:
@@ -192,7 +196,7 @@ class Login:
         return key_of(self._resource, self.principal)
 
     async def header(self) -> str | None:
-        """Return the `Authorization` of a request; `None` without a token.
+        """Return the `Authorization` header for a request; `None` without a token.
 
         Raises:
             LoginError: There is a token, but it cannot be used now.
@@ -222,7 +226,7 @@ class Login:
         return _header_of(record)
 
     async def renew(self, used: str | None) -> str | None:
-        """Return a new `Authorization` after one has expired or was rejected; `None` if a person must log in.
+        """Return a new `Authorization` after `used` has expired or was rejected; `None` if a person must log in.
 
         Raises:
             LoginError: No `Authorization` is available now.
@@ -286,7 +290,7 @@ class Login:
         return f"Bearer {token.access_token}"
 
     def wants_more(self, challenge: Challenge) -> bool:
-        """Return whether another login could satisfy a server that wants scopes, because it would request new ones."""
+        """Return whether another login, requesting new scopes, could satisfy a server that wants scopes."""
         if self.oauth.scopes is not None:
             return False
         named, token = challenge.parameter("scope"), self._record.token if self._record is not None else None
@@ -295,7 +299,7 @@ class Login:
         return not set(named.split()) <= set((token.get(_ASKED) or "").split())
 
     async def has_changed(self) -> bool:
-        """Return whether another process is known to have written since this one last read."""
+        """Return whether another process is known to have changed the login since this process last read it."""
         try:
             return await self._store.stamp(self._resource, self.principal) != self._stamp
         except (LoginsUnavailableError, ExhaustedError):
@@ -316,8 +320,8 @@ class Login:
     ) -> LoginAttempt | None:
         """Open a login for a person; `None` if another process has logged in in the meantime.
 
-        While others use the same port for a login, this waits and calls `on_wait`. `readable_name` is the principal's
-        display name.
+        While another process uses the same port for a login, this method waits and calls `on_wait`. `readable_name` is
+        the principal's display name.
 
         Raises:
             LoginError: The login cannot be opened.
@@ -336,10 +340,10 @@ class Login:
                     if error.logins is None:
                         raise LoginError(
                             f"the port {self._port}, needed for the redirect of the browser, is used by another "
-                            "program: end that, or set another port with oauth.callbackPort or proxy.loginPort"
+                            "program: end it, or set another port with oauth.callbackPort or proxy.loginPort"
                         ) from None
                     which = "this" if self.digest in error.logins else "another"
-                    on_wait(f"{which} login is open in another process; this one continues once that is completed")
+                    on_wait(f"{which} login is open in another process; waiting until that login is completed")
                 else:
                     return self._attempt
                 if anyio.current_time() > deadline:
@@ -349,7 +353,7 @@ class Login:
                     return None
 
     async def _run(self, had: str | None, readable_name: str, *, task_status: TaskStatus[LoginAttempt | None]) -> None:
-        """Wait for the redirect, at the port or this server's pages, until the time is over."""
+        """Open a login, and wait up to `LOGIN_SECONDS` for the redirect, at the port or on this server's pages."""
         attempt: LoginAttempt | None = None
         record: StoredLogin | None = None
         try:
@@ -414,9 +418,9 @@ class Login:
         record: StoredLogin,
         had: str | None,
     ) -> str:
-        """Wait for the redirect and redeem the code, unless somebody logs in elsewhere.
+        """Wait for the redirect and redeem the code, unless somebody logs in through another process.
 
-        Returns why it failed, if it did.
+        Returns why the login failed; empty on success.
         """
         try:
             with anyio.fail_after(LOGIN_SECONDS):
@@ -451,13 +455,13 @@ class Login:
         return configured if configured is not None and configured.client_id == known.client_id else known
 
     def _check_issuer(self, server: AuthorizationServer, record: StoredLogin | None) -> None:
-        """Reject a new authorization server for a registration: an upstream could name any server to get the secret."""
+        """Reject an unexpected authorization server: an upstream could name any server to get the client's secret."""
         known = record.issuer if record is not None and self.oauth.client_id is not None else None
         expected = self.oauth.issuer or known
         if expected is not None and not is_same_issuer(server.issuer, expected):
             raise LoginError(
                 f"the server names the authorization server {visible_line(server.issuer)}, but its login belongs to "
-                f"{visible_line(expected)}. If it has moved there, change oauth.issuer, or run coretools-mcp logout "
+                f"{visible_line(expected)}. If this is intended, change oauth.issuer, or run coretools-mcp logout "
                 f"{self.alias}, and log in again"
             )
 
@@ -498,7 +502,7 @@ class Login:
     async def _is_made_elsewhere(self, had: str | None) -> bool:
         """Return whether another process has written a new token with all needed scopes.
 
-        Any call may have read that token. A token that this process renewed itself does not count.
+        The token counts even if a call has already read it. A token that this process renewed does not count.
         """
         if await self.has_changed():
             with suppress(LoginStoreUnavailableError, ExhaustedError):
@@ -527,7 +531,7 @@ class Login:
         return is_removed
 
     async def _forget(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
-        """Drop a registration that the server has forgotten; one with tokens only if `is_certain`."""
+        """Drop a client that the authorization server has forgotten; if there are tokens, only if `is_certain`."""
         async with self._alone():
             record = await self._read_usable()
             is_this = record is not None and record.client.get("client_id") == client.client_id
@@ -535,16 +539,16 @@ class Login:
                 await self._write(replace(record, client={}, token=None, expires_at=None))
 
     async def is_renewed_elsewhere(self) -> bool:
-        """Return whether another process has obtained a token, and use that from now on."""
+        """Return whether another process has obtained a token, and use that token from now on."""
         used = _header_of(self._record)
         return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
-        """Add these scopes to the next login, even if another process opens it."""
+        """Request the challenge's scopes too in the next login, even if another process opens that login."""
         named = challenge.parameter("scope")
         if named is None:
             return
-        with suppress(LoginError):  # on failure, the next login requests its challenge's scopes
+        with suppress(LoginError):  # on failure, the next login still requests its own challenge's scopes
             await self._want_scopes(lambda before: " ".join(dict.fromkeys([*(before or "").split(), *named.split()])))
 
     async def _want_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
@@ -569,12 +573,12 @@ class Login:
 
     async def _try_lock(self) -> Release | None:
         try:
-            with anyio.CancelScope(shield=True):  # otherwise the lock would never be released
+            with anyio.CancelScope(shield=True):  # a cancellation could otherwise leave the lock taken
                 return await self._store.lock(self._resource, self.principal)
         except LoginsUnavailableError:
             raise LoginStoreUnavailableError from None
         except TokenStoreError as error:
-            # Without a folder for locks, as in a read-only container, nothing is shared.
+            # Without a folder for locks, as in a read-only container, no other process can use this login.
             logger.info("a login cannot be locked against other processes: %s", error)
             return _no_lock
 
@@ -610,7 +614,7 @@ class Login:
         return record
 
     async def _read_usable(self) -> StoredLogin | None:
-        """Return the stored login, if readable; a new login replaces an unreadable one.
+        """Return the stored login; `None` if there is none or it is unreadable, because a new login will replace it.
 
         Raises:
             LoginStoreUnavailableError: The store is unavailable.
@@ -624,7 +628,7 @@ class Login:
             return None
 
     async def _write(self, record: StoredLogin) -> None:
-        """Store a record. If that fails, it still applies in this process."""
+        """Store a record. If storing fails, the record still applies in this process."""
         self._record, self.is_unsaved = record, False
         self._writes += 1
         try:

@@ -484,7 +484,7 @@ def test_everything_that_is_wrong_is_told_at_once_up_to_a_bound(environ: dict[st
     many = {"mcpServers": {f"s{number}": 1 for number in range(50)}}
     told = refusal(file, many, environ).splitlines()
     assert len(told) == 21
-    assert told[-1] == "There are 30 more problems like these."
+    assert told[-1] == "There are 30 more problems."
 
 
 # --- Folders, limits, start-up -----------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_a_name_that_does_not_fit_is_changed_with_a_warning(file: Path) -> None:
     assert [(entry.name, entry.alias) for entry in report.entries] == [("my server", "my-server"), ("fine", "fine")]
     said = (
         "mcpServers.my server is called my-server here: "
-        "a name has letters, digits, - and single _ inside, at most 24 characters."
+        "a name has at most 24 letters, digits, - and _, but no __, and no _ at either end."
     )
     assert report.warnings == (f"{file}: {said}",)
 

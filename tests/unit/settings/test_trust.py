@@ -57,8 +57,8 @@ def test_nothing_in_a_workspace_counts_before_it_is_trusted(environ: dict[str, s
     plain = load_settings([], {}, environ, cli="qwen", folder="/")
     report = load_settings([], {}, environ, cli="qwen", folder=str(project))
     assert report.settings == plain.settings
-    said = f"{project}: {name} is not trusted, so its settings are ignored."
-    assert report.warnings == (f"{said} Review it, then run: coretools-mcp trust {project}",)
+    said = f"{project}: the settings in {name} are ignored: they are not trusted."
+    assert report.warnings == (f"{said} Review them, then run: coretools-mcp trust {project}",)
 
 
 @pytest.mark.requirement("settings.workspace.trust")
@@ -88,7 +88,7 @@ def test_a_file_that_changed_after_it_was_trusted_counts_no_more(environ: dict[s
     report = load_project(project, environ)
     assert report.settings.permissions.allow == ()
     assert len(report.warnings) == 1
-    assert "has changed since it was trusted" in report.warnings[0]
+    assert "they have changed since they were trusted" in report.warnings[0]
     assert f"coretools-mcp trust {project}" in report.warnings[0]
 
 
