@@ -49,7 +49,8 @@ DISCOVERY_SECONDS = 35.0  # how long to wait for the discovery command, regardle
 END_SECONDS = 0.5  # how long servers may take to exit after the last check
 NO_VARIABLE = "it refers to an unset environment variable"
 COLUMNS = 80  # width of the output in columns
-Health = Literal["ok", "absent", "broken"]  # "absent" is optional and not set up; "broken" is configured or required
+# "absent": optional, and not set up. "broken": configured or required, and not working.
+Health = Literal["ok", "absent", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,7 @@ async def _check_version(subject: str, program: str, remedy: str, found: Finding
 
 
 async def check_extras(app: App, found: Findings) -> None:
-    """Check the optional packages and the web search providers. Keys are only checked for presence."""
+    """Check the optional packages and the web search providers. It is only checked whether their API keys are set."""
     extras = (
         ("re2", "google-re2", "long ignore files are matched more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
@@ -348,7 +349,7 @@ async def check_programs(app: App, found: Findings) -> None:
 
 
 def _is_given(report: SettingsReport, key: str) -> bool:
-    """Return whether a command is set. An unused one refers to an unset variable."""
+    """Return whether the settings contain this command. If it is set but not used, it refers to an unset variable."""
     return any(given.path == ("tools", key) and given.value for given in report.given)
 
 

@@ -130,7 +130,8 @@ class StoppedMCPTool(DiscoveredMCPTool):
         """The current version of the tool, for the person who approves it."""
         shown = self.stop.shown
         parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
-        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")  # not as a heading
+        # Indent the description, so that none of its lines looks like a heading of this text.
+        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")
         parts += [f"State: {self.stop.standing}", "Its description now:", description]
         parts += ["Its arguments now:", json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False)]
         if "outputSchema" in shown:
