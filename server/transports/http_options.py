@@ -28,9 +28,9 @@ class HttpOptions:
 
     http: HttpSettings
     max_body_bytes: int  # a larger request body gets the response 413
-    tokens: Tokens  # accepted tokens; without any, every client that reaches a loopback address is accepted
+    tokens: Tokens  # accepted tokens; without tokens and issuer, every client that reaches the address is accepted
     with_streamable: bool = True  # serve `/mcp` too, not only SSE
-    issuer: Issuer | None = None  # whose tokens are also accepted
+    issuer: Issuer | None = None  # checks the access tokens of an authorization server, which are also accepted
 
     @property
     def needs_token(self) -> bool:

@@ -19,11 +19,11 @@ INBOX_MESSAGES = 256  # messages waiting to be processed before reading pauses
 KEPT_OF_OVERSIZED = 4096  # bytes kept at each end of an oversized line, to find its id
 USUAL_PIPE_BYTES = 1 << 16  # initial capacity of a pipe
 PIPE_BYTES = 1 << 20  # capacity of a busy pipe (Linux allows this for every user)
-LARGE_PIECE = 4096  # smaller pieces of a line are joined, to limit the number of pieces
+LARGE_PIECE = 4096  # smaller pieces of an incoming line are joined at once, to limit the number of pieces
 OUTGOING_BYTES = 4 * 1024 * 1024  # bytes queued for a slow reader before senders must wait
 UNREAD_BYTES = 1 << 18  # a longer queue means that the client is a slow reader
-LARGE_LINE = 1 << 16  # up to this size, copying a line is cheaper than another piece
-MAX_PIECES = 64  # pieces in one write
+LARGE_LINE = 1 << 16  # copying a shorter line to append its line ending is cheaper than queueing two pieces
+MAX_PIECES = 64  # maximum number of pieces in one write
 
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
@@ -230,7 +230,7 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         if not (b'"id"' in line and b'"method"' in line) and not is_post:
             return None
         message = "This is not valid JSON in UTF-8, is nested too deeply, or has a number with too many digits."
-        may_answer = b'"result"' in line or b'"error"' in line  # the id then comes from this server
+        may_answer = b'"result"' in line or b'"error"' in line  # then the id is one of this server's
         identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
         return error_of(identity, message, PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:
