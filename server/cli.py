@@ -118,12 +118,12 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> SettingsReport:
-    from server.settings import load_settings  # noqa: PLC0415 - after the watchdog was forked
+    from server.settings import load_settings  # noqa: PLC0415 - only after the fork of the watchdog
 
     overrides = overrides_of(arguments)
     report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
     if included := overrides.get("tools", {}).get("include"):
-        from server.settings.rule_names import check_included  # noqa: PLC0415 - few choose tools here
+        from server.settings.rule_names import check_included  # noqa: PLC0415 - rarely needed
 
         if problems := check_included(included, report):
             raise UsageError("\n".join(problems))
@@ -135,7 +135,7 @@ def _settings(arguments: argparse.Namespace) -> SettingsReport:
     report = _read(arguments)
     before = ""
     if arguments.command != "serve":
-        from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serving has no use for it
+        from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serve does not need it
 
         before = ERASE if can_move() else ""  # erases a spinner that may be on the current line
     start_log(report.settings.log.level, before)
@@ -152,7 +152,7 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     # Objects imported so far live until exit. Collecting garbage among them would take a tenth of the startup time.
     gc.freeze()
     # A large result creates tens of thousands of small objects that are all in use. A garbage collection after every
-    # 700 objects would take a twentieth of the call's time.
+    # 700 objects would take a twentieth of such a call's time.
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
@@ -172,7 +172,7 @@ def _run(arguments: argparse.Namespace) -> int:
     """
     # Escape characters that the terminal cannot encode, instead of failing.
     cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(errors="backslashreplace")
-    from server.console.terminal import choose_colour  # noqa: PLC0415 - serving has no use for it
+    from server.console.terminal import choose_colour  # noqa: PLC0415 - serve does not need it
 
     choose_colour(arguments.color)
     match arguments.command:
@@ -243,7 +243,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser
             )
         case "doctor":
-            overrides_of(arguments)  # fails now if the command line is wrong, because this is not a finding
+            overrides_of(arguments)  # reports a wrong command line at once, instead of as a finding
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(lambda: _settings(arguments), os.environ, as_json=arguments.json)
@@ -311,7 +311,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
 
     `command` in the result is the command's full name.
     """
-    from server.settings.rule_names import nearest  # noqa: PLC0415 - a process that serves has no use for it
+    from server.settings.rule_names import nearest  # noqa: PLC0415 - serve does not need it
 
     parser, commands = command_parser()
     for count in (1, 2):
@@ -376,7 +376,7 @@ MODES = ("plan", "default", "auto-edit", "yolo")
 
 
 def with_command(given: Sequence[str]) -> list[str]:
-    """Move options that precede the command to after it; if there is no command, insert `serve`."""
+    """Put options that precede the command after it; if there is no command, insert `serve`."""
     general, commands = _Parser(add_help=False, exit_on_error=False), command_parser()[1]
     _add_general(general, is_shared=True, is_shown=True)
     for at, word in enumerate(given):
@@ -430,7 +430,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     parser = _Parser(
         prog="coretools-mcp",
         description="The core tools of Qwen Code and Gemini CLI for any MCP client, and a proxy for other MCP servers.",
-        epilog="Without a command, serve runs. Its options: coretools-mcp serve --help",
+        epilog="The default command is serve. Its options: coretools-mcp serve --help",
     )
     parser.add_argument("-V", "--version", action="version", version=f"coretools-mcp {VERSION}")
 
@@ -553,7 +553,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     for each in (login, logout):
         what = "whose login: the name of a token in http.tokens (default: yours)"
         each.add_argument("--as", dest="principal", default="", metavar="NAME", help=what)
-    what = "list the file changes by all clients that can be undone"
+    what = "list the file changes that can be undone, whichever client made them"
     changes = command(names, "changes", what, "Lists changes in the working folder, or in --workspace.", is_shared=True)
     undo = command(
         names,
@@ -570,7 +570,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     )
     undo.add_argument("--yes", action="store_true", help="do not ask")
     doctor = command(names, "doctor", "check what works here, and say how to fix the rest", is_shared=True)
-    what = "show what the running servers do"
+    what = "show what the running servers are doing"
     status = command(
         names, "status", what, "Shows the clients of each server, their folders, and the upstream servers."
     )
@@ -584,7 +584,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         names,
         "dashboard",
         "open the dashboard of a running server",
-        "The dashboard shows what the server does, and asks its questions when its client cannot. This command prints "
+        "The dashboard shows the server's work, and asks its questions when its client cannot. This command prints "
         "a link that signs in one browser, once. If several servers are running, the one that works in the working "
         "folder is used.",
     )
@@ -631,7 +631,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     new.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=what)
     new.add_argument("--cwd", metavar="DIR", help="the command's working folder")
     new.add_argument("--description", metavar="TEXT", help="what the server is for; clients see this")
-    new.add_argument("--trust", action="store_true", help="run its tools without a question")
+    new.add_argument("--trust", action="store_true", help="run the server's tools without a question")
     new.add_argument("--force", action="store_true", help="replace a server that has the same name")
     new.add_argument("--no-check", action="store_true", help="do not connect to the server")
     edits = [new]
@@ -662,7 +662,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
 
 
 def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
-    from server.settings import SettingsError  # noqa: PLC0415 - after the watchdog was forked
+    from server.settings import SettingsError  # noqa: PLC0415 - only after the fork of the watchdog
 
     overrides: dict[str, Any] = {}
     if arguments.workspace:

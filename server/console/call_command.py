@@ -250,7 +250,7 @@ def make_call(
 async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
     """Show the standard error of the call's server, but never over a question."""
     if sys.platform == "win32":
-        yield sys.stderr  # a pipe cannot be awaited there
+        yield sys.stderr  # on Windows, a pipe cannot be awaited
         return
     reading, writing = os.pipe()
     ended = anyio.Event()

@@ -108,7 +108,7 @@ class ConfigChange:
 def install_change(
     target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
 ) -> ConfigChange:
-    """Compute the file with the entry of coretools-mcp, and without the servers that move behind it.
+    """Compute the file with the entry of coretools-mcp, and without the servers in `moved`.
 
     Raises:
         CommandFailure: The file is not valid, the name belongs to another server, or coretools-mcp already has an entry
@@ -255,7 +255,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
     if record.moved:
         added = {alias: digest for alias, digest in record.moved.values() if digest}
         for other in _records(environ):
-            # The install of another client may have moved a server with the same alias. The settings keep that server.
+            # The install for another client may have moved a server with the same alias. Then the settings keep it.
             shared = {
                 name: (alias, added.pop(alias))
                 for name, (alias, _) in other.moved.items()

@@ -212,7 +212,7 @@ def change_server(
             _check_keys(before, place, path)
             after = without_member(before, place, path)
         else:
-            for spelled in ("enabled", "disabled"):  # other clients use the second one
+            for spelled in ("enabled", "disabled"):  # other clients write `disabled`
                 _check_keys(before, (*place, spelled), path)
             after = without_member(before, (*place, "disabled"), path)
             if what == "disable":

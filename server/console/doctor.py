@@ -274,7 +274,7 @@ async def _check_version(subject: str, program: str, remedy: str, found: Finding
 
 
 async def check_extras(app: App, found: Findings) -> None:
-    """Check the optional packages and the web search providers. It is only checked whether their API keys are set."""
+    """Check the optional packages, and whether web search providers have API keys. The keys are not tried."""
     extras = (
         ("re2", "google-re2", "long ignore files are matched more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
@@ -374,7 +374,7 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
                 found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
         wait = app.live.report.settings.proxy.first_list_wait
         late = (
-            f"the first list waits {wait / 1000:g} s for it. For a client that lists tools only once, raise "
+            f"the first list waits {wait / 1000:g} s for this server. For a client that lists tools only once, raise "
             "proxy.firstListWait in the settings (at most 60000)"
         )
         is_late = anyio.current_time() - begun > wait / 1000

@@ -54,9 +54,9 @@ class ClientConfig:
     files: tuple[str, ...]  # candidates for the user's own configuration, likeliest first, as absolute paths
     variables: Variables
     path: MemberPath = ("mcpServers",)  # where the servers are in the file
-    newer_path: MemberPath = ()  # an alternative, used if the file has something there
+    newer_path: MemberPath = ()  # where newer versions of the client keep the servers; used if it exists in the file
     dialect: Dialect = "json"
-    others: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, each with where its servers are
+    others: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, each with the path of its servers
     project_file: str = ""  # a project's file, relative to its folder; empty if there is none
     programs: tuple[str, ...] = ()  # the names of the client's command
     extra: Mapping[str, Any] = field(
@@ -78,7 +78,7 @@ class ClientConfig:
     keys: Mapping[str, str] = field(default_factory=dict[str, str])  # by a key of the client, the key in these settings
     is_single: bool = False  # whether the user must choose if several of the files exist
     counts_milliseconds: bool = False  # whether an entry's `timeout` is in milliseconds
-    knows_trust: bool = False  # whether a server's `trust` means the same as here
+    knows_trust: bool = False  # whether a server's `trust` means the same as in these settings
 
     def reaches_a_server(self, variable: str) -> bool:
         """Return whether a server gets this variable even if its entry does not list it."""

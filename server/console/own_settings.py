@@ -18,7 +18,7 @@ SECTION = "mcpServers"
 
 
 def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
-    """Return the servers of another client that can be used here, by alias, without coretools-mcp itself.
+    """Return the servers of an MCP client that can be used here, by alias, without coretools-mcp itself.
 
     Raises:
         SettingsError: There are none, or the user's settings are already invalid.

@@ -256,7 +256,7 @@ async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
         while (line := (await read_line()).lower()[:1] or default) not in keys:
             pass
         return line
-    import termios  # noqa: PLC0415 - only there
+    import termios  # noqa: PLC0415 - only on POSIX
     import tty  # noqa: PLC0415
 
     before = termios.tcgetattr(0)

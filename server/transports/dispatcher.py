@@ -61,9 +61,9 @@ FEW_AT_WORK = 16
 """The limit while responses are unread, because each request would add another. Also the maximum number of requests
 that start together, because only their responses show whether the client reads.
 """
-TOGETHER_SECONDS = 0.05  # how long the next requests wait for those that started together, unless one finishes earlier
+TOGETHER_SECONDS = 0.05  # how long further requests wait after so many started together, unless one finishes earlier
 WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single one may be larger
-WAITING_BYTES = 8 << 20  # bytes of queued messages before reading pauses
+WAITING_BYTES = 8 << 20  # size of the queued messages above which reading pauses
 LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
 MAX_EARLY = 8  # maximum number of notifications kept until the first request (the SDK's value)
 MAX_HELD = 256  # number of messages waiting for the response to `initialize` above which reading pauses
@@ -106,7 +106,7 @@ class Incoming:
     def person_is_asked(self) -> Generator[None]:
         """Mark that a person is being asked without the client.
 
-        During that time, everything is read, as during a question to the client.
+        During that time, all input is read, as during a question to the client.
         """
         self.dispatcher.asked_elsewhere += 1
         self.dispatcher.room_changed()
@@ -116,7 +116,7 @@ class Incoming:
             self.dispatcher.asked_elsewhere -= 1
 
     def cancel(self) -> None:
-        """Cancel its task, or never start it."""
+        """Cancel the task of this message, or prevent its start."""
         self.is_cancelled = True
         if self.scope is not None:
             self.scope.cancel()
@@ -160,7 +160,7 @@ class Dispatcher:
         self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that are waiting for their turn
         self._waiting_bytes = 0
         self._at_work = 0
-        self._begun = 0  # requests in progress that started together
+        self._begun = 0  # number of requests in progress that started in the current group
         self._round = 0  # the number of the current group of requests that start together
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0

@@ -14,7 +14,7 @@ from server.protocol.json_rpc import RequestId, error_of
 from server.transports.json_lines import OUTGOING_BYTES, Backpressure
 
 UNWATCHED_SECONDS = 0.02  # how long a request runs before this server watches for its client's disconnect
-KEPT_BYTES = 256 << 10  # bytes of sent events kept for clients that lose their connection and resume
+KEPT_BYTES = 256 << 10  # maximum size of sent events that are kept for a client that loses its connection and resumes
 REQUEST_CANCELLED = -32800  # the official SDKs' error code for a request that a handshake-era client cancelled
 EVENT_STREAM = b"text/event-stream"
 _HEADERS = [

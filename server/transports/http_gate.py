@@ -27,7 +27,7 @@ SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of thi
 
 
 class HttpGate:
-    """Passes permitted requests to an application, and refuses all others with 401, 403, 421 or 503."""
+    """Passes permitted requests to an application, and refuses all others."""
 
     def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
         self._app = app

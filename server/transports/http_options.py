@@ -82,6 +82,6 @@ def open_socket(options: HttpOptions) -> socket.socket:
         listener.close()
         why = "the port is in use" if error.errno == errno.EADDRINUSE else f"the system refused ({error.errno})"
         raise ListenError(
-            f"Cannot listen on {http.host}:{http.port}: {why}. Choose another one with --port, or 0 for any."
+            f"Cannot listen on {http.host}:{http.port}: {why}. Choose another port with --port, or 0 for any."
         ) from None
     return listener

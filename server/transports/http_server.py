@@ -112,7 +112,7 @@ async def serve_http(
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
-    # Print this at any log level, because the person who starts a server must know its address, and whether it is open.
+    # Print this at any log level: the person who starts a server must know its address, and whether it needs a token.
     whom = "clients that send a token" if options.needs_token else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()

@@ -38,7 +38,7 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 60.0  # minimum time between two fetches of the keys
-FIRST_FETCH_SECONDS = 5.0  # that minimum while there are no keys, because the issuer may start after this server
+FIRST_FETCH_SECONDS = 5.0  # the same while there are no keys, because the issuer may start after this server
 KEYS_SECONDS = 600.0  # interval of refreshing keys, so that revoked ones are dropped
 KNOWN_SECONDS = 60.0  # how long the result for a token is cached
 MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and of rejected tokens
@@ -176,7 +176,7 @@ class Issuer:
 
     async def _verify_jwt(self, token: str, header: Json) -> Json:
         algorithm, kind, kid = header.get("alg"), header.get("typ", ""), header.get("kid", "")
-        # Checked before the key lookup, to reject "none" and shared-secret signatures.
+        # Check the algorithm before the key lookup, to reject "none" and shared-secret signatures.
         if algorithm not in self.settings.algorithms:
             raise TokenRefusedError("The token's signature algorithm is not accepted here (http.oauth.algorithms).")
         if not (isinstance(kind, str) and kind.lower() in _TYPES and isinstance(kid, str)):
@@ -184,7 +184,7 @@ class Issuer:
         if "crit" in header or "b64" in header:  # RFC 7515, 4.1.11: no extension is supported here
             raise TokenRefusedError("The token is not valid.")
         key = await self._key(kid, str(algorithm))
-        # Do not use the library's decoder: it examines every character, which takes twice as long as this check.
+        # The library's decoder is not used: it examines every character, which takes longer than the signature check.
         method = jwt.get_algorithm_by_name(str(algorithm))
         signed, _, signature = token.rpartition(".")
         try:
@@ -435,7 +435,7 @@ def _header(token: str) -> Json | None:
 
 
 def _decoded_part(part: str) -> bytes:
-    """Decode a part of a JWT; `ValueError` unless it has the canonical encoding (RFC 7515, 2)."""
+    """Decode a part of a JWT; raises `ValueError` unless it has the canonical encoding (RFC 7515, 2)."""
     data = base64.urlsafe_b64decode(f"{part}==")
     if base64.urlsafe_b64encode(data).rstrip(b"=") != part.encode():
         raise ValueError("not base64url")

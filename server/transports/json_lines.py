@@ -15,12 +15,12 @@ from typing import Protocol
 from server.protocol.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unreadable
 from server.protocol.protocol_errors import PARSE_ERROR
 
-INBOX_MESSAGES = 256  # messages waiting to be processed before reading pauses
+INBOX_MESSAGES = 256  # number of unprocessed messages above which reading pauses
 KEPT_OF_OVERSIZED = 4096  # bytes kept at each end of an oversized line, to find its id
 USUAL_PIPE_BYTES = 1 << 16  # initial capacity of a pipe
 PIPE_BYTES = 1 << 20  # capacity of a busy pipe (Linux allows this for every user)
 LARGE_PIECE = 4096  # smaller pieces of an incoming line are joined at once, to limit the number of pieces
-OUTGOING_BYTES = 4 * 1024 * 1024  # bytes queued for a slow reader before senders must wait
+OUTGOING_BYTES = 4 * 1024 * 1024  # number of queued bytes above which senders must wait for a slow reader
 UNREAD_BYTES = 1 << 18  # a longer queue means that the client is a slow reader
 LARGE_LINE = 1 << 16  # copying a shorter line to append its line ending is cheaper than queueing two pieces
 MAX_PIECES = 64  # maximum number of pieces in one write
@@ -116,7 +116,7 @@ class Backpressure:
             await free.wait()
 
 
-STDIO_BACKPRESSURE = Backpressure()  # for this process's stdio client; network clients never fill it
+STDIO_BACKPRESSURE = Backpressure()  # for this process's stdio client; always free in a network server
 
 
 class Outgoing(Protocol):
@@ -128,7 +128,7 @@ class Outgoing(Protocol):
     def put(self, line: bytes) -> None: ...
 
     def put_answer(self, line: bytes) -> None:
-        """Add the response to a request, which is its last message."""
+        """Add the response to a request, which is the last message for that request."""
         ...
 
     def leave_unanswered(self, identity: RequestId) -> None:

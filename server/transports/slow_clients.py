@@ -63,7 +63,7 @@ class ClientConnection(H11Protocol):
         if self._slow_sender is None and self._is_between_requests():
             self._expect(self.head_seconds)
 
-    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's closes always
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's always closes
         """Handle a client that sends nothing more, or is gone.
 
         The client may still read, so complete requests are answered. This does not apply if closing the connection

@@ -110,7 +110,7 @@ class _Wire:
 
     def _begin(self) -> tuple[bool, ...]:
         if sys.platform == "win32":
-            return ()  # Windows uses the other wire
+            return ()  # Windows uses `_BlockingWire`
         was_blocking = os.get_blocking(self._reading), os.get_blocking(self._writing)
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)

@@ -72,7 +72,10 @@ EVERYTHING: Json = {
     "roots": {"listChanged": True},
     "extensions": {name: each.declared for name, each in RELAYED_EXTENSIONS.items()},
 }
-"""The capabilities that a listing session announces: all of them, because some servers list less for other clients."""
+"""The capabilities that a listing session announces.
+
+These are all capabilities, because some servers list fewer items for clients with fewer capabilities.
+"""
 
 STATUS_URI = "coretools://upstreams"
 
@@ -158,7 +161,7 @@ def _login_options(
         options += f" --config {shlex.quote(visible_line(os.path.abspath(file)))}"
     pages, public_url = None, settings.http.public_url
     if is_network and public_url is not None:
-        from server.upstreams.login.connect_pages import ConnectPages  # noqa: PLC0415 - few have it
+        from server.upstreams.login.connect_pages import ConnectPages  # noqa: PLC0415 - rarely needed
 
         pages = ConnectPages(public_url, replica.place if replica.shares_secrets else "")
     return LoginOptions(
@@ -371,7 +374,7 @@ class UpstreamRouter:
                     raise protocol_error(TASKS_REQUIRED)
                 async with self.relay.tasks.listen(names, ctx, exchange) as telling:
                     return await call_next(telling)
-        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # reached if the upstream's stream ended
+        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # the upstream's stream has ended
         return ended
 
     async def _task(self, ctx: RequestContext) -> Json:

@@ -204,7 +204,7 @@ class _LockFile(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The current approvals, in the file and on top of it. If there is a problem, nothing is approved."""
+    """The current approvals, from the lock file and on top of it. If the file cannot be used, nothing is approved."""
 
     path: str
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json])

@@ -81,7 +81,7 @@ def _marked(wanted: str, original: str, budget: int) -> str:
 
 
 class Origin(NamedTuple):
-    """The origin of an item: the alias of an upstream, and its name there."""
+    """The origin of an item: the alias of an upstream, and the item's name at that upstream."""
 
     alias: str
     name: str

@@ -108,7 +108,7 @@ class _ListFile:
 
 
 class StoredLists:
-    """The files in one folder, which is created with the first file."""
+    """The files with stored lists, in a folder that is created with the first file."""
 
     def __init__(self, state_folder: str) -> None:
         self._folder = os.path.join(state_folder, FOLDER)

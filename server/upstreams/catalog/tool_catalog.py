@@ -93,7 +93,7 @@ class ToolCatalog:
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
-        """Records approvals of a server's tools on top of this lock, and checks the tools again."""
+        """Records approvals of a server's tools on top of a lock, and checks the tools again."""
         self.approves_in_file = True  # whether approvals go into the lock file or the store
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
         self._told_stops: dict[str, dict[str, str]] = {}  # by alias and name, the `Stop.standing` that was last logged
@@ -275,7 +275,7 @@ class ToolCatalog:
         if lock is None or tool.stop.closed or outdated:
             why = tool.stop.closed or f"Nothing was approved: {outdated}. Look at the current version."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, why)
-        assert self.write_approval is not None  # noqa: S101 - nothing is stopped without a pool
+        assert self.write_approval is not None  # noqa: S101 - the pool sets it before tools are blocked
         await self.write_approval(lock, tool.alias, {tool.upstream_name: tool.stop.entry})
         logger.warning(
             "a person has approved the current version of %s", visible_line(tool.name), extra={"upstream": tool.alias}
@@ -284,7 +284,7 @@ class ToolCatalog:
     async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
         """Handle a call to a blocked tool after a person has agreed."""
         del params
-        assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - nothing else is given this
+        assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - only these tools call this method
         # Consent to an earlier version of the tool does not cover the current one.
         if context.answer is None or context.answer.channel is ConsentChannel.EARLIER:
             told = f"Nothing was sent: {tool.why_asked_again('')}. Call it again, and the user will be asked about it."
@@ -324,7 +324,7 @@ class ToolCatalog:
                     tool = self._made.get(origin)
                     bare_name = self._for_apps[alias].get(name, "")
                     bare_name = bare_name if bare_name in bare else ""
-                    # An unchanged tool keeps its object.
+                    # Keep the object of an unchanged tool.
                     is_same = tool is not None and (tool.name, tool.bare_name) == (called, bare_name)
                     if (stop := stops.get(name)) is not None:
                         if not (is_same and isinstance(tool, StoppedMCPTool) and tool.stop is stop):

@@ -215,7 +215,7 @@ class _Concept:
     related: Set[str]  # the words of its groups
     alike: Set[str]  # words with the same prefix, if no tool contains the word itself
     is_name: bool  # whether the word is written like a proper name
-    postings: Sequence[tuple[float, Postings]]  # the tools found by each kind of match, with the weight
+    postings: Sequence[tuple[float, Postings]]  # for each kind of match, its weight and the tools that it finds
     weight: float  # its rarity
 
 
@@ -225,7 +225,7 @@ class ToolIndex:
     def __init__(self, texts: Iterable[SearchText]) -> None:
         self.texts = tuple(texts)
         self._by_key: dict[str, list[int]] = defaultdict(list)
-        self._fits: list[dict[str, float]] = []  # each tool's words with their coverage, computed on demand
+        self._fits: list[dict[str, float]] = []  # each tool's words with their coverage weights
         weighted: list[dict[str, float]] = []
         for number, text in enumerate(self.texts):
             for key in dict.fromkeys(map(name_key, (text.name, f"{text.server}__{text.own_name}", text.own_name))):
@@ -353,7 +353,7 @@ class ToolIndex:
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # A query that names the tool's object completely means this tool, whatever its verb is, unless it deletes.
+            # If a query names the tool's object completely, it means this tool whatever its verb is, except deletion.
             named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
             is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
             fit *= 1.0 if is_named else OTHER_ACTION

@@ -51,7 +51,10 @@ class ToolRecord:
     )  # pairs of a client's key and a digest that the person behind it agreed to
 
     def agree(self, client_key: str, digest: str) -> None:
-        """Record that the person behind a client has agreed to exactly this version, unless it is no longer known."""
+        """Record that the person behind a client has agreed to exactly this version.
+
+        The first version needs no agreement, and an empty `client_key` stands for no client.
+        """
         if client_key and digest != self.first:
             self.agreed.add((client_key, digest))
 
