@@ -92,7 +92,9 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
     if env is not None:
         if secret := environment.get(env, "").strip():
             return secret
-        raise ValueError(f"{place}.env names the variable '{env}', which is unset or empty. Set it, or choose another.")
+        raise ValueError(
+            f"{place}.env names the variable '{env}', which is not set or is empty. Set it, or choose another."
+        )
     path = os.path.expanduser(file or "")
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
