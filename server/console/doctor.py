@@ -227,15 +227,13 @@ async def check_sandbox(app: App, found: Findings) -> None:
         found.ok("sandbox", f"{status.program} works: commands run in the reading and the working view")
     elif not await confinement.landlock_failure():
         rest = (
-            "no other command runs"
-            if shell.sandbox == "required"
-            else "other commands are asked about and run unconfined"
+            "no other command runs" if shell.sandbox == "required" else "other commands need consent and run unconfined"
         )
         found.absent("sandbox", f"{status.failure}; Landlock confines commands that only read, {rest}", remedy)
     elif shell.sandbox == "required":
         found.broken("sandbox", f"{status.failure}; no commands run", remedy)
     else:
-        found.absent("sandbox", f"{status.failure}; commands run unconfined, and almost all are asked about", remedy)
+        found.absent("sandbox", f"{status.failure}; commands run unconfined, and almost all need consent", remedy)
 
 
 async def check_git(app: App, found: Findings) -> None:

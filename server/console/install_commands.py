@@ -57,7 +57,7 @@ from tools.text.file_names import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
 NAME = "core"  # the default name of the entry; without an underscore, for Gemini CLI
-START_SECONDS = 30.0  # how long the entry may take to start and list its tools
+START_SECONDS = 30.0  # how long the installed server may take to start and list its tools
 Scope = Literal["user", "project"]
 
 

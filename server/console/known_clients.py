@@ -21,7 +21,7 @@ from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
 MAX_CLIENT_BYTES = 64_000_000  # maximum size of a client's file; Claude Code's file also contains its history
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with comments, but without trailing commas
-# The variable references that a client expands: none, `${NAME}`, also `$NAME`, or `{env:NAME}`.
+# The references to variables that a client expands. "braces": `${NAME}`. "all": also `$NAME`. "named": `{env:NAME}`.
 Variables = Literal["none", "braces", "all", "named"]
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _NAMED = re.compile(r"\{env:(\w+)\}")

@@ -27,7 +27,7 @@ from tools.permissions.verdict import Verdict
 
 SENTENCE_CHARS = 160  # maximum length of a tool's description in the table
 ASKED = {Verdict.ASK: "yes", Verdict.ALLOW: "no", Verdict.DENY: "refused"}
-LEGEND = "Rules and arguments can change what is asked. For one call: coretools-mcp permissions explain CALL."
+LEGEND = "Rules and arguments can change whether you are asked. For one call: coretools-mcp permissions explain CALL."
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:

@@ -28,7 +28,7 @@ class HttpOptions:
 
     http: HttpSettings
     max_body_bytes: int  # a larger request body gets the response 413
-    tokens: Tokens  # accepted tokens; without tokens and issuer, every client that reaches the address is accepted
+    tokens: Tokens  # accepted tokens; without tokens and issuer, every client on this machine is accepted
     with_streamable: bool = True  # serve `/mcp` too, not only SSE
     issuer: Issuer | None = None  # checks the access tokens of an authorization server, which are also accepted
 

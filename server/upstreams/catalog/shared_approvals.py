@@ -26,7 +26,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 LIFE_SECONDS = 365 * 86_400.0  # lifetime of a row after the last approval or the last start of a replica that uses it
-LOOK_SECONDS = 1.0  # interval between two polls of the store
+LOOK_SECONDS = 1.0  # minimum time between two reads of the store
 
 
 class SharedApprovals:
