@@ -110,7 +110,9 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             return EXIT_CLOSED_PIPE if number == errno.EPIPE else _fail("there is no space left for the output", failed)
         case _ if (exhaustion := exhaustion_of(error)) is not None:
-            return _fail(f"{exhaustion.why}; raise the limits (see `ulimit -a`, and those of the container)", failed)
+            return _fail(
+                f"{exhaustion.why}; raise the limits (those that `ulimit -a` shows, or the container's)", failed
+            )
         case _:
             logging.getLogger("server").debug("an internal error", exc_info=error)
             where = "please report it; with log.level debug, the log says where it happened"

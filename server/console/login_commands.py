@@ -155,7 +155,7 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
             if not is_opened:
                 port = urlsplit(callback).port
                 show(
-                    "If the browser is on another machine, paste the address it ends at, which begins with "
+                    "If the browser is on another machine, paste the address at which it ends, which begins with "
                     f"{callback} (or forward the port first: ssh -L {port}:127.0.0.1:{port}).",
                     stream=sys.stderr,
                 )

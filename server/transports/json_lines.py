@@ -34,7 +34,7 @@ _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
 def enlarge(descriptor: int) -> None:
     """Increase a pipe's capacity if possible, so that large messages need fewer loop iterations."""
     if sys.platform == "linux":
-        import fcntl  # noqa: PLC0415 - only where it exists
+        import fcntl  # noqa: PLC0415 - only on Linux
 
         with suppress(OSError):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -230,7 +230,7 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         if not (b'"id"' in line and b'"method"' in line) and not is_post:
             return None
         message = "This is not valid JSON in UTF-8, is nested too deeply, or has a number with too many digits."
-        may_answer = b'"result"' in line or b'"error"' in line  # then the id is one of this server's
+        may_answer = b'"result"' in line or b'"error"' in line  # if so, the id is one of this server's
         identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
         return error_of(identity, message, PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:

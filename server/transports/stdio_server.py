@@ -68,12 +68,12 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
 def _private(descriptor: int) -> int:
     """Duplicate a descriptor above the standard ones, without inheritance."""
     if sys.platform == "win32":
-        import msvcrt  # noqa: PLC0415 - where it exists
+        import msvcrt  # noqa: PLC0415 - only on Windows
 
         copy = os.dup(descriptor)
         msvcrt.setmode(copy, os.O_BINARY)  # otherwise line endings would be translated
         return copy
-    import fcntl  # noqa: PLC0415 - where it exists
+    import fcntl  # noqa: PLC0415 - only on POSIX
 
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
 

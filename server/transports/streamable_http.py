@@ -526,7 +526,7 @@ class StreamableHttp:
             return
         if (schema := await self._schema_of(name)) is None:
             return
-        from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few want it
+        from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few tools need it
 
         refusal = validate_mcp_param_headers(schema, as_mapping(arguments), http_request.headers)
         if isinstance(refusal, InboundLadderRejection):

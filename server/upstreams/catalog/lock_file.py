@@ -222,8 +222,8 @@ class Lock:
             return ""
         return (
             f"{LOCK_NAME}, next to the settings, lists the approved tools of other servers, but cannot be used: "
-            f"{self.problem}. So no tool of another server is offered. Ask the user to restore the file, or to run "
-            f"`{COMMAND}` in a terminal, which writes it again."
+            f"{self.problem}. So no tool of another server is offered. Ask the user to restore the file, or to "
+            f"write it again with `{COMMAND}` in a terminal."
         )
 
 

@@ -43,7 +43,7 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # in place of a revision: the server was too slow for the first list
-NEVER_LISTED_SECONDS = 3_600  # how long that is remembered: a slow installation may have been the reason
+NEVER_LISTED_SECONDS = 3_600  # how long such a file is valid: a server that was still being installed is fast later
 
 _ENDING = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))

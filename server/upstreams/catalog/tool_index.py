@@ -28,7 +28,7 @@ MAX_RANKED = 16  # maximum number of candidates whose coverage is computed
 SELECT = "select:"  # prefix of a query for exact names (Qwen Code)
 
 FLOOR = 0.62  # the fraction of the query that the best tool must cover
-LOW_FLOOR = 0.35  # the same for approximate matches
+LOW_FLOOR = 0.35  # the fraction of the query that the best approximate match must cover
 NEAR_BEST = 0.5  # the fraction of the best coverage that other results must reach
 GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # ranking weight of a related word, and of one with the same prefix
 GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # coverage weight of a related word, and of one with the same prefix

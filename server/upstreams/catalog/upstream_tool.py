@@ -232,7 +232,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         """Return the HTTP headers that repeat some of a call's arguments; `None` if the tool does not want any."""
         if not self.repeated:
             return None
-        from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools want it
+        from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools need it
 
         return mcp_param_headers(self.repeated, arguments)
 
@@ -241,7 +241,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         """The headers in which the tool repeats arguments (`x-mcp-header`, 2026-07-28), by the argument's path."""
         if "x-mcp-header" not in json.dumps(schema := as_mapping(self.definition.get("inputSchema"))):
             return {}
-        from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools want it
+        from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools need it
 
         wanted = x_mcp_header_map(schema)
         fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
