@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             arguments = parse(given)
         finally:
-            sys.stdout.flush()  # --help and --version exit the process
+            sys.stdout.flush()  # even if --help or --version exits the process
     except OSError as error:
         return _fail_with(error, is_call=False)
     watchdog = None
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(arguments) if watchdog is None else _serve(arguments, watchdog)
         sys.stdout.flush()
-    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 - a person reads a sentence
+    except (Exception, BaseExceptionGroup, KeyboardInterrupt) as error:  # noqa: BLE001 - no traceback for users
         if watchdog is not None:
             watchdog.leaving()
         code = _fail_with(error, is_call=arguments.command == "call")
@@ -83,14 +83,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _fail(message: str, code: int) -> int:
     with suppress(OSError):
-        at_its_start = "\r" if code == EXIT_INTERRUPTED and sys.stderr.isatty() else ""  # the terminal shows ^C there
+        at_its_start = "\r" if code == EXIT_INTERRUPTED and sys.stderr.isatty() else ""  # overwrites ^C on the terminal
         sys.stderr.write(f"{at_its_start}coretools-mcp: {visible(message)}\n")
     return code
 
 
 def _fail_with(error: BaseException, *, is_call: bool) -> int:
     """Print why a command failed, and return its exit code."""
-    # Imported only now: every memory page that exists when the watchdog is forked gets copied later.
+    # Import this only here: every memory page that exists when the watchdog is forked is copied later.
     from server.settings import SettingsError  # noqa: PLC0415
 
     failed = CALL_BROKEN if is_call else EXIT_FAILED
@@ -108,9 +108,11 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
         case OSError(errno=errno.EPIPE | errno.ENOSPC | errno.EDQUOT as number):
             # This prevents a second failure when the interpreter flushes output at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return EXIT_CLOSED_PIPE if number == errno.EPIPE else _fail("there is no space left to write to", failed)
+            return EXIT_CLOSED_PIPE if number == errno.EPIPE else _fail("there is no space left for the output", failed)
         case _ if (exhaustion := exhaustion_of(error)) is not None:
-            return _fail(f"{exhaustion.why}; raise the limits (`ulimit -a`, and the container's)", failed)
+            return _fail(
+                f"{exhaustion.why}; raise the limits (those that `ulimit -a` shows, or the container's)", failed
+            )
         case _:
             logging.getLogger("server").debug("an internal error", exc_info=error)
             where = "please report it; with log.level debug, the log says where it happened"
@@ -118,12 +120,12 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> SettingsReport:
-    from server.settings import load_settings  # noqa: PLC0415 - after the watchdog was forked
+    from server.settings import load_settings  # noqa: PLC0415 - only after the fork of the watchdog
 
     overrides = overrides_of(arguments)
     report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
     if included := overrides.get("tools", {}).get("include"):
-        from server.settings.rule_names import check_included  # noqa: PLC0415 - few choose tools here
+        from server.settings.rule_names import check_included  # noqa: PLC0415 - rarely needed
 
         if problems := check_included(included, report):
             raise UsageError("\n".join(problems))
@@ -135,9 +137,9 @@ def _settings(arguments: argparse.Namespace) -> SettingsReport:
     report = _read(arguments)
     before = ""
     if arguments.command != "serve":
-        from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serving has no use for it
+        from server.console.terminal import ERASE, can_move  # noqa: PLC0415 - serve does not need it
 
-        before = ERASE if can_move() else ""  # a spinner may be on that line
+        before = ERASE if can_move() else ""  # erases a spinner that may be on the current line
     start_log(report.settings.log.level, before)
     for warning in report.warnings:
         logging.getLogger("server.settings").warning(warning)
@@ -152,7 +154,7 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
     # Objects imported so far live until exit. Collecting garbage among them would take a tenth of the startup time.
     gc.freeze()
     # A large result creates tens of thousands of small objects that are all in use. A garbage collection after every
-    # 700 objects would take a twentieth of the call's time.
+    # 700 objects would take a twentieth of such a call's time.
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
 
@@ -168,11 +170,11 @@ def _serve(arguments: argparse.Namespace, watchdog: Watchdog) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     """Run a terminal command.
 
-    Each command is imported separately, and the SDK only with valid settings.
+    Each command's module is imported only when the command runs, and the SDK only if the settings are valid.
     """
-    # A character that the terminal cannot encode is not a failure.
+    # Escape characters that the terminal cannot encode, instead of failing.
     cast("io.TextIOWrapper[Any]", sys.stdout).reconfigure(errors="backslashreplace")
-    from server.console.terminal import choose_colour  # noqa: PLC0415 - serving has no use for it
+    from server.console.terminal import choose_colour  # noqa: PLC0415 - serve does not need it
 
     choose_colour(arguments.color)
     match arguments.command:
@@ -188,7 +190,7 @@ def _run(arguments: argparse.Namespace) -> int:
             wish = "check" if arguments.check else "diff" if arguments.diff else "write"
             return lock(report, wish, arguments.approve, as_json=arguments.json, is_sure=arguments.yes)
         case "call":
-            # Reports errors early. The server that handles the call reads the settings again and reports warnings.
+            # Read the settings here to report errors early. The server for the call reads them again and logs warnings.
             report = _read(arguments)
             from server.console.call_command import make_call, read_arguments  # noqa: PLC0415
 
@@ -243,7 +245,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser
             )
         case "doctor":
-            overrides_of(arguments)  # a command-line mistake is not a finding
+            overrides_of(arguments)  # reports a wrong command line at once, instead of as a finding
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(lambda: _settings(arguments), os.environ, as_json=arguments.json)
@@ -297,12 +299,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that reports errors in one line, without the list of valid choices.
+    """A parser that reports an error as a message and a reference to `--help`, without argparse's usage text."""
 
-    `call` has its own exit code for errors.
-    """
-
-    usage_code = EXIT_USAGE
+    usage_code = EXIT_USAGE  # the exit code after an error; `call` has its own
 
     def error(self, message: str) -> NoReturn:
         said = message.replace("invalid int value:", "expected a number, got")  # argparse's wording
@@ -310,8 +309,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(given: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; wrong usage prints an error and exits the process. `command` is the command's full name."""
-    from server.settings.rule_names import nearest  # noqa: PLC0415 - a process that serves has no use for it
+    """Parse a command line, or print an error and exit the process if it is wrong.
+
+    `command` in the result is the command's full name.
+    """
+    from server.settings.rule_names import nearest  # noqa: PLC0415 - serve does not need it
 
     parser, commands = command_parser()
     for count in (1, 2):
@@ -322,7 +324,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
             like = nearest(" ".join(words), there)
             told = f"Did you mean {like}?" if like else f"The commands are {', '.join(there)}."
             parser.error(f"there is no command '{' '.join(words)}'. {told}")
-    command_words: list[str] = []  # another program's command line, whose options are not this server's
+    command_words: list[str] = []  # the words after `--`, whose options belong to another program
     if list(given[:2]) == ["config", "add"] and "--" in given:
         at = given.index("--")
         given, command_words = given[:at], list(given[at + 1 :])
@@ -335,7 +337,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
         told = f" Did you mean {', '.join(like)}?" if like else ""
         told += " Put the options of the server's command after --." if arguments.command == "config add" else ""
         command.error(f"there is no option {', '.join(unknown)} here.{told}")
-    # argparse accepts these words only next to each other.
+    # Some commands accept any number of words, but argparse collects only those next to each other.
     words_of = {"call": "pairs", "permissions explain": "pairs", "config add": "server"}.get(arguments.command)
     if after_options and words_of is None:
         command.error(f"too many words: {' '.join(after_options)}")
@@ -376,7 +378,7 @@ MODES = ("plan", "default", "auto-edit", "yolo")
 
 
 def with_command(given: Sequence[str]) -> list[str]:
-    """Move options that precede a command behind it; a command line without a command becomes `serve`."""
+    """Put options that precede the command after it; if there is no command, insert `serve`."""
     general, commands = _Parser(add_help=False, exit_on_error=False), command_parser()[1]
     _add_general(general, is_shared=True, is_shown=True)
     for at, word in enumerate(given):
@@ -388,7 +390,7 @@ def with_command(given: Sequence[str]) -> list[str]:
 
 
 def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
-    """Add the options shared by all commands with settings, and by all commands that print something."""
+    """Add general options: those of all commands that read the settings, and those of all that print something."""
     add = parser.add_argument
     if is_shared:
         add(
@@ -430,7 +432,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     parser = _Parser(
         prog="coretools-mcp",
         description="The core tools of Qwen Code and Gemini CLI for any MCP client, and a proxy for other MCP servers.",
-        epilog="Without a command it serves; for the options of serve: coretools-mcp serve --help",
+        epilog="The default command is serve. Its options: coretools-mcp serve --help",
     )
     parser.add_argument("-V", "--version", action="version", version=f"coretools-mcp {VERSION}")
 
@@ -438,7 +440,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(names: Any, words: str, what: str, more: str = "", *, is_shared: bool = False) -> Any:
-        """Add one command: its name, its line in the list of commands, and the introduction to its help."""
+        """Add a command with this full name. The list of commands shows `what`; its own help adds `more`."""
         about = f"{what[0].upper()}{what[1:]}. {more}".strip()
         made = names.add_parser(words.rsplit(maxsplit=1)[-1], help=what, description=about)
         made.set_defaults(command=words)
@@ -456,7 +458,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     )
     serve.add_argument("--port", type=int, help="port to listen on (http, sse; default 8808; 0 for any free port)")
     serve.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate (PEM)")
-    serve.add_argument("--tls-key", metavar="FILE", help="its private key (PEM), if that is in another file")
+    serve.add_argument(
+        "--tls-key", metavar="FILE", help="the certificate's private key (PEM), if it is in another file"
+    )
     tools = command(names, "tools", "list the tools that a client would see", is_shared=True)
     lock = command(
         names,
@@ -467,16 +471,16 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         is_shared=True,
     )
     instead = lock.add_mutually_exclusive_group()
-    instead.add_argument("--diff", action="store_true", help="show the differences from the file")
-    what = "show the differences; exit code 1 if they block a tool, 2 if the file or a server cannot be read"
+    instead.add_argument("--diff", action="store_true", help="only show the differences from mcp.lock.json")
+    what = "only show the differences; exit code 1 if they block a tool, 2 if the file or a server cannot be read"
     instead.add_argument("--check", action="store_true", help=what)
     instead.add_argument("--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers")
     lock.add_argument("--yes", action="store_true", help="do not ask")
     call = command(names, "call", "make one call and show the result", CALL_CODES, is_shared=True)
     call.usage_code = CALL_USAGE
     call.add_argument("tool", help="the tool's name")
-    call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
-    as_object = "its arguments as a JSON object, @FILE or - (standard input); key=value pairs override it"
+    call.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="the tool's arguments")
+    as_object = "the arguments as a JSON object, @FILE or - (standard input); key=value pairs override its members"
     call.add_argument("--arguments", metavar="ARGS", help=as_object)
     call.add_argument("--output", choices=("text", "json"), default="text", help="how to print the result")
     call.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
@@ -486,18 +490,21 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     )
     explain = command(about, "permissions explain", "show what would be decided about a call, and why", is_shared=True)
     explain.add_argument("tool", metavar="CALL", help="the tool's name, or a call like 'Bash(git push)'")
-    explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="its arguments")
+    explain.add_argument("pairs", nargs="*", default=[], metavar="key=value", help="the tool's arguments")
     explain.add_argument("--arguments", metavar="ARGS", help=as_object)
     explain.add_argument("--json", action="store_true", help="print JSON")
     install = command(
         names,
         "install",
         "add this server to an MCP client",
-        "Without a name, this lists the known clients and which of them have this server. With a name, it shows the "
-        "change to the client's file, asks, starts the entry as the client would, and says what is left to do.",
+        "Without CLIENT, this lists the known clients and shows which of them have this server. With CLIENT, it shows "
+        "the change to the client's file, asks, starts the server as the client would, and says what is left to do.",
     )
     uninstall = command(
-        names, "uninstall", "remove this server from an MCP client", "Restores the client's file as it was before."
+        names,
+        "uninstall",
+        "remove this server from an MCP client",
+        "Restores the client's original file, or only removes the entry if the file has changed since.",
     )
     for each in (install, uninstall):
         is_optional = {"nargs": "?"} if each is install else {}
@@ -507,13 +514,13 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         each.add_argument("--scope", choices=("user", "project"), default="user", help=where)
         each.add_argument("--yes", action="store_true", help="do not ask")
         each.add_argument("--dry-run", action="store_true", help="show the change without making it")
-    what = "a folder that the tools may use (repeatable), for clients that do not say which one is open"
+    what = "a folder that the tools may use (repeatable), for clients that do not say which folder is open"
     install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=what)
     what = "which built-in tools to offer: none (only upstream tools), core or full"
     install.add_argument("--profile", choices=("none", "core", "full"), help=what)
     install.add_argument("--approval-mode", choices=MODES, help="how much may happen without a question")
     install.add_argument("--print", action="store_true", help="print the entry without changing anything")
-    what = "move the client's other servers into your settings, behind this one"
+    what = "move the client's other servers into your settings, so that the client reaches them through this one"
     install.add_argument("--import", action="store_true", dest="imports", help=what)
     trust = command(
         names,
@@ -521,7 +528,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "trust the current settings of a workspace",
         "A folder's own settings (.coretools/settings.json, and with --settings those of Qwen Code or Gemini CLI) "
         "can start programs and allow calls. They are not read until a person has reviewed them. This shows what "
-        "they would do, and asks. After any change they must be trusted again.",
+        "they would do, and asks. After any change, the settings must be trusted again.",
     )
     where = "the workspace (default: the working folder)"
     trust.add_argument("folder", nargs="?", metavar="DIR", help=where)
@@ -534,12 +541,12 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "login",
         "log in to an upstream server",
         "Opens a browser at the server's authorization server, and stores the login on this machine, or in the store "
-        "that replicas share. Running servers use it at once.",
+        "that replicas share. Running servers use the login at once.",
         is_shared=True,
     )
     logout = command(names, "logout", "log out of an upstream server", is_shared=True)
-    login.add_argument("server", nargs="?", metavar="SERVER", help="its alias in mcpServers")
-    logout.add_argument("server", metavar="SERVER", help="its alias in mcpServers")
+    login.add_argument("server", nargs="?", metavar="SERVER", help="the server's alias in mcpServers")
+    logout.add_argument("server", metavar="SERVER", help="the server's alias in mcpServers")
     login.add_argument(
         "--no-browser", action="store_true", help="print the address and read the redirect address from standard input"
     )
@@ -548,37 +555,40 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     for each in (login, logout):
         what = "whose login: the name of a token in http.tokens (default: yours)"
         each.add_argument("--as", dest="principal", default="", metavar="NAME", help=what)
-    what = "list the file changes that can be undone, of all clients"
+    what = "list the file changes that can be undone, whichever client made them"
     changes = command(names, "changes", what, "Lists changes in the working folder, or in --workspace.", is_shared=True)
     undo = command(
         names,
         "undo",
         "undo a file change that a tool made",
-        "This shows what would change, and asks. A file that has changed since then stays as it is. Changes by "
-        "commands and other programs are not covered.",
+        "This shows what would change, and asks. If the file has changed again since, it stays as it is. Changes by "
+        "commands and other programs cannot be undone.",
         is_shared=True,
     )
-    what = "the change, by its number in coretools-mcp changes (default: the last one not undone)"
+    what = "the number of the change, as coretools-mcp changes lists it (default: the last one that is not undone)"
     undo.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
     undo.add_argument(
         "--forget", action="store_true", help="delete everything that is kept to undo changes, for every workspace"
     )
     undo.add_argument("--yes", action="store_true", help="do not ask")
-    doctor = command(names, "doctor", "check what works here, and how to fix the rest", is_shared=True)
-    what = "show what the running servers do"
+    doctor = command(names, "doctor", "check what works here, and say how to fix the rest", is_shared=True)
+    what = "show what the running servers are doing"
     status = command(
         names, "status", what, "Shows the clients of each server, their folders, and the upstream servers."
     )
     what = "print the latest lines of a running server's log"
-    logs = command(names, "logs", what, "If several servers are running, the one that works in this folder is used.")
+    logs = command(
+        names, "logs", what, "If several servers are running, the one that works in the working folder is used."
+    )
     logs.add_argument("server", nargs="?", metavar="SERVER", help="only lines about this upstream server")
     logs.add_argument("-f", "--follow", action="store_true", help="keep printing new lines, until Ctrl-C")
     dashboard = command(
         names,
         "dashboard",
         "open the dashboard of a running server",
-        "The dashboard shows what the server does, and takes answers when its client cannot ask. This prints a link "
-        "that signs in one browser, once. If several servers are running, the one in this folder is used.",
+        "The dashboard shows the server's work, and asks its questions when its client cannot. This command prints "
+        "a link that signs in one browser, once. If several servers are running, the one that works in the working "
+        "folder is used.",
     )
     dashboard.add_argument("--no-browser", action="store_true", help="print the link without opening a browser")
     for each in (status, logs, dashboard):
@@ -596,12 +606,12 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     take = command(
         about,
         "config import",
-        "add the servers of another client to your own settings",
+        "add the servers of an MCP client to your own settings",
         "This shows what would be added, and asks. It looks only in your own files; name a project's file to import "
         "from it.",
     )
     take.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
-    take.add_argument("--print", action="store_true", help="print them as settings, without changing anything")
+    take.add_argument("--print", action="store_true", help="print the servers as settings, without changing anything")
     take.add_argument("--force", action="store_true", help="replace servers that have the same name")
     take.add_argument("--yes", action="store_true", help="do not ask")
     new = command(
@@ -609,23 +619,23 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "config add",
         "add an upstream server",
         "A server is started by a command, or reached at its address. This shows the change to your own settings, "
-        "asks, then connects to the server once. If a value contains a secret from the environment, the settings name "
-        "its variable instead.",
+        "asks, then connects to the server once. If a value contains a secret from the environment, the settings refer "
+        "to the variable instead.",
     )
     new.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
-    new.add_argument("name", metavar="NAME", help="the name of the server, the prefix of its tools")
+    new.add_argument("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
     new.add_argument("server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address")
-    what = "the transport (default: stdio for a command; http, else sse, for an address)"
+    what = "the transport (default: stdio for a command; for an address http, or sse if http fails)"
     new.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=what)
     what = "a variable for the command (repeatable); KEY alone uses the value from the environment"
     new.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=what)
-    what = "a header for the address, as 'Name: value' (repeatable)"
+    what = "an HTTP header for the server, as 'Name: value' (repeatable)"
     new.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=what)
     new.add_argument("--cwd", metavar="DIR", help="the command's working folder")
     new.add_argument("--description", metavar="TEXT", help="what the server is for; clients see this")
-    new.add_argument("--trust", action="store_true", help="run its tools without a question")
+    new.add_argument("--trust", action="store_true", help="run the server's tools without a question")
     new.add_argument("--force", action="store_true", help="replace a server that has the same name")
-    new.add_argument("--no-check", action="store_true", help="do not connect to it")
+    new.add_argument("--no-check", action="store_true", help="do not connect to the server")
     edits = [new]
     for verb, what in (
         ("remove", "remove a server from the settings"),
@@ -635,7 +645,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         edits.append(command(about, f"config {verb}", what, "This shows the change to the file, and asks."))
         edits[-1].add_argument("name", metavar="NAME", help="the name of the server")
     what = "write a first settings file, and next to it the schema for editors"
-    edits.append(command(about, "config init", what, "If the file exists, this adds only the schema, and asks first."))
+    edits.append(
+        command(about, "config init", what, "If the settings file exists, this only adds a reference to the schema.")
+    )
     for each in edits:
         each.add_argument("--config", metavar="FILE", help="another settings file instead of your own")
         each.add_argument("--yes", action="store_true", help="do not ask")
@@ -645,14 +657,14 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     command(names, "help", "show help for all commands, or for one").add_argument("words", nargs="*", metavar="COMMAND")
     command(names, "version", "show the version")
-    for words, made in commands.items():  # must come after the command's own options
+    for words, made in commands.items():  # at the end, so that help lists them after the command's own options
         general = made.add_argument_group("general options, also accepted before the command")
         _add_general(general, is_shared=words in of_settings, is_shown=words != "serve")
     return parser, commands
 
 
 def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
-    from server.settings import SettingsError  # noqa: PLC0415 - after the watchdog was forked
+    from server.settings import SettingsError  # noqa: PLC0415 - only after the fork of the watchdog
 
     overrides: dict[str, Any] = {}
     if arguments.workspace:
@@ -670,8 +682,8 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         if listed:
             tools[key] = listed
         elif given:
-            # Offering all tools, or none, would be a guess.
-            raise SettingsError([f"--{key}-tools names no tool. Give names with commas between them."])
+            # The user cannot mean an empty list: it could stand for all tools, or for none.
+            raise SettingsError([f"--{key}-tools names no tool. Separate several names with commas."])
     if tools:
         overrides["tools"] = tools
     if arguments.no_prefix:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-EXIT_FAILED = 1  # a listing or a check failed
+EXIT_FAILED = 1  # the command failed, or found a problem
 EXIT_USAGE = 2  # wrong usage or settings
-EXIT_ADDRESS = 3  # the address cannot be served
+EXIT_ADDRESS = 3  # the server cannot listen on its address
 EXIT_INTERRUPTED = 130  # Ctrl-C: 128 plus the number of the signal, as in shells
 EXIT_CLOSED_PIPE = 141  # the reader of the output is gone: 128 plus SIGPIPE
 
-# Exit codes below 64 are exit codes of the command that `call` runs (names and numbers from sysexits.h).
+# `call` has its own exit codes (numbers from sysexits.h). Codes below 64 come from the command that the call runs.
 CALL_USAGE = 64  # wrong usage, or a tool that does not exist
 CALL_FAILED = 65  # the tool reported a failure
 CALL_UNAVAILABLE = 69  # the tool's server is unavailable

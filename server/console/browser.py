@@ -11,8 +11,8 @@ from contextlib import suppress
 def open_in_browser(link: str, file: str) -> bool:
     """Open a link in the browser through a private file, and return whether that worked.
 
-    The link is not passed as an argument, because other users can see those. The caller removes the file once the
-    browser has read it.
+    The link is not passed as an argument, because other users can see a program's arguments. The caller removes the
+    file once the browser has read it.
     """
     content = (
         f'<!doctype html><title>coretools-mcp</title><meta http-equiv="refresh" content="0;url={html.escape(link)}">'

@@ -38,7 +38,7 @@ from tools.shell.private_folders import PREFIX as OUTPUTS
 
 LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # the same in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
-MAX_OPTIONS = 50  # schema parts searched for the type of one property
+MAX_OPTIONS = 50  # maximum number of schema parts searched for the type of one property
 REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits
 SHELL_NAMES = frozenset({"run_shell_command", "ShellTool", "Shell", "Bash"})
 _CODES = {
@@ -113,7 +113,7 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
 
 
 def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
-    """Convert a text to the type of this property in the tool's schema."""
+    """Convert a text to the type that the property `key` has in the tool's schema."""
     found: list[Mapping[str, Any]] = []
     options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
     for _ in range(MAX_OPTIONS):  # a schema may refer to itself
@@ -166,7 +166,7 @@ def make_call(
         raise UsageError("a background job would end with this call. Leave out is_background to wait for the command.")
     alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
     spinner = Spinner()
-    is_told = False  # whether the user knows that nobody can answer
+    is_told = False  # whether the user has been told that nobody can answer the question
 
     def on_progress(message: str) -> None:
         if message:
@@ -195,8 +195,8 @@ def make_call(
     async def call() -> int:
         options = ["-P", str(LAUNCHER), "serve", *server_options]
         if alias in report.upstreams:
-            # Only this server matters, so wait until it is connected or has failed. Long results are not written to
-            # files, because these would be removed with this call.
+            # Only this upstream matters, so wait until it is connected or has failed. Long results are not written to
+            # files, because the files would be removed at the end of this call.
             narrow = {
                 "mcp": {"allowed": [alias]},
                 "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},
@@ -250,7 +250,7 @@ def make_call(
 async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
     """Show the standard error of the call's server, but never over a question."""
     if sys.platform == "win32":
-        yield sys.stderr  # a pipe cannot be awaited there
+        yield sys.stderr  # on Windows, a pipe cannot be awaited
         return
     reading, writing = os.pipe()
     ended = anyio.Event()
@@ -284,7 +284,7 @@ def _with_lasting_file(result: Json) -> Json:
     """
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()
-    # An upstream could name any file as its output file.
+    # Check the path, because an upstream could name any file as its output file.
     if not isinstance(path, str) or not re.fullmatch(
         rf"{re.escape(folder)}/{OUTPUTS}[0-9a-f]+/\w+/output-\w+\.txt", path
     ):

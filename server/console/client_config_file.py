@@ -108,10 +108,11 @@ class ConfigChange:
 def install_change(
     target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
 ) -> ConfigChange:
-    """Compute the file with the entry of coretools-mcp, and without the servers that move behind it.
+    """Compute the file with the entry of coretools-mcp, and without the servers in `moved`.
 
     Raises:
-        CommandFailure: The file is not valid, the name belongs to another server, or coretools-mcp has another entry.
+        CommandFailure: The file is not valid, the name belongs to another server, or coretools-mcp already has an entry
+            under another name.
     """
     client, name, shown = target.client, target.name, visible_line(target.path)
     ports, before = own_ports(environ), content or b""
@@ -141,14 +142,14 @@ def install_change(
         for each in moved:
             after = target.without_entry(after, each)
         is_new = value_at(read_document(before, target.path, client.dialect), client.path) is None
-        target.servers(after)  # the client must be able to read it
+        target.servers(after)  # raises an error if the client could not read the new file
     except SettingsError as error:
         raise CommandFailure(f"nothing was changed: {visible(str(error))}") from None
     record = InstallRecord(os.path.realpath(target.path), name, _digest(content), _digest(after))
     known = _find(record, environ) if present is not None else None
     is_exact, is_again = False, False
     if known is not None:
-        # An install that was killed after recording and before writing may be repeated.
+        # An install that was killed after it was recorded, and before the file was written, may be repeated.
         is_again = known.after == record.after and known.moved.keys() >= set(moved)
         is_exact = known.is_exact and (is_again or known.after == record.before)
     if known is not None and (is_exact or is_again or not moved):
@@ -167,7 +168,8 @@ def install_change(
 def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping[str, str]) -> ConfigChange:
     """Compute the file without the entry of coretools-mcp.
 
-    If the file is as the install left it, this is the original file; otherwise only the entry is removed.
+    If the file is as the install left it, the result is the original file. Otherwise, only the entry is removed, and
+    the moved servers are put back.
 
     Raises:
         CommandFailure: There is no entry with that name, it does not start coretools-mcp, or the file is not valid.
@@ -183,7 +185,7 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
             raise CommandFailure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
         if name in servers and name not in ours:
             said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
-            raise CommandFailure(f"{said}. If coretools-mcp has another name there, give it with --name.")
+            raise CommandFailure(f"{said}. If coretools-mcp has another name there, give that name with --name.")
         backup = _backup(record, environ)
         if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
             return ConfigChange(target.path, content, backup, record)
@@ -253,7 +255,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
     if record.moved:
         added = {alias: digest for alias, digest in record.moved.values() if digest}
         for other in _records(environ):
-            # Another client may have moved a server of the same name, which is now only here.
+            # The install for another client may have moved a server with the same alias. Then the settings keep it.
             shared = {
                 name: (alias, added.pop(alias))
                 for name, (alias, _) in other.moved.items()
@@ -266,7 +268,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         heir = other
         if other.file == record.file and other.name != record.name:
             if record.is_exact and other.before == record.after:
-                # That entry was added after this one, so it inherits the state that this install replaced.
+                # The other entry was added after this one, so uninstalling it must restore the state before this one.
                 beneath = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
                 heir = replace(heir, before=record.before, **beneath)
             if other.after == _digest(change.before):
@@ -279,7 +281,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
 def starting_us(servers: Tree) -> list[str]:
     """Return the names of the servers that run the coretools-mcp command.
 
-    Servers that only connect to this one do not count.
+    Servers that only connect to a running coretools-mcp are not included.
     """
     return [name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ())]
 

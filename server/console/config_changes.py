@@ -87,11 +87,11 @@ def entry_for(
         words: The command with its arguments, or the address.
         transport: `stdio`, `http` or `sse`; `None` derives it from `words`.
         variables: `KEY=VALUE`, or `KEY` for that variable's value when the server starts.
-        headers: `Name: value` each.
+        headers: HTTP headers, each as `Name: value`.
         folder: The command's working folder.
 
     Raises:
-        UsageError: The options do not describe one server. The message does not quote them: they may contain secrets.
+        UsageError: The options do not describe one server. The message does not quote values that may be secret.
     """
     if not words:
         raise UsageError("give a command or an address: config add NAME -- COMMAND, or NAME URL.")
@@ -148,7 +148,8 @@ def add(
         said = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
         raise UsageError(f"'{name}' cannot be the name of a server: {said}.{like}")
     words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
-    is_chain = any(word.startswith(("--config", "--settings")) for word in words)  # true if it has its own settings
+    # A coretools-mcp with its own settings is a different server, so it may be an upstream.
+    is_chain = any(word.startswith(("--config", "--settings")) for word in words)
     if is_own(entry, own_ports(environ)) and not is_chain:
         raise CommandFailure(
             "this would start or reach coretools-mcp itself, which cannot be its own upstream; nothing was added."
@@ -211,7 +212,7 @@ def change_server(
             _check_keys(before, place, path)
             after = without_member(before, place, path)
         else:
-            for spelled in ("enabled", "disabled"):  # other clients use this spelling
+            for spelled in ("enabled", "disabled"):  # other clients write `disabled`
                 _check_keys(before, (*place, spelled), path)
             after = without_member(before, (*place, "disabled"), path)
             if what == "disable":

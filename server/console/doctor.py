@@ -49,7 +49,8 @@ DISCOVERY_SECONDS = 35.0  # how long to wait for the discovery command, regardle
 END_SECONDS = 0.5  # how long servers may take to exit after the last check
 NO_VARIABLE = "it refers to an unset environment variable"
 COLUMNS = 80  # width of the output in columns
-Health = Literal["ok", "absent", "broken"]  # "absent" is optional and not set up; "broken" is configured or required
+# "absent": optional, and not set up. "broken": configured or required, and not working.
+Health = Literal["ok", "absent", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +227,13 @@ async def check_sandbox(app: App, found: Findings) -> None:
         found.ok("sandbox", f"{status.program} works: commands run in the reading and the working view")
     elif not await confinement.landlock_failure():
         rest = (
-            "no other command runs"
-            if shell.sandbox == "required"
-            else "other commands are asked about and run unconfined"
+            "no other command runs" if shell.sandbox == "required" else "other commands need consent and run unconfined"
         )
         found.absent("sandbox", f"{status.failure}; Landlock confines commands that only read, {rest}", remedy)
     elif shell.sandbox == "required":
         found.broken("sandbox", f"{status.failure}; no commands run", remedy)
     else:
-        found.absent("sandbox", f"{status.failure}; commands run unconfined, and almost all are asked about", remedy)
+        found.absent("sandbox", f"{status.failure}; commands run unconfined, and almost all need consent", remedy)
 
 
 async def check_git(app: App, found: Findings) -> None:
@@ -273,7 +272,7 @@ async def _check_version(subject: str, program: str, remedy: str, found: Finding
 
 
 async def check_extras(app: App, found: Findings) -> None:
-    """Check the optional packages and the web search providers. Keys are only checked for presence."""
+    """Check the optional packages, and whether web search providers have API keys. The keys are not tried."""
     extras = (
         ("re2", "google-re2", "long ignore files are matched more slowly"),
         ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
@@ -348,7 +347,7 @@ async def check_programs(app: App, found: Findings) -> None:
 
 
 def _is_given(report: SettingsReport, key: str) -> bool:
-    """Return whether a command is set. An unused one refers to an unset variable."""
+    """Return whether the settings contain this command. If it is set but not used, it refers to an unset variable."""
     return any(given.path == ("tools", key) and given.value for given in report.given)
 
 
@@ -373,7 +372,7 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
                 found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
         wait = app.live.report.settings.proxy.first_list_wait
         late = (
-            f"the first list waits {wait / 1000:g} s for it. For a client that lists tools only once, raise "
+            f"the first list waits {wait / 1000:g} s for this server. For a client that lists tools only once, raise "
             "proxy.firstListWait in the settings (at most 60000)"
         )
         is_late = anyio.current_time() - begun > wait / 1000

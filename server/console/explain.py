@@ -38,7 +38,7 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glob": ("path", {"pattern": "*"}),
     "list_directory": ("path", {}),
 }
-"""For calls written like rules: the parameter that the parentheses contain, and the other parameters."""
+"""For calls written like rules, by tool: the parameter in the parentheses, and the values of other parameters."""
 
 MAX_PART_CHARS = 48  # maximum characters shown of a part of a command
 
@@ -87,7 +87,7 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
                     raise UsageError(f"{_unknown(name, app)} coretools-mcp tools lists the tools.")
                 judged = await app.running_server.judge(FunctionCall(name, arguments))
             except ToolError as error:
-                # A tool of an unavailable server still counts as known.
+                # If the server is unavailable, say so, because the tool may exist.
                 reason = error if owner is None or owner.live_session is not None else owner.unavailable()
                 sys.stderr.write(f"coretools-mcp: {visible(reason.message)}\n")
                 return EXIT_FAILED

@@ -57,7 +57,7 @@ from tools.text.file_names import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
 NAME = "core"  # the default name of the entry; without an underscore, for Gemini CLI
-START_SECONDS = 30.0  # how long the entry may take to start and list its tools
+START_SECONDS = 30.0  # how long the installed server may take to start and list its tools
 Scope = Literal["user", "project"]
 
 
@@ -142,8 +142,8 @@ def _with_choices(target: ConfigFile, options: InstallOptions) -> InstallOptions
     profile = options.profile or ("none" if "--no-builtin-tools" in words else chosen.get("--profile"))
     is_quiet = options.is_sure or options.is_dry or options.prints or not sys.stdin.isatty()
     if profile is None and present is None and client.has_tools and not is_quiet:
-        note(f"{client.title} has its own tools for files and commands; having both is seldom useful")
-        is_only_proxy = anyio.run(says_yes, "Offer it only the upstream servers (--profile none)?")
+        note(f"{client.title} has its own tools for files and commands, so it seldom needs those of coretools-mcp")
+        is_only_proxy = anyio.run(says_yes, "Offer only the tools of upstream servers (--profile none)?")
         profile = "none" if is_only_proxy else None
     return replace(options, profile=profile, approval_mode=options.approval_mode or chosen.get("--approval-mode"))
 
@@ -171,8 +171,8 @@ def _confirmed_change(
 ) -> ConfigChange | None:
     """Show the change and ask. Returns the change to write, or `None` for a dry run.
 
-    Some clients write their files all the time, so if the servers in the file are the same, the change is computed
-    again.
+    Some clients write their files all the time. If the file has changed since, but its servers are the same, the change
+    is computed again.
     """
     documents = [
         read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
@@ -214,7 +214,7 @@ def list_clients(environ: Mapping[str, str]) -> int:
                 name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)
             ]
             found += [f"installed as {visible_line(name)} in {shown}" for name in ours]
-        # Only a folder used by this client alone shows that the client is installed.
+        # The folder of a client's file shows that the client is installed, unless it is the home folder.
         folders = [os.path.dirname(file) for file in client.files]
         is_here = any(map(os.path.exists, client.files)) or any(
             os.path.isdir(folder) and folder != home for folder in folders
@@ -243,7 +243,7 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
         if not client.project_file:
             raise UsageError(f"{client.title} has no project file. Leave out --scope project.")
         if options.imports:
-            raise UsageError("--import only moves servers of your own file. Leave out --scope project.")
+            raise UsageError("--import only moves servers from your own file. Leave out --scope project.")
         path = os.path.join(os.getcwd(), *client.project_file.split("/"))
         return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
     existing = [file for file in client.files if os.path.lexists(file)]
@@ -270,7 +270,7 @@ def _as_in(path: str, client: ClientConfig) -> ClientConfig:
 
 
 def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
-    """Return the client's other servers, converted, by their names there. Those that cannot move are reported."""
+    """Return the client's other servers, converted, by their names in its file. Report those that cannot move."""
     diagnostics, own, ports = Diagnostics(), user_file(environ), own_ports(environ)
     if own is None:
         raise CommandFailure("there is no home folder, so there is no settings file to move them to.")
@@ -287,7 +287,7 @@ def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
             if alias in usable and present.get(alias, entry) == entry:
                 moved[name] = entry
             elif alias in usable:
-                said = f"{dotted((name,))} stays there, because your settings already have another server {alias}."
+                said = f"{dotted((name,))} is not moved: your settings already have another server named {alias}."
                 diagnostics.warn(target.path, said)
     except SettingsError as error:
         raise CommandFailure(f"nothing was moved: {visible_line(str(error))}") from None
@@ -405,7 +405,7 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
     sys.stdout.flush()
     try:
         number, connecting = anyio.run(count)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the entry that does not work
+    except Exception as error:  # noqa: BLE001 - any error means that the entry does not work
         is_late = isinstance(error, TimeoutError)
         why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or exited too early"
         line = command_text([command, *args])
@@ -415,7 +415,7 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
         )
         note(said)
         return EXIT_FAILED
-    sys.stdout.write(f"Started as {client.title} would start it, it has {number} tools.\n")
+    sys.stdout.write(f"Started as {client.title} would start it, the server has {number} tools.\n")
     if connecting:
         said = (
             f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet. If a"

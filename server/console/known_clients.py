@@ -19,9 +19,9 @@ from server.settings.section_model import Diagnostics, SettingsError, dotted, ke
 from server.settings.settings_files import home_folder, parse, read_regular
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
-MAX_CLIENT_BYTES = 64_000_000  # bytes of a client's file; Claude Code's file also contains its history
+MAX_CLIENT_BYTES = 64_000_000  # maximum size of a client's file; Claude Code's file also contains its history
 Dialect = Literal["json", "comments", "jsonc", "toml"]  # "comments": JSON with comments, but without trailing commas
-# The variable references that a client expands: none, `${NAME}`, also `$NAME`, or `{env:NAME}`.
+# The references to variables that a client expands. "braces": `${NAME}`. "all": also `$NAME`. "named": `{env:NAME}`.
 Variables = Literal["none", "braces", "all", "named"]
 _PLACEHOLDER = re.compile(r"\$\{(?P<kind>[A-Za-z]+)(?::(?P<name>[^{}]+))?\}")
 _NAMED = re.compile(r"\{env:(\w+)\}")
@@ -54,31 +54,31 @@ class ClientConfig:
     files: tuple[str, ...]  # candidates for the user's own configuration, likeliest first, as absolute paths
     variables: Variables
     path: MemberPath = ("mcpServers",)  # where the servers are in the file
-    newer_path: MemberPath = ()  # an alternative, used if the file has something there
+    newer_path: MemberPath = ()  # where newer versions of the client keep the servers; used if it exists in the file
     dialect: Dialect = "json"
-    others: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, with locations in them
+    others: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, each with the path of its servers
     project_file: str = ""  # a project's file, relative to its folder; empty if there is none
     programs: tuple[str, ...] = ()  # the names of the client's command
     extra: Mapping[str, Any] = field(
         default_factory=dict[str, Any]
     )  # members of every entry in addition to the command
-    passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets without being listed
+    passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets even if the entry lists none
     reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot refer to one
-    names_variables: bool = False  # whether an entry lists names of variables in `env_vars`
+    names_variables: bool = False  # whether an entry lists the names of variables to pass in `env_vars`
     env_key: str = "env"  # the key of the variables in an entry
     is_one_list: bool = False  # whether `command` includes the arguments
-    has_tools: bool = True  # whether it has its own tools for files and commands
+    has_tools: bool = True  # whether the client has its own tools for files and commands
     folder: Literal["roots", "cwd", "none"] = "none"  # how a server learns the workspace
     names: str = _NAME  # the form of valid server names
     names_said: str = _NAME_SAID
     reserved: frozenset[str] = frozenset()  # names that the client reserves
     afterwards: str = ""  # the remaining steps for the user
-    approval: str = ""  # what a project's file also needs; NAME stands for the entry's name
+    approval: str = ""  # one more step if the entry is in a project's file; NAME stands for the entry's name
     unattended: str = ""  # what the entry also needs for unattended runs
-    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # its names for the keys of these settings
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # by a key of the client, the key in these settings
     is_single: bool = False  # whether the user must choose if several of the files exist
     counts_milliseconds: bool = False  # whether an entry's `timeout` is in milliseconds
-    knows_trust: bool = False  # whether a server's `trust` means the same as here
+    knows_trust: bool = False  # whether a server's `trust` means the same as in these settings
 
     def reaches_a_server(self, variable: str) -> bool:
         """Return whether a server gets this variable even if its entry does not list it."""
@@ -103,7 +103,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         programs = config_folder
 
     def below(variable: str, *otherwise: str) -> str:
-        """Return the folder in a variable, if it is an absolute path, or else a folder below the home folder."""
+        """Return the folder in a variable, if it is an absolute path, or else a folder under the home folder."""
         named = environ.get(variable, "")
         return named if os.path.isabs(named) else os.path.join(home, *otherwise)
 
@@ -160,7 +160,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             folder="roots",
             reserved=frozenset({"workspace"}),
             counts_milliseconds=True,
-            afterwards="In a running session, type /mcp or restart; it asks before it uses a project's file.",
+            afterwards="In a running session, type /mcp or restart. Claude Code asks before it uses a project's file.",
         ),
         "cursor": config(
             "Cursor",
@@ -192,14 +192,14 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             "gemini",
             passes="no secrets",
             names=r"[A-Za-z0-9-]+",
-            names_said="letters, digits and - (its rules are cut at the first _)",
+            names_said="letters, digits and - (in its rules, a server's name ends at the first _)",
             afterwards="Restart Gemini CLI in a folder that it trusts (/permissions); elsewhere it starts no servers.",
             unattended=TRUSTING,
         ),
         "qwen": cli(
             "qwen",
             afterwards="Restart Qwen Code.",
-            approval="It starts a server from a project's file after: qwen mcp approve NAME",
+            approval="Qwen Code starts a server from a project's file only after: qwen mcp approve NAME",
             unattended=TRUSTING,
         ),
         "codex": config(
@@ -269,7 +269,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         ),
         "continue": config(
             "Continue",
-            # Continue reads each JSON file there, in the format of Claude Desktop.
+            # Continue reads each JSON file in this folder, in the format of Claude Desktop.
             [os.path.join(below("CONTINUE_GLOBAL_DIR", ".continue"), "mcpServers", "coretools-mcp.json")],
             "braces",
             dialect="jsonc",
@@ -303,7 +303,7 @@ def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
         return toml_tree(content, path)
     document = JsonDocument.parse(content, path, MAX_CLIENT_BYTES)
     if dialect != "jsonc" and document.strict != document.plain:
-        parse(content, path, max_bytes=MAX_CLIENT_BYTES)  # its message says where the comma is
+        parse(content, path, max_bytes=MAX_CLIENT_BYTES)  # raises an error that says where the comma is
     if dialect == "json" and document.plain != document.text:
         raise SettingsError([f"{path}: this file has comments, which its program cannot read."])
     return document.tree
@@ -391,7 +391,7 @@ def _our_entry(
             for other in sorted(login.keys() - entry[key].keys()):
                 diagnostics.warn(path, f"{dotted((name, key, other))} has no counterpart here and was left out.")
         elif key == "trust" and (client is None or not client.knows_trust):
-            said = f"{dotted((name, key))} was left out: it would run its tools without a question, and"
+            said = f"{dotted((name, key))} was left out: it would run the server's tools without a question, and"
             whose = (
                 "only a known client's own file can allow that" if client is None else f"{client.title} has no such key"
             )

@@ -104,7 +104,10 @@ async def compare_servers(
     as_json: bool = False,
     is_sure: bool = False,
 ) -> int:
-    """Show how these servers, or all, differ from the lock file. If the user agrees, update the file."""
+    """Show how the servers in `only`, or all servers, differ from the lock file.
+
+    If the wish is to write, update the file; ask first if that approves something that is blocked.
+    """
     servers: dict[str, Json] = {}
     missing: list[Upstream] = []
     approved: Mapping[str, Json] = before.servers if before is not None else {}

@@ -1,6 +1,6 @@
 """`coretools-mcp login` and `logout`: log in to an upstream, and log out again.
 
-If replicas share their logins, the command needs the same keys.
+If replicas share their logins, the commands need the same keys as the replicas.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ async def _log_in(report: SettingsReport, replica: Replica, alias: str, principa
             return _tell(upstream, f"{alias} is logged in with the client credentials of its entry")
         is_refused = not principal and upstream.status.state is UpstreamState.NEEDS_AUTHENTICATION
         if not is_refused and await login.is_complete():
-            if principal:  # the server was tried with the login of this machine's user, not with this one
+            if principal:  # the server was tried with the login of this machine's user, not with the principal's
                 sys.stdout.write(f"Already logged in to {alias} as {principal}\n")
                 return 0
-            again = f"To log in as another user: coretools-mcp logout {alias}"
+            again = f"To log in as another user, log out first: coretools-mcp logout {alias}"
             return _tell(upstream, f"Already logged in to {alias}", again)
         if principal and upstream.login is not None:
             login.challenge = upstream.login.challenge
@@ -155,7 +155,7 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
             if not is_opened:
                 port = urlsplit(callback).port
                 show(
-                    "If the browser is on another machine, paste the address it ends at, which begins with "
+                    "If the browser is on another machine, paste the address at which it ends, which begins with "
                     f"{callback} (or forward the port first: ssh -L {port}:127.0.0.1:{port}).",
                     stream=sys.stderr,
                 )
@@ -229,9 +229,9 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
 
 
 def _replica(report: SettingsReport) -> Replica:
-    """Return the replica of a network server, if replicas share logins.
+    """Return a replica with the shared keys and store, if replicas share logins.
 
-    A login in a terminal then applies to them too.
+    A login in a terminal then applies to all replicas.
     """
     settings = report.settings
     is_shared = bool(settings.http.state_keys) and settings.store.url != "memory:"

@@ -22,11 +22,11 @@ END_SECONDS = 2.0  # how long the server may take to exit on its own, and again 
 MESSAGE_BYTES = 256 << 20  # this server never sends a longer message
 
 Ask = Callable[[Json], Awaitable[Json]]
-"""Answers a form or opens an address; raises `MCPError` if nobody can."""
+"""Answers a question of the server: fills in a form or opens an address. Raises `MCPError` if nobody can."""
 
 
 class OwnServer:
-    """A server that gets its requests from one task."""
+    """A server to which only one task sends requests."""
 
     def __init__(self, stdin: ByteSendStream, stdout: ByteReceiveStream, ask: Ask | None) -> None:
         self._stdin, self._stdout = stdin, stdout
@@ -119,8 +119,8 @@ async def started(
         command: The command line.
         folder: The working folder.
         environment: The environment variables.
-        log: Receives its standard error.
-        ask: Answers its questions; without it, nobody can be asked.
+        log: Receives the server's standard error.
+        ask: Answers the server's questions; `None` if nobody can be asked.
 
     Raises:
         MCPError: The server has exited.
@@ -138,7 +138,7 @@ async def started(
         yield server
     finally:
         with anyio.CancelScope(shield=True):
-            # Let the server exit on its own, as clients do; otherwise kill it.
+            # Like a client, close the input and let the server exit on its own. Otherwise, terminate it.
             if process.stdin is not None:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await process.stdin.aclose()

@@ -1,4 +1,4 @@
-"""Checks the user's own settings for commands that change them: existing servers, and whether new ones work."""
+"""Checks the user's own settings for commands that change them: which servers exist, and whether new ones are valid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECTION = "mcpServers"
 
 
 def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
-    """Return the servers of another client that can be used here, by alias, without coretools-mcp itself.
+    """Return the servers of an MCP client that can be used here, by alias, without coretools-mcp itself.
 
     Raises:
         SettingsError: There are none, or the user's settings are already invalid.
@@ -32,7 +32,7 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
             continue
         if not alias or alias in servers:
             raise SettingsError(
-                [f"The name of the server {json.dumps(name)} is empty, or becomes one that is already taken."]
+                [f"The name of the server {json.dumps(name)} is empty, or becomes an alias that is already taken."]
             )
         servers[alias] = entry
     if not servers:

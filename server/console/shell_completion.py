@@ -93,7 +93,7 @@ def _fish(commands: Mapping[str, argparse.ArgumentParser], groups: Mapping[str, 
 
 def _options(parser: argparse.ArgumentParser) -> list[_Option]:
     found: list[_Option] = []
-    for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - it tells nobody else
+    for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - there is no public list
         if action.option_strings:
             takes = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
             values = tuple(str(choice) for choice in action.choices or ())

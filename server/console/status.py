@@ -31,7 +31,7 @@ from server.dashboard.control_socket import ask_server, ask_servers, link_file
 
 NONE_RUNS = (
     "No server of yours is running. MCP clients start servers; coretools-mcp install lists the clients that "
-    "have this one."
+    "have coretools-mcp."
 )
 STUCK = "A server does not answer; its client can restart it."
 NONSENSE = "A server answered its control socket in a way that this version does not understand. Is it another version?"
@@ -234,7 +234,7 @@ def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: b
     sys.stdout.flush()
     where = ", ".join(map(visible_line, about["workspaces"])) or "no folder"
     whose = f"The dashboard of process {about['pid']}, which works in {where}."
-    how = "The link signs in one browser, once, within a minute. The dashboard lasts until the server shuts down."
+    how = "The link signs in one browser, once, within a minute. The dashboard stays open until the server shuts down."
     show(f"{whose} {how}", stream=sys.stderr)
     if opens_browser:
         from server.console.browser import open_in_browser  # noqa: PLC0415 - only here

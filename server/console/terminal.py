@@ -1,7 +1,7 @@
 """The terminal of a command: output, colours and key presses.
 
-Text is shown literally, never as markup. Invisible characters in foreign text are replaced where the text enters the
-program.
+Text is shown literally, never as markup. `show` does not replace invisible characters; its callers do so in foreign
+text.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PATIENCE_SECONDS = 0.5  # shorter waits show no spinner
 FRAME_SECONDS = 0.1  # interval between two spinner frames
 FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 ERASE = "\r\x1b[2K"  # erases the line of the cursor (ECMA-48)
-LEAST = 20  # minimum width of a table's last column; the terminal wraps wider text
-ENDLESS = 10_000  # columns if the output is not a terminal: programs read whole lines
+LEAST = 20  # minimum width of a table's last column; if the table is then too wide, the terminal wraps it
+ENDLESS = 10_000  # the number of columns if the output is not a terminal, because programs read whole lines
 
 _SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what keys such as arrows send, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
@@ -56,7 +56,7 @@ def has_colour(stream: TextIO, choice: ColourChoice, environ: Mapping[str, str])
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        raise  # noqa: PLE0704 - called while the error is handled; the command decides how it ends
+        raise  # noqa: PLE0704 - called while the error is being handled; `cli` handles it
 
 
 def console(stream: TextIO) -> Console:
@@ -155,7 +155,7 @@ def can_move() -> bool:
 class Spinner:
     """A line on standard error that says what the command is waiting for, shown on a terminal after half a second.
 
-    All other output to standard error goes through it, so that the two never share a line.
+    All other output to standard error must go through it, so that it never shares a line with the spinner.
     """
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class Spinner:
         self._text = text
 
     def write(self, text: str) -> None:
-        """Write other output above the line; while a question is open, write it after that."""
+        """Write other output above the line; while a question is open, write it after the question."""
         if self.is_paused:
             self._waiting.append(text)
             return
@@ -229,7 +229,10 @@ class Spinner:
 
 
 async def read_line() -> str:
-    """Read a line from standard input; `EOFError` at its end. Ctrl-C stops the command and leaves no thread behind."""
+    """Read a line from standard input; raises `EOFError` at the end of input.
+
+    On POSIX, no thread waits for the input, so Ctrl-C can stop the command at once.
+    """
     if sys.platform == "win32":
         line = await THREADS.run(sys.stdin.readline)
     else:
@@ -241,9 +244,9 @@ async def read_line() -> str:
 
 
 async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
-    """Read one of these keys, in lower case, without waiting for Enter.
+    """Read one of `keys`, in lower case, without waiting for Enter.
 
-    Enter selects the default; Ctrl-D raises `EOFError`.
+    Enter selects the default; Ctrl-D raises `EOFError`. On Windows, a line is read instead, and its first letter used.
 
     Keys typed before the prompt are discarded, because they cannot answer a question that was not visible yet.
     """
@@ -253,7 +256,7 @@ async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
         while (line := (await read_line()).lower()[:1] or default) not in keys:
             pass
         return line
-    import termios  # noqa: PLC0415 - only there
+    import termios  # noqa: PLC0415 - only on POSIX
     import tty  # noqa: PLC0415
 
     before = termios.tcgetattr(0)

@@ -43,7 +43,7 @@ async def says_yes(question: str) -> bool:
 
 DECISION = "decision"  # the form field for consent; the other fields are optional additions
 KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
-"""The keys for the answers that make sense for a single call, whose session ends with it."""
+"""The keys for the answers that make sense here, where the session ends after a single call."""
 
 
 def is_consent(schema: Mapping[str, Any]) -> bool:
@@ -115,7 +115,7 @@ async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
 
 
 def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
-    """Return the chosen values, by number or by name; `None` if one is not among the choices."""
+    """Return the values that a line names, by number or by value; `None` if it contains anything else."""
     by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
     by_word |= {value.casefold(): value for value, _ in choices}
     words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
@@ -123,7 +123,7 @@ def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> 
 
 
 async def _line(prompt: str, is_accepted: Callable[[str], bool]) -> str:
-    """Ask until the user enters an acceptable line; `EOFError` at end of input."""
+    """Ask until the user enters an acceptable line; raises `EOFError` at the end of input."""
     while True:
         sys.stderr.write(prompt)
         sys.stderr.flush()

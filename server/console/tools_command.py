@@ -1,4 +1,4 @@
-"""`tools`: lists each tool by its published name, with its server and whether its calls are asked about."""
+"""`tools`: lists each tool by its published name, with its server and whether the user is asked before a call."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tools.contract.display import visible_line
 from tools.contract.limits import ApprovalMode
 from tools.permissions.verdict import Verdict
 
-SENTENCE_CHARS = 160  # characters of a tool's description in the table
+SENTENCE_CHARS = 160  # maximum length of a tool's description in the table
 ASKED = {Verdict.ASK: "yes", Verdict.ALLOW: "no", Verdict.DENY: "refused"}
-LEGEND = "Rules and arguments can change what is asked. For one call: coretools-mcp permissions explain CALL."
+LEGEND = "Rules and arguments can change whether you are asked. For one call: coretools-mcp permissions explain CALL."
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:

@@ -33,9 +33,9 @@ from tools.lsp.language_servers import IN_WORKSPACE, programs_in
 from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
-MAX_NOTES = 20  # maximum notes shown per file; the rest are counted
+MAX_NOTES = 20  # maximum number of notes shown per file; the others are counted
 SCREEN_LINES = 20  # above this many lines, the lines that run something are repeated, up to this number
-MAX_REPEATED_CHARS = 400  # characters of a repeated line
+MAX_REPEATED_CHARS = 400  # maximum length of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {
     ("permissions", "allow"): "allow without a question",
@@ -191,7 +191,7 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
             rules = visible_line(", ".join(str(rule) for rule in cast("list[Any]", value)))
             (here if RULES[key].startswith("allow") else others).append(f"{RULES[key]}: {rules}")
     here = [without_gaps(line) for line in here]
-    counts = "" if file.cli is None else f", where {file.cli.title}'s settings are read"
+    counts = "" if file.cli is None else f", if {file.cli.title}'s settings are read (--settings)"
     lines.append(f"{visible_line(file.path)}{counts}")
     lines += [f"  would {line}" for line in (*here, *map(without_gaps, others)) or ["change nothing"]]
     lines += [f"  note: {visible_line(warning)}" for warning in diagnostics.warnings[:MAX_NOTES]]

@@ -53,13 +53,13 @@ def forget(report: SettingsReport, *, is_sure: bool) -> int:
         if not is_sure:
             ask("Delete everything that is kept to undo changes, for every workspace?", "nothing was deleted")
         journal.forget()
-    sys.stdout.write("All kept changes were deleted.\n")
+    sys.stdout.write("Everything that was kept to undo changes was deleted.\n")
     return 0
 
 
 @contextmanager
 def _journal(report: SettingsReport) -> Generator[Journal]:
-    """Open the journal from the settings. Messages for tools go to the user."""
+    """Open the journal that the settings name. Its errors, which are usually for tools, are shown to the user."""
     opened = LazyJournal(report).open
     if opened is None:
         raise CommandFailure(f"there are no changes to undo: {NONE_KEPT}.")

@@ -19,8 +19,8 @@ from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings, StateKey, StorePassword
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
-VARIABLE = "CORETOOLS_MCP_TOKEN"  # the variable with the token, if the settings do not name any
-VARIABLE_NAME = "environment"
+VARIABLE = "CORETOOLS_MCP_TOKEN"  # the variable with the token, if the settings name no tokens
+VARIABLE_NAME = "environment"  # the name of that token
 LEAST_CHARACTERS = 20  # minimum per token: 20 random letters and digits are 119 bits
 LEAST_KEY_CHARACTERS = 32  # minimum per key
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)
@@ -79,21 +79,21 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
 
 
 def rights_for(place: str, own: PrincipalSettings) -> Rights:
-    """Return the rights from a principal's settings at a place."""
+    """Return a principal's rights from its own settings; `place` says where these are."""
     profile, rules = "" if own.profile == "full" else own.profile, own.rules
     rights = Rights("", own.workspace, profile, rules.allow, rules.ask, rules.deny)
     return ALL_RIGHTS if rights == ALL_RIGHTS else replace(rights, source=place)
 
 
 def read_secret(place: str, file: str | None, env: str | None, environment: Mapping[str, str]) -> str:
-    """Read the secret from a file or a variable; `ValueError` if it is missing, or others can read it."""
+    """Read a secret from a file or a variable; raises `ValueError` if it is missing, or others can read it."""
     if (file is None) == (env is None):
         raise ValueError(f"{place} needs either file or env: where the secret is stored.")
     if env is not None:
         if secret := environment.get(env, "").strip():
             return secret
         raise ValueError(
-            f"{place}.env names the variable '{env}', which is not set or empty. Set it, or choose another."
+            f"{place}.env names the variable '{env}', which is not set or is empty. Set it, or choose another."
         )
     path = os.path.expanduser(file or "")
     try:
@@ -105,7 +105,7 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
             if os.name == "posix" and status.st_mode & 0o077:
                 mode = f"{stat.S_IMODE(status.st_mode):04o}"
                 raise ValueError(
-                    f"{place}.file '{path}' is readable or writable by others (mode {mode}). Run: chmod 600 on it."
+                    f"{place}.file '{path}' is readable or writable by others (mode {mode}). Run chmod 600 on it."
                 )
             secret = os.read(descriptor, 1 << 16).decode("utf-8", "replace").strip()
         finally:

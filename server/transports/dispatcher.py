@@ -1,4 +1,4 @@
-"""Dispatches JSON-RPC with one client, over any transport, with one task per request."""
+"""Dispatches JSON-RPC messages from and to one client, over any transport, with one task per request."""
 
 from __future__ import annotations
 
@@ -55,23 +55,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at shutdown (the SDK's value)
-READER_CHECK_SECONDS = 0.1  # interval of checks, after end of input, whether anybody still reads the responses
-MAX_AT_WORK = 128  # requests in progress at once; each takes memory, and later a response
+READER_CHECK_SECONDS = 0.1  # how often to check, after the end of input, whether anybody still reads the responses
+MAX_AT_WORK = 128  # maximum number of requests in progress; each needs memory for itself and for its response
 FEW_AT_WORK = 16
 """The limit while responses are unread, because each request would add another. Also the maximum number of requests
 that start together, because only their responses show whether the client reads.
 """
-TOGETHER_SECONDS = 0.05  # how long the next requests wait for those that started together, unless one finishes earlier
-WORK_BYTES = 8 << 20  # bytes of requests in progress, if there are several
-WAITING_BYTES = 8 << 20  # bytes of queued messages before reading pauses
+TOGETHER_SECONDS = 0.05  # how long further requests wait after so many started together, unless one finishes earlier
+WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single one may be larger
+WAITING_BYTES = 8 << 20  # size of the queued messages above which reading pauses
 LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
-MAX_EARLY = 8  # notifications kept until the first request (the SDK's value)
-MAX_HELD = 256  # messages waiting for the handshake's response before reading pauses
+MAX_EARLY = 8  # maximum number of notifications kept until the first request (the SDK's value)
+MAX_HELD = 256  # number of messages waiting for the response to `initialize` above which reading pauses
 WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Requests that never wait for others: their responses are small, and show whether the client is still there."""
 INLINE = frozenset({"initialize"})
-"""Messages after such a request wait for its response, because some clients do not."""
+"""Messages after such a request are held until its response, because some clients do not wait for it."""
 TOO_MANY = (
     "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for "
     "responses to your other requests, then send this again."
@@ -104,7 +104,10 @@ class Incoming:
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
-        """Mark that a person is being asked without the client, so everything is read, as during a question to it."""
+        """Mark that a person is being asked without the client.
+
+        During that time, all input is read, as during a question to the client.
+        """
         self.dispatcher.asked_elsewhere += 1
         self.dispatcher.room_changed()
         try:
@@ -113,7 +116,7 @@ class Incoming:
             self.dispatcher.asked_elsewhere -= 1
 
     def cancel(self) -> None:
-        """Cancel its task, or never start it."""
+        """Cancel the task of this message, or prevent its start."""
         self.is_cancelled = True
         if self.scope is not None:
             self.scope.cancel()
@@ -157,7 +160,7 @@ class Dispatcher:
         self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that are waiting for their turn
         self._waiting_bytes = 0
         self._at_work = 0
-        self._begun = 0  # requests in progress that started together
+        self._begun = 0  # number of requests in progress that started in the current group
         self._round = 0  # the number of the current group of requests that start together
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0
@@ -202,7 +205,7 @@ class Dispatcher:
     ) -> None:
         """Receive a message, and the line that contained it.
 
-        `outgoing` receives the response, if it goes a different way than messages outside of requests.
+        `outgoing` receives the response, if it is not sent together with the messages outside of requests.
         """
         incoming, outgoing = None, outgoing or self._outgoing
         if isinstance(message, Request):
@@ -236,11 +239,11 @@ class Dispatcher:
 
     def refuse(self, error: Json, outgoing: Outgoing | None = None) -> None:
         """Respond to a rejected message with an error."""
-        # The usual encoder fails on lone surrogates, which an id may contain.
+        # Unlike `encoded`, `json.dumps` preserves lone surrogates, which an id may contain.
         (outgoing or self._outgoing).put_answer(json.dumps(error).encode())
 
     def fail_question(self, identity: AnyId | None) -> None:
-        """Fail the open question with this id, whose response is malformed."""
+        """Fail the open question with this id, because the client's response to it is malformed."""
         asked = None if identity is None or isinstance(identity, float) else self._asked.get(identity)
         if asked is not None and not asked.done():
             asked.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
@@ -329,7 +332,7 @@ class Dispatcher:
         """
         if not self.may_ask:
             raise MCPError(INVALID_REQUEST, f"A client of this revision cannot receive a request '{method}'.")
-        # Register the request before it is sent, so that a cancellation leaves nothing behind.
+        # Wait before the request is registered, so that a cancellation during the wait leaves nothing behind.
         await outgoing.backpressure.wait()
         if self._ended.is_set() or self._is_input_ended:
             raise MCPError(CONNECTION_CLOSED, CLOSED)
@@ -538,7 +541,7 @@ class Conversation:
         if self._is_modern is None:
             if len(self._early) < MAX_EARLY:
                 self._early.append((incoming, notification))
-        elif not self._is_modern:  # the dispatcher handles the only notifications of 2026-07-28
+        elif not self._is_modern:  # the dispatcher handles cancellation, the only client notification of 2026-07-28
             method, params = notification
             ctx = RequestContext(method, params, None, self.connection, incoming, incoming.http_request)
             await self._table.take_notification(ctx)

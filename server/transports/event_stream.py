@@ -13,9 +13,9 @@ from starlette.types import Message, Receive, Send
 from server.protocol.json_rpc import RequestId, error_of
 from server.transports.json_lines import OUTGOING_BYTES, Backpressure
 
-UNWATCHED_SECONDS = 0.02  # how long a request runs before its client is watched
-KEPT_BYTES = 256 << 10  # bytes of sent events kept for clients that lose their connection and resume
-REQUEST_CANCELLED = -32800  # the official SDKs' response to a request that a handshake-era client cancelled
+UNWATCHED_SECONDS = 0.02  # how long a request runs before this server watches for its client's disconnect
+KEPT_BYTES = 256 << 10  # maximum size of sent events that are kept for a client that loses its connection and resumes
+REQUEST_CANCELLED = -32800  # the official SDKs' error code for a request that a handshake-era client cancelled
 EVENT_STREAM = b"text/event-stream"
 _HEADERS = [
     (b"content-type", EVENT_STREAM),
@@ -142,8 +142,8 @@ class RequestStream(EventStream):
     """The stream of one request, which ends with the response and then calls `on_end`."""
 
     silent_seconds: ClassVar[float] = 1.0
-    """Seconds until the HTTP response starts while a request is in progress, so that the client sees that it was
-    accepted.
+    """Seconds until the HTTP response starts while a request is in progress, so that the client sees that its request
+    was accepted.
     """
 
     def __init__(self, name: str = "", *, is_read: bool = True, on_end: Callable[[], None] = lambda: None) -> None:
@@ -162,7 +162,7 @@ class RequestStream(EventStream):
 
 
 class AnswerStream(RequestStream):
-    """The stream of a request whose client accepts only the response; other messages go another way."""
+    """The stream of a request whose client accepts only the response; other messages go to the stream `elsewhere`."""
 
     silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may run if its client accepts no stream
 
@@ -214,7 +214,7 @@ async def send_events(
     headers: Iterable[tuple[bytes, bytes]] = (),
     first: bytes = b"",
 ) -> None:
-    """Send a stream until it ends, or its client leaves or resumes elsewhere.
+    """Send a stream until it ends, or its client leaves or resumes the stream with another request.
 
     Args:
         stream: The stream.

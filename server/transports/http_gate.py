@@ -27,7 +27,7 @@ SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of thi
 
 
 class HttpGate:
-    """Passes permitted requests to an application, and refuses all others with 401, 403, 421 or 503."""
+    """Passes permitted requests to an application, and refuses all others."""
 
     def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
         self._app = app
@@ -49,7 +49,7 @@ class HttpGate:
         for name, value in scope["headers"]:
             shown.setdefault(name, []).append(value.decode("latin-1"))
         if b"content-length" in shown and b"transfer-encoding" in shown:
-            # A reverse proxy may see the end of this request elsewhere (RFC 9112, 6.1).
+            # A reverse proxy may disagree about where this request ends (RFC 9112, 6.1).
             told = "A request must have either Content-Length or Transfer-Encoding, not both."
             await refuse(HTTPStatus.BAD_REQUEST, told, send, {"connection": "close"})
             return
@@ -139,12 +139,12 @@ def _warn_refused(value: str) -> None:
 
 
 def metadata_routes(issuer: Issuer) -> list[Route]:
-    """Serve the metadata for clients without a token (RFC 9728), for this server's path and at the root."""
+    """Return the routes of the metadata (RFC 9728), which needs no token: the resource's path, and the root."""
 
     async def metadata(_request: Request) -> JSONResponse:
         return JSONResponse(issuer.metadata, headers={"cache-control": "public, max-age=3600"})
 
-    # As in the SDK, because clients that are web pages read it too.
+    # Allow all origins, as the SDK does, because clients that are web pages read the metadata too.
     readable = CORSMiddleware(
         request_response(metadata), allow_origins=["*"], allow_methods=["GET"], allow_headers=["*"]
     )

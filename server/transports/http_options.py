@@ -28,9 +28,9 @@ class HttpOptions:
 
     http: HttpSettings
     max_body_bytes: int  # a larger request body gets the response 413
-    tokens: Tokens  # accepted tokens; without any, every client that reaches a loopback address is accepted
+    tokens: Tokens  # accepted tokens; without tokens and issuer, every client on this machine is accepted
     with_streamable: bool = True  # serve `/mcp` too, not only SSE
-    issuer: Issuer | None = None  # whose tokens are also accepted
+    issuer: Issuer | None = None  # checks the access tokens of an authorization server, which are also accepted
 
     @property
     def needs_token(self) -> bool:
@@ -82,6 +82,6 @@ def open_socket(options: HttpOptions) -> socket.socket:
         listener.close()
         why = "the port is in use" if error.errno == errno.EADDRINUSE else f"the system refused ({error.errno})"
         raise ListenError(
-            f"Cannot listen on {http.host}:{http.port}: {why}. Choose another one with --port, or 0 for any."
+            f"Cannot listen on {http.host}:{http.port}: {why}. Choose another port with --port, or 0 for any."
         ) from None
     return listener

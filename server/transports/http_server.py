@@ -73,7 +73,7 @@ class Application(Protocol):
         ...
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """Return a tool's schema if it also wants arguments in HTTP headers."""
+        """Return a tool's schema, if the tool also wants arguments in HTTP headers."""
         ...
 
 
@@ -90,7 +90,7 @@ async def serve_http(
 ) -> None:
     """Serve until `stopping` is set, give load balancers time to notice, and shut down gracefully.
 
-    Half of the `descriptors` that the system allows are reserved for the work of requests.
+    Half of the `descriptors` that the system allows are kept free for the work of requests.
     """
     http = options.http
     web_app = WebApp(app, options, lambda: app.is_settled and not stopping.is_set())
@@ -112,7 +112,7 @@ async def serve_http(
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
-    # Print this at any log level, because the person who starts a server must know its address, and whether it is open.
+    # Print this at any log level: the person who starts a server must know its address, and whether it needs a token.
     whom = "clients that send a token" if options.needs_token else "every client, without a token"
     sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
     sys.stderr.flush()
@@ -121,7 +121,7 @@ async def serve_http(
             logger.warning("tokens and all other data travel unencrypted; for HTTPS, set a certificate with --tls-cert")
         if http.host in {"0.0.0.0", "::"} and not http.allowed_hosts:  # noqa: S104 - compared, not bound
             logger.warning(
-                "requests with this machine's names as host are refused; add the names that clients use to "
+                "requests whose Host header is a name of this machine are refused; add the names that clients use to "
                 "http.allowedHosts"
             )
     web = WebServer(config)
@@ -243,7 +243,7 @@ class WebApp(Starlette):
             await super().__call__(scope, receive, send)
 
     def _root_path_of(self, scope: Scope) -> str:
-        """Return the path below which a proxy publishes this server, from a trusted header or else the settings."""
+        """Return the path under which a proxy publishes this server, from a trusted header or else the settings."""
         http, (client, *_) = self._options.http, scope.get("client") or ("",)
         prefix = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
         return prefix.rstrip("/") if prefix is not None and ROOT_PATHS.fullmatch(prefix) else http.root_path
@@ -264,7 +264,7 @@ class WebApp(Starlette):
         return Response(await self._app.metrics(), media_type="text/plain; version=0.0.4")
 
     async def _leads_nowhere(self, request: Request, error: Exception) -> Response:
-        """Return the response for a path without a route, or without one for this method."""
+        """Return the response for a path that has no route, or no route for this method."""
         if self._options.with_streamable:
             routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
         else:

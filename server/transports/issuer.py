@@ -1,8 +1,9 @@
-"""Checks access tokens of the operator's authorization server, for principals and rights.
+"""Checks access tokens from the operator's authorization server (the issuer), and returns their principals and rights.
 
-A JWT (RFC 9068) is checked here, with the issuer's published keys. For any other token, the issuer is asked (RFC 7662).
-Any client can trigger such requests, so their rate is bounded: keys are fetched at most once a minute, and few tokens
-are checked at a time. Results are cached for at most a minute. Imported only if there is an issuer.
+A JWT (RFC 9068) is checked here, with the issuer's published keys. Any other token is sent to the issuer's endpoint for
+introspection (RFC 7662). Any client can trigger requests to the issuer, so their rate is bounded: keys are fetched at
+most once a minute, and few introspections run at once. Results are cached for at most a minute. The module is imported
+only if the settings name an issuer.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 60.0  # minimum time between two fetches of the keys
-FIRST_FETCH_SECONDS = 5.0  # the minimum while there are no keys, because the issuer may start after this server
+FIRST_FETCH_SECONDS = 5.0  # the same while there are no keys, because the issuer may start after this server
 KEYS_SECONDS = 600.0  # interval of refreshing keys, so that revoked ones are dropped
 KNOWN_SECONDS = 60.0  # how long the result for a token is cached
-MAX_KNOWN = 4_096  # accepted tokens to cache, and as many rejected ones
-MAX_KEYS = 100  # maximum per issuer
-MAX_ASKED = 16  # concurrent introspections
+MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and of rejected tokens
+MAX_KEYS = 100  # maximum number of keys that are read
+MAX_ASKED = 16  # maximum number of concurrent introspections
 PLACE_SECONDS = 5.0  # how long a token waits for a free introspection slot
 LEEWAY_SECONDS = 60  # tolerance between clocks
-LAST_TIME = 1e12  # a later expiry is invalid: 30,000 years
-TOKEN_CHARS = 16_384  # a longer token is rejected; all headers together are limited to little more
+LAST_TIME = 1e12  # a later expiry is replaced by this one, which is 30,000 years away
+TOKEN_CHARS = 16_384  # a longer token is rejected; the web server limits all headers together to little more
 MAX_READABLE_NAME_CHARS = 200  # a longer display name is not shown
-SUBJECT_CHARS = 1_000  # maximum for a token's subject; OpenID Connect allows 255
+SUBJECT_CHARS = 1_000  # maximum length of a token's subject in bytes; OpenID Connect allows 255 characters
 LEAST_RSA_BITS = 2_048  # RFC 7518, 3.3
 ValueT = TypeVar("ValueT")
 _TYPES = frozenset({"", "jwt", "at+jwt", "application/at+jwt"})
@@ -57,7 +58,7 @@ _FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    algorithm: str  # the only algorithm that the key is for, or empty
+    algorithm: str  # the only algorithm that the key is for; empty if the key does not say
     family: str  # the key type of the JWK
     key: Any
 
@@ -103,7 +104,7 @@ class Issuer:
 
     @property
     def metadata(self) -> Json:
-        """The metadata for clients. A model would normalize the URLs."""
+        """The metadata for clients. It is not a Pydantic model, which would normalize the URLs."""
         return {
             "resource": self.settings.resource,
             "authorization_servers": [self.settings.issuer],
@@ -175,7 +176,7 @@ class Issuer:
 
     async def _verify_jwt(self, token: str, header: Json) -> Json:
         algorithm, kind, kid = header.get("alg"), header.get("typ", ""), header.get("kid", "")
-        # Checked before the key lookup, to reject "none" and shared-secret signatures.
+        # Check the algorithm before the key lookup, to reject "none" and shared-secret signatures.
         if algorithm not in self.settings.algorithms:
             raise TokenRefusedError("The token's signature algorithm is not accepted here (http.oauth.algorithms).")
         if not (isinstance(kind, str) and kind.lower() in _TYPES and isinstance(kid, str)):
@@ -183,7 +184,7 @@ class Issuer:
         if "crit" in header or "b64" in header:  # RFC 7515, 4.1.11: no extension is supported here
             raise TokenRefusedError("The token is not valid.")
         key = await self._key(kid, str(algorithm))
-        # The library's decoder examines every character, which takes twice as long as checking the signature.
+        # The library's decoder is not used: it examines every character, which takes longer than the signature check.
         method = jwt.get_algorithm_by_name(str(algorithm))
         signed, _, signature = token.rpartition(".")
         try:
@@ -237,7 +238,7 @@ class Issuer:
             ):
                 status, about = await fetch_json(httpx2.Request("GET", place, headers={"accept": "application/json"}))
                 address = about.get("jwks_uri")
-                # Compared byte for byte (RFC 8414, 3.3).
+                # The issuer must be the same, byte for byte (RFC 8414, 3.3).
                 if status == 200 and about.get("issuer") == self.settings.issuer and isinstance(address, str):
                     if not is_safe(address, may_be_local=True):
                         raise NoJsonAnswerError("has a key URL that is not https")
@@ -434,7 +435,7 @@ def _header(token: str) -> Json | None:
 
 
 def _decoded_part(part: str) -> bytes:
-    """Decode a part of a JWT; `ValueError` unless it has the canonical encoding (RFC 7515, 2)."""
+    """Decode a part of a JWT; raises `ValueError` unless it has the canonical encoding (RFC 7515, 2)."""
     data = base64.urlsafe_b64decode(f"{part}==")
     if base64.urlsafe_b64encode(data).rstrip(b"=") != part.encode():
         raise ValueError("not base64url")

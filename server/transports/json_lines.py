@@ -15,15 +15,15 @@ from typing import Protocol
 from server.protocol.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unreadable
 from server.protocol.protocol_errors import PARSE_ERROR
 
-INBOX_MESSAGES = 256  # messages waiting to be processed before reading pauses
+INBOX_MESSAGES = 256  # number of unprocessed messages above which reading pauses
 KEPT_OF_OVERSIZED = 4096  # bytes kept at each end of an oversized line, to find its id
 USUAL_PIPE_BYTES = 1 << 16  # initial capacity of a pipe
 PIPE_BYTES = 1 << 20  # capacity of a busy pipe (Linux allows this for every user)
-LARGE_PIECE = 4096  # smaller pieces of a line are joined, to limit the number of pieces
-OUTGOING_BYTES = 4 * 1024 * 1024  # bytes queued for a slow reader before senders must wait
+LARGE_PIECE = 4096  # smaller pieces of an incoming line are joined at once, to limit the number of pieces
+OUTGOING_BYTES = 4 * 1024 * 1024  # number of queued bytes above which senders must wait for a slow reader
 UNREAD_BYTES = 1 << 18  # a longer queue means that the client is a slow reader
-LARGE_LINE = 1 << 16  # up to this size, copying a line is cheaper than another piece
-MAX_PIECES = 64  # pieces in one write
+LARGE_LINE = 1 << 16  # copying a shorter line to append its line ending is cheaper than queueing two pieces
+MAX_PIECES = 64  # maximum number of pieces in one write
 
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
@@ -34,7 +34,7 @@ _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
 def enlarge(descriptor: int) -> None:
     """Increase a pipe's capacity if possible, so that large messages need fewer loop iterations."""
     if sys.platform == "linux":
-        import fcntl  # noqa: PLC0415 - only where it exists
+        import fcntl  # noqa: PLC0415 - only on Linux
 
         with suppress(OSError):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -116,7 +116,7 @@ class Backpressure:
             await free.wait()
 
 
-STDIO_BACKPRESSURE = Backpressure()  # for this process's stdio client; network clients never fill it
+STDIO_BACKPRESSURE = Backpressure()  # for this process's stdio client; always free in a network server
 
 
 class Outgoing(Protocol):
@@ -128,7 +128,7 @@ class Outgoing(Protocol):
     def put(self, line: bytes) -> None: ...
 
     def put_answer(self, line: bytes) -> None:
-        """Add the response to a request, which is its last message."""
+        """Add the response to a request, which is the last message for that request."""
         ...
 
     def leave_unanswered(self, identity: RequestId) -> None:
@@ -230,7 +230,7 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         if not (b'"id"' in line and b'"method"' in line) and not is_post:
             return None
         message = "This is not valid JSON in UTF-8, is nested too deeply, or has a number with too many digits."
-        may_answer = b'"result"' in line or b'"error"' in line  # the id then comes from this server
+        may_answer = b'"result"' in line or b'"error"' in line  # if so, the id is one of this server's
         identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
         return error_of(identity, message, PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:

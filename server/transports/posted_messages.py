@@ -13,9 +13,9 @@ from server.transports.event_stream import send_json
 from server.transports.json_lines import refusal_of_unreadable
 from tools.machine.threads import THREADS
 
-OPEN_REQUEST = "coretools-mcp.open-request"  # key under which a request stores the cancel scope that ends it
+OPEN_REQUEST = "coretools-mcp.open-request"  # key in a request's ASGI scope for the cancel scope that ends the request
 LARGE_BYTES = 256 << 10  # a longer body is parsed in a thread
-ROOT_PATH = "coretools-mcp.root-path"  # key of the path below which a proxy publishes this server
+ROOT_PATH = "coretools-mcp.root-path"  # key in the ASGI scope for the path under which a proxy publishes this server
 SERVER_ENDS = "The server is shutting down, so this request was cancelled without a response."
 
 
@@ -63,14 +63,14 @@ def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
 
 
 async def say_accepted(send: Send, body: bytes = b"") -> None:
-    """Acknowledge a message whose response, if any, goes another way."""
+    """Acknowledge a message with 202; its response, if any, is sent on another stream."""
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": HTTPStatus.ACCEPTED, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 async def refuse_json(error: Json, send: Send, status: int = HTTPStatus.BAD_REQUEST) -> None:
-    # The usual encoder fails on lone surrogates, which an id may contain.
+    # Unlike `encoded`, `json.dumps` preserves lone surrogates, which an id may contain.
     await send_json(json.dumps(error).encode(), status, send)
 
 

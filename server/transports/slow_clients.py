@@ -24,8 +24,9 @@ class ClientConnection(H11Protocol):
     _waiting: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
     """The idle connections of each server, longest-idle first."""
 
-    head_seconds: ClassVar[float] = 15.0  # for a request's head, from the connection or the first byte after a response
-    body_seconds: ClassVar[float] = 60.0  # limit for the body after that
+    # The limit for a request's head, from the start of the connection, or from the first byte after a response.
+    head_seconds: ClassVar[float] = 15.0
+    body_seconds: ClassVar[float] = 60.0  # the limit for a request's body, from the end of its head
     unread_seconds: ClassVar[float] = 30.0  # how long a client may leave data unread
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -40,9 +41,9 @@ class ClientConnection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         self._make_room()
-        # This lets the system close a connection whose other end receives nothing or has vanished. A little data in the
-        # system's buffer would otherwise go unnoticed. Look it up by name, because type stubs have it only on Linux;
-        # elsewhere the system's limit of some minutes applies.
+        # This option lets the system close a connection whose other end receives nothing or has vanished. Otherwise, it
+        # would go unnoticed that a little data stays in the system's buffer. Look the option up by name, because type
+        # stubs have it only on Linux; elsewhere, the system's own limit of some minutes applies.
         option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
         if option is not None:
             milliseconds = int(self.unread_seconds * 1000)
@@ -62,7 +63,7 @@ class ClientConnection(H11Protocol):
         if self._slow_sender is None and self._is_between_requests():
             self._expect(self.head_seconds)
 
-    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's closes always
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's always closes
         """Handle a client that sends nothing more, or is gone.
 
         The client may still read, so complete requests are answered. This does not apply if closing the connection
@@ -115,7 +116,7 @@ class ClientConnection(H11Protocol):
         most, waiting = self.limit_concurrency, self._waiting_here
         while most is not None and len(self.connections) >= most and (longest := next(iter(waiting))) is not self:
             del waiting[longest]
-            # The connection reports later that it was closed.
+            # Remove the connection here, because it reports only later that it was closed.
             self.connections.discard(longest)
             longest.transport.abort()
 

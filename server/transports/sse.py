@@ -33,7 +33,7 @@ from server.transports.posted_messages import (
 MAX_UNREAD = 64  # unread messages per session before its client must wait
 SESSION_EXPIRED = (
     "The token of this connection has expired, so the connection is being closed, and this request was cancelled "
-    "without a response. Connect again with a new one."
+    "without a response. Connect again with a new token."
 )
 
 
@@ -147,7 +147,7 @@ class SseSessions:
 
 
 def named_session(scope: Scope) -> str | None:
-    """Return the session id in a request, in any spelling."""
+    """Return the session id in a request, which may be any spelling of a UUID; `None` if there is none."""
     named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
     try:
         return uuid.UUID(hex=named).hex

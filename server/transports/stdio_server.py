@@ -1,9 +1,9 @@
 """MCP over stdio on the event loop, without threads.
 
-The wire moves to private descriptors. Descriptor 0 becomes empty, and descriptor 1 goes to standard error, so that
-stray output from this process or a child cannot reach the protocol. After end of input, pending responses are still
-sent if they are ready soon. End of input may mean that somebody piped requests in, or that the client is shutting down
-and waits for this process to exit.
+The protocol moves to private descriptors. Descriptor 0 becomes empty, and descriptor 1 goes to standard error, so that
+stray output from this process or a child cannot disturb the protocol. After the end of input, pending responses are
+still sent if they are ready soon. The end of input may mean that somebody piped requests in, or that the client is
+shutting down and waits for this process to exit.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
     A line longer than `max_message_bytes` is refused without keeping it in memory. `runs_command` returns whether the
     tool with this name runs programs.
     """
-    # Move the wire off the standard descriptors, so that only this transport can reach it.
+    # Move the protocol off the standard descriptors, so that only this transport can use its descriptors.
     sys.stdout.flush()
     reading, writing = _private(0), _private(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -68,12 +68,12 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
 def _private(descriptor: int) -> int:
     """Duplicate a descriptor above the standard ones, without inheritance."""
     if sys.platform == "win32":
-        import msvcrt  # noqa: PLC0415 - where it exists
+        import msvcrt  # noqa: PLC0415 - only on Windows
 
         copy = os.dup(descriptor)
         msvcrt.setmode(copy, os.O_BINARY)  # otherwise line endings would be translated
         return copy
-    import fcntl  # noqa: PLC0415 - where it exists
+    import fcntl  # noqa: PLC0415 - only on POSIX
 
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
 
@@ -110,7 +110,7 @@ class _Wire:
 
     def _begin(self) -> tuple[bool, ...]:
         if sys.platform == "win32":
-            return ()  # Windows uses the other wire
+            return ()  # Windows uses `_BlockingWire`
         was_blocking = os.get_blocking(self._reading), os.get_blocking(self._writing)
         os.set_blocking(self._reading, False)
         os.set_blocking(self._writing, False)
@@ -124,7 +124,7 @@ class _Wire:
             self._end.cancel()
         if sys.platform == "win32":
             return
-        # The descriptors may be shared with a shell that outlives this process.
+        # Restore the mode, because the descriptors may be shared with a shell that outlives this process.
         for descriptor, was_blocking in zip((self._reading, self._writing), self._was_blocking, strict=True):
             with suppress(OSError):
                 os.set_blocking(descriptor, was_blocking)

@@ -1,8 +1,8 @@
 """Streamable HTTP, at `/mcp`: with sessions for handshake-era clients, request by request for 2026-07-28.
 
-The response to a request is JSON if it is the first message, otherwise an event stream. A client that loses a session's
-stream resumes it with `Last-Event-ID`; its requests continue in the meantime. In 2026-07-28, closing the connection
-means that the response is unwanted.
+A request is answered with plain JSON if nothing has to be sent before its response, otherwise with an event stream. In
+a session, a client that loses a stream resumes it with `Last-Event-ID`, while its requests continue. In 2026-07-28,
+closing the connection means that the response is unwanted.
 """
 
 from __future__ import annotations
@@ -79,10 +79,10 @@ REVISION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 EVENT_HEADER = b"last-event-id"
-LONGEST_NUMBER = 19  # digits of an event number; no stream has a longer one
+LONGEST_NUMBER = 19  # number of digits that no event number of this server reaches
 PRIMED_SINCE = "2025-11-25"  # since this revision, a stream begins with an event that has only an id
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The parameter that the `Mcp-Name` header repeats."""
+"""By method, the parameter that the `Mcp-Name` header repeats."""
 _STATUS = {
     PARSE_ERROR: HTTPStatus.BAD_REQUEST,
     INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
@@ -92,7 +92,7 @@ _STATUS = {
     UNSUPPORTED_PROTOCOL_VERSION: HTTPStatus.BAD_REQUEST,
     METHOD_NOT_FOUND: HTTPStatus.NOT_FOUND,
 }
-"""The HTTP status of 2026-07-28 error responses; all others have 200."""
+"""The HTTP status of 2026-07-28 error responses, by error code; all other responses have 200."""
 _REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of zero
 SESSION_ENDED = "The session ended before this request was answered, so it was cancelled."
 NO_SUCH_SESSION = (
@@ -284,7 +284,7 @@ class Sessions:
 
 @dataclass(eq=False, slots=True)
 class _ModernRequest:
-    """A 2026-07-28 request, whose client can be notified while it is open, but never asked."""
+    """A 2026-07-28 request. While it is open, its client receives notifications, but never requests."""
 
     stream: EventStream
 
@@ -301,11 +301,12 @@ class _ModernRequest:
 
 
 class StreamableHttp:
-    """The endpoint.
+    """The endpoint `/mcp`.
 
     Args:
         table: The handlers of requests.
-        schema_of: Returns a tool's schema if it also wants arguments in headers; may wait until the tool is known.
+        schema_of: Returns a tool's schema, if the tool also wants arguments in headers; may wait until the tool is
+            known.
         max_bytes: The maximum size of a body.
         most_sessions: See `MAX_SESSIONS`.
         idle_seconds: How long a session may be without requests and streams.
@@ -448,13 +449,13 @@ class StreamableHttp:
             await _refuse_version(message.id if isinstance(message, Request) else None, version, send)
             return
         if isinstance(message, Notification):
-            # 2026-07-28 has no client notifications, and nobody would read an error.
+            # 2026-07-28 has no client notifications over HTTP, and nobody would read an error.
             await say_accepted(send)
             return
         if not isinstance(message, Request):
             told = (
-                "The body must be one request or one notification: clients of 2026-07-28 are sent no requests to "
-                "answer."
+                "The body must be one request or one notification: in 2026-07-28, a server sends no requests that a "
+                "client could answer."
             )
             await refuse(HTTPStatus.BAD_REQUEST, told, send)
             return
@@ -498,7 +499,7 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _opened(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """Return the sender of a request; raises `MCPError` if headers and fields differ."""
+        """Return the connection of a request's sender; raises `MCPError` if headers and fields differ."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for each, _ in headers if each == name) > 1:
@@ -518,14 +519,14 @@ class StreamableHttp:
         return connection
 
     async def _check_repeated(self, request: Request, http_request: HttpRequest) -> None:
-        """Raise `MCPError` if a tool also wants arguments in headers, and these differ from the call's."""
+        """Raise `MCPError` if a tool also wants arguments in headers, and the headers differ from the arguments."""
         params = request.params or {}
         name, arguments = params.get("name"), params.get("arguments")
         if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
             return
         if (schema := await self._schema_of(name)) is None:
             return
-        from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few want it
+        from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few tools need it
 
         refusal = validate_mcp_param_headers(schema, as_mapping(arguments), http_request.headers)
         if isinstance(refusal, InboundLadderRejection):
@@ -534,7 +535,7 @@ class StreamableHttp:
 
 @asynccontextmanager
 async def _answered(identity: RequestId | None, stream: EventStream, send: Send) -> AsyncGenerator[Send]:
-    """Send the messages of a request, or an error if the server shuts down first."""
+    """Provide a `send` for the response to a request; if the server shuts down first, send an error instead."""
     status, is_stream, has_end = 0, False, False
 
     async def guarded(message: Message) -> None:

@@ -1,5 +1,5 @@
 """The upstream servers, behind the facade in `upstream_router`.
 
-`catalog` has what they offer; `session`, `wire` and `login` implement a single session, `connections` the life cycle,
-and `relay` the relaying to clients. `requests`, `console` and `telemetry` import this package.
+`catalog` contains what they offer. `session`, `wire` and `login` implement a single session. `connections` manages the
+sessions, and `relay` relays clients' requests. `requests`, `console` and `telemetry` import this package.
 """

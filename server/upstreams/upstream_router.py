@@ -1,6 +1,6 @@
-"""Routes requests to upstreams, except tool calls: resources, prompts, completion, log levels.
+"""Routes clients' requests to upstreams, except tool calls: resources, prompts, completion, log levels.
 
-A middleware: requests for this server's own items, and for unknown ones, go on to this server's own handlers.
+The router is a middleware. It passes requests for this server's own items, and for unknown ones, to the next handler.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ EVERYTHING: Json = {
     "roots": {"listChanged": True},
     "extensions": {name: each.declared for name, each in RELAYED_EXTENSIONS.items()},
 }
-"""The capabilities for a listing session, because some servers list less for clients with fewer capabilities."""
+"""The capabilities that a listing session announces.
+
+These are all capabilities, because some servers list fewer items for clients with fewer capabilities.
+"""
 
 STATUS_URI = "coretools://upstreams"
 
@@ -85,9 +88,9 @@ STATUS: Json = {
 }
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
-FIRST_SKILLS_SECONDS = 0.5  # how long the first tool list waits for the resources
-SKILLS_SECONDS = 5.0  # limit for listing all upstreams' skills
-SILENT_SECONDS = 60.0  # how long to wait before a server that missed the limit is asked for skills again
+FIRST_SKILLS_SECONDS = 0.5  # the limit for listing only the skills of upstreams that were never asked
+SKILLS_SECONDS = 5.0  # the limit for listing all upstreams' skills
+SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` is not asked for its skills
 MAX_NAMED = 5  # maximum number of servers named in an error
 
 Found = TypeVar("Found")
@@ -131,17 +134,17 @@ class Dependencies:
     """The router's dependencies on the rest of the server."""
 
     registry: ToolRegistry  # where tools are published
-    served_over: Literal["stdio", "network"]  # whether there is one client or many
+    served_over: Literal["stdio", "network"]  # stdio has one client, the network may have many
     key_of: Callable[[RequestContext], str]  # returns a request's `ClientState.key`
     own: OwnOffer  # this server's own items
     large_results: LargeResults  # stores results that are too long for a conversation
     why_denied: Callable[
         [str, Rights], str
     ]  # returns why an upstream is hidden from clients with these rights; empty if it is visible
-    before: Callable[[RequestContext], object]  # called before each request; the first one starts the upstreams
-    bus: ListenBus  # reaches the listening clients of the 2026-07-28 revision
+    before: Callable[[RequestContext], object]  # called before each request; the first call starts the upstreams
+    bus: ListenBus  # reaches clients of 2026-07-28 that listen for changes
     changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream announces a change
-    replica: Replica  # provides the keys for states that clients return
+    replica: Replica  # provides the keys that protect the state that clients send back
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # creates the observer of requests to upstreams
     folders_of: FoldersOf  # returns the folders for upstream programs: their working folder and roots
 
@@ -158,7 +161,7 @@ def _login_options(
         options += f" --config {shlex.quote(visible_line(os.path.abspath(file)))}"
     pages, public_url = None, settings.http.public_url
     if is_network and public_url is not None:
-        from server.upstreams.login.connect_pages import ConnectPages  # noqa: PLC0415 - few have it
+        from server.upstreams.login.connect_pages import ConnectPages  # noqa: PLC0415 - rarely needed
 
         pages = ConnectPages(public_url, replica.place if replica.shares_secrets else "")
     return LoginOptions(
@@ -187,8 +190,8 @@ class UpstreamRouter:
         self._routes: ResourceRoutes | None = None
         self._silent: WeakKeyDictionary[UpstreamSession, float] = (
             WeakKeyDictionary()
-        )  # when listing skills last timed out
-        self._apps: Mapping[tuple[str, str], str] = {}  # the apps as last published
+        )  # by session, when listing its skills last timed out
+        self._apps: Mapping[tuple[str, str], str] = {}  # `ResourceRoutes.apps`, as last computed
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
             report.upstreams,
@@ -226,7 +229,7 @@ class UpstreamRouter:
         self.watching = Watching(self.relay, dependencies.bus)
 
     def start(self, tasks: TaskGroup, ctx: RequestContext | None) -> None:
-        """Start the upstreams, once, for the client whose request triggers it, if any."""
+        """Start the upstreams, once. `ctx` is the client's request that triggers the start, if any."""
         if self._tasks is tasks:
             return
         self._tasks = tasks
@@ -235,7 +238,7 @@ class UpstreamRouter:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
         client = exchange_of(ctx, self._dependencies.key_of(ctx)) if ctx is not None else None
         is_one = self._dependencies.served_over == "stdio"
-        # A terminal command has no client, and prints the current state.
+        # A terminal command has no client. It prints the current state, so it does not use lists from the last run.
         stored = self._stored if client is not None or not is_one else None
         self.pool.start(
             tasks,
@@ -285,7 +288,7 @@ class UpstreamRouter:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
         if method in WELCOMES and self.pool.upstreams:
-            # Skills arrive later, without an announcement.
+            # Announce the extensions even if no upstream has them yet: skills may come later, without a notification.
             welcome = as_mapping(await call_next(ctx))
             extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
             if method == "server/discover" and self._may_have_tasks:
@@ -341,7 +344,7 @@ class UpstreamRouter:
     async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
         uri = as_mapping(ctx.params).get("uri")
         if uri == STATUS_URI and self._own.has(STATUS_URI):
-            # Instructions, name and version are text from the server.
+            # The report contains texts from the servers, so mark invisible characters in it.
             report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
             text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
             return {"contents": [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]}
@@ -376,7 +379,7 @@ class UpstreamRouter:
 
     async def _task(self, ctx: RequestContext) -> Json:
         exchange = await self._exchange(ctx)
-        # For core requests, the transport compares the header.
+        # The transport compares this header only for core requests, and tasks are an extension.
         name, request = exchange.params.get("taskId"), ctx.http_request
         if request is not None and decode_header(request.headers.get("mcp-name")) != name:
             raise MCPError(HEADER_MISMATCH, "The Mcp-Name header differs from the taskId of the request.")
@@ -431,8 +434,8 @@ class UpstreamRouter:
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
         """Return the skills of all upstreams for a client, without their files.
 
-        With `is_fresh`, all upstreams are asked again, because changes are not announced. Otherwise only those never
-        asked before are asked, almost without waiting. An upstream that does not respond quickly keeps its last known
+        With `is_fresh`, all upstreams are asked, because they do not announce changes. Otherwise, only those that were
+        never asked before are asked, with a short limit. An upstream that exceeds the limit keeps its last known
         skills.
         """
 
@@ -476,9 +479,9 @@ class UpstreamRouter:
         return {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
 
     def _is_able(self, upstream: Upstream, method: str) -> bool:
-        """Return whether an upstream supports skills or folder lists.
+        """Return whether an upstream supports a method about skills or folders.
 
-        An unavailable upstream counts as supporting them, so that the request explains why it fails.
+        An unavailable upstream counts as supporting it, so that the request fails with the reason.
         """
         session = upstream.live_session
         if session is None:
@@ -529,7 +532,7 @@ class UpstreamRouter:
         return {}
 
     async def _sought(self, find: Callable[[Any], Found | None], name: Any) -> Found | None:
-        """Look up a name; if it is unknown, retry once servers have sent their lists."""
+        """Look up a name; if it is unknown, wait until the servers have sent their lists, and look it up again."""
         found = find(name)
         if found is None and isinstance(name, str) and not (self._own.has(name) or name in self._own.prompts):
             await self.pool.wait_for_first_list(is_live=True)
@@ -546,9 +549,9 @@ class UpstreamRouter:
                 logger.info("a client cannot watch a resource: %s", visible_line(error.message))
 
     def _route(self, ctx: RequestContext, uri: Any) -> Route | None:
-        """Find an upstream's resource; raises an error if it is ambiguous or switched off.
+        """Find an upstream's resource; raises `MCPError` if the URI is ambiguous, or the upstream is denied by a rule.
 
-        Only upstreams that the client may use are candidates.
+        If several upstreams could have the URI, only those that the client may use are candidates.
         """
         if not isinstance(uri, str):
             return None
@@ -568,7 +571,7 @@ class UpstreamRouter:
             raise MCPError(INVALID_PARAMS, message, {"uri": uri, "names": names}) from None
 
     def _prompt(self, name: Any) -> tuple[Upstream, str] | None:
-        """Return the upstream of a prompt, and the prompt's name there."""
+        """Return the upstream of a prompt, and the prompt's name at that upstream."""
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
             if isinstance(name, str) and name not in self._own.prompts:
@@ -578,7 +581,7 @@ class UpstreamRouter:
         return None if upstream is None else (upstream, origin.name)
 
     def _refuse_denied(self, alias: str, name: str, *kinds: OfferedKind) -> None:
-        """Refuse an item of a denied upstream: one with the alias, or one that only it lists."""
+        """Raise `MCPError` if a denied upstream has this alias, or lists this name."""
         for denied, why in self.denied.items():
             upstream = self.pool.by_alias.get(denied)
             lists = [upstream.offer.items(kind) for kind in kinds] if upstream is not None else []

@@ -69,7 +69,7 @@ def test_a_person_sees_what_changes_agrees_and_gets_an_entry_that_works(home: Pa
     text = file.read_text()
     assert text.startswith(CURSOR[: CURSOR.index("\n\t},")])
     assert '\t\t"core": {\n\t\t\t"command": "/' in text
-    assert "Started as Cursor would start it, it has " in shown
+    assert "Started as Cursor would start it, the server has " in shown
     assert shown.endswith("that the server is on.\n")
     backup = next(line for line in shown.splitlines() if line.startswith("The original file: "))
     kept = Path(backup.partition(": ")[2])

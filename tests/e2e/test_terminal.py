@@ -367,7 +367,7 @@ def test_a_full_disk_is_one_line_and_a_closed_pipe_is_silent(root: Path) -> None
         of_help = [command_line(*words) for words in (["install", "--help"], ["--version"])]
         told = [subprocess.run(each, stdout=full, stderr=subprocess.PIPE, text=True, check=False) for each in of_help]
     for each in (done, *told):
-        assert (each.returncode, each.stderr) == (1, "coretools-mcp: there is no space left to write to\n")
+        assert (each.returncode, each.stderr) == (1, "coretools-mcp: there is no space left for the output\n")
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

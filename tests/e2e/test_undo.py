@@ -120,7 +120,7 @@ def test_all_that_is_kept_is_forgotten_after_a_question(home: Path, journal: Jou
     assert run(home, "undo", "--forget").returncode == 1
     assert run(home, "undo", "1", "--forget").returncode == 2
     code, stdout, _ = answer(home, "undo", "--forget")
-    assert (code, stdout) == (0, "All kept changes were deleted.\n")
+    assert (code, stdout) == (0, "Everything that was kept to undo changes was deleted.\n")
     assert b"a very secret line" not in store.read_bytes()
     store.write_bytes(b"damaged" * 1_000)
     damaged = run(home, "changes")

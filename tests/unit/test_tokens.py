@@ -71,7 +71,7 @@ def test_a_token_that_cannot_be_used_stops_the_start_with_what_to_do(tmp_path: P
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o666])
 def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     said = refusal({"a": token_file(tmp_path, FIRST, mode)}, {})
-    assert f"(mode {mode:04o}). Run: chmod 600" in said
+    assert f"(mode {mode:04o}). Run chmod 600" in said
 
 
 @pytest.mark.requirement("network.tokens")

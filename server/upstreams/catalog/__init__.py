@@ -1,4 +1,4 @@
-"""The offers of upstreams, under the names that clients see, and the approvals of tools by a person.
+"""What upstreams offer, under the names that clients see, and the approvals of tools by a person.
 
-`connections` and `relay` import this package; it opens no session.
+`connections` and `relay` import this package. It does not open sessions.
 """

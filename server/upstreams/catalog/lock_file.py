@@ -1,8 +1,8 @@
 """Reads, writes and compares `mcp.lock.json`, the record of approved servers and tools.
 
-The file has one hash per field, sorted, one per line, so that changes can be named and reviewed. The formula defines
-which fields are hashed, and how. Formulas are numbered, so that a later version's formula is not mistaken for changes
-by servers.
+The file has one hash per field, sorted, one per line, so that a reviewer sees which fields have changed. The formula
+defines which fields are hashed, and how. Formulas are numbered, so that different hashes from a later formula are not
+mistaken for changes by servers.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
-MAX_PLACE_CHARS = 200  # characters of a location in the file, in messages
+MAX_PLACE_CHARS = 200  # maximum length of a location in the file that a message names
 MAX_EXECUTABLE_BYTES = 32 << 20  # largest program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _STOPPING = frozenset({"description", "inputSchema", "outputSchema"})  # the fields that models rely on
 WATCHED = ("title", *sorted(_STOPPING))  # the fields of a tool that models see
-_APART = frozenset({"name", "_meta", *_FIELDS})  # a tool's remaining fields share one hash
+_APART = frozenset({"name", "_meta", *_FIELDS})  # fields that are handled separately; all others share one hash
 _MERGE_MARK = re.compile(rb"^(?:<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 
@@ -53,7 +53,7 @@ def tool_entry(definition: Mapping[str, Any]) -> Json:
     """Return a tool's entry in the file: a hash for each field, and annotations in plain text."""
     entry: Json = {name: hash_of(definition[name]) for name in _FIELDS if name in definition}
     meta = as_mapping(definition.get("_meta"))
-    # A draft of MCP Apps used ui/resourceUri.
+    # A draft of MCP Apps used the key ui/resourceUri.
     ui = {key: value for key, value in meta.items() if key.partition("/")[0] == "ui"}
     if ui:
         entry["ui"] = hash_of(ui)
@@ -71,13 +71,13 @@ def tool_entry(definition: Mapping[str, Any]) -> Json:
 def server_entry(
     written: UpstreamSettings, server_info: Mapping[str, Any], instructions: str, lists: Mapping[str, Iterable[Json]]
 ) -> Json:
-    """Return a server's entry in the file, without its program.
+    """Return a server's entry in the file, without the hash of its program.
 
     Args:
-        written: Its entry, with variables unexpanded.
-        server_info: The name and version that it sent.
-        instructions: Its instructions; may be empty.
-        lists: Its lists, by their field names in results.
+        written: The server's settings, with variables unexpanded.
+        server_info: The name and version that the server sent.
+        instructions: The server's instructions; may be empty.
+        lists: The server's lists, by their field names in results.
     """
     version = {key: server_info[key] for key in ("name", "version") if isinstance(server_info.get(key), str)}
     entry: Json = {"command": hash_of([written.transport, *program_and_address(written)])}
@@ -91,7 +91,10 @@ def server_entry(
 
 
 def executable_hash(entry: UpstreamSettings) -> str:
-    """Return the SHA-256 of a program given as a path, otherwise nothing: `node` differs on each machine. Blocks."""
+    """Return the SHA-256 of a program given by its absolute path, otherwise an empty string. Blocks.
+
+    A name such as `node` is not hashed, because it means a different program on each machine.
+    """
     with suppress(OSError, ValueError):
         if entry.transport == "stdio" and entry.command and os.path.isabs(entry.command):
             content = read_regular(entry.command, MAX_EXECUTABLE_BYTES)
@@ -166,7 +169,7 @@ class _Entry(BaseModel):
 
 
 class _Hints(_Entry):
-    readOnlyHint: bool | None = None  # noqa: N815 - as the protocol writes it, here and below
+    readOnlyHint: bool | None = None  # noqa: N815 - the protocol's spelling, here and below
     destructiveHint: bool | None = None  # noqa: N815
     idempotentHint: bool | None = None  # noqa: N815
     openWorldHint: bool | None = None  # noqa: N815
@@ -201,7 +204,7 @@ class _LockFile(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The current approvals, in the file and on top of it. If there is a problem, nothing is approved."""
+    """The current approvals, from the lock file and on top of it. If the file cannot be used, nothing is approved."""
 
     path: str
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json])
@@ -219,8 +222,8 @@ class Lock:
             return ""
         return (
             f"{LOCK_NAME}, next to the settings, lists the approved tools of other servers, but cannot be used: "
-            f"{self.problem}. So no tool of another server is offered. Ask the user to restore the file, or to run "
-            f"`{COMMAND}` in a terminal, which writes it again."
+            f"{self.problem}. So no tool of another server is offered. Ask the user to restore the file, or to "
+            f"write it again with `{COMMAND}` in a terminal."
         )
 
 
@@ -250,7 +253,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
         parsed: Any = json.loads(
             content.decode(),
             object_pairs_hook=_without_repetition,
-            # Python rejects integers of thousands of digits.
+            # Read long numbers as floats, because Python rejects integers with thousands of digits.
             parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits),
         )
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -273,7 +276,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> Json:
     found = dict(pairs)
-    if len(found) < len(pairs):  # a reviewer would read the first one, but the last one would be used
+    if len(found) < len(pairs):  # of two values for a name, a reviewer may see the first, but the last would be used
         raise ValueError("an object has the same name twice")
     return found
 
@@ -287,12 +290,12 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
     text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
     if len(text) > MAX_LOCK_BYTES:
         largest = max(servers, key=lambda alias: len(json.dumps(servers[alias])))
-        raise ValueError(f"it would have more than {MAX_LOCK_BYTES:,} bytes, most of them for the server {largest}")
+        raise ValueError(f"it would have more than {MAX_LOCK_BYTES:,} bytes; the server {largest} needs the most")
     return text
 
 
 def with_approved(servers: Mapping[str, Json], approved: Mapping[str, Json]) -> dict[str, Json]:
-    """Return the servers of a lock, with tools approved since then; everything else is unchanged."""
+    """Return `servers` with the tools in `approved` added or replaced; everything else is unchanged."""
     after = dict(servers)
     for alias, server in approved.items():
         before = servers.get(alias, {"tools": {}})

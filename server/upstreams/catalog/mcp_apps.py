@@ -1,6 +1,6 @@
-"""MCP Apps (SEP-1865): the resource that displays a tool, and the tools that the page in it may call.
+"""MCP Apps (SEP-1865): the resource with the page that displays a tool, and the tools that this page may call.
 
-Clients take an app's address from a tool's `_meta`, which must therefore contain the published URI. A page calls tools
+Clients take the page's URI from the tool's `_meta`, which must therefore contain the published URI. A page calls tools
 by the names that its own server uses, because it knows no other server.
 """
 
@@ -38,7 +38,7 @@ def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
 
 
 def name_in_apps(tool: Mapping[str, Any]) -> str:
-    """Return the name that a server's apps use for a tool, without aliases added by servers like this one."""
+    """Return the name that a server's apps use for a tool, without the aliases of coretools-mcp servers in between."""
     return tool["name"].split(BETWEEN, len(chain_of(as_mapping(tool.get("_meta")))))[-1]
 
 

@@ -1,6 +1,6 @@
-"""Computes the published name of each upstream tool or prompt, and keeps them in a map.
+"""Computes the published name of each upstream tool or prompt, and keeps the names in a map.
 
-Names are looked up in this map, never parsed again.
+Published names are looked up in this map, never parsed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARKED = re.compile(r"-[g-v][0-9a-f]{7}\Z")
 
 
 class NameChange(StrEnum):
-    """How a name was changed, for people."""
+    """Why a published name differs from the wanted one, in words for people."""
 
     LENGTH = "shortened to proxy.nameBudget"
     CHARACTERS = "changed, because clients accept only letters, digits, _ and -"
@@ -39,22 +39,25 @@ def full_name(alias: str, name: str) -> str:
 
 
 def rule_name(alias: str, name: str) -> str:
-    """Return the full name if a rule can contain it, otherwise a substitute: rules interpret blanks and stars."""
+    """Return the full name, or a substitute if a rule cannot contain it.
+
+    Characters such as blanks and stars have a special meaning in rules.
+    """
     full = full_name(alias, name)
     return full if name and _NOT_IN_RULES.search(name) is None else _marked(full, full, MAX_NAME)
 
 
 def is_changed(name: str) -> bool:
-    """Return whether a published name differs from the wanted one."""
+    """Return whether a published name ends with the mark of a changed name."""
     return _MARKED.search(name) is not None
 
 
 def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameChange | None]:
-    """Return the published name, and why it differs from the wanted one.
+    """Return the name to publish instead of `wanted`, and why it differs; `None` if it is the same.
 
-    It depends only on these arguments (`original` is the full name), so it stays the same regardless of what else is
-    listed. A changed name ends with a mark. A name that already ends this way gets one too, so that no name is mistaken
-    for another's shortened form.
+    The result depends only on these arguments (`original` is the full name), so it stays the same regardless of what
+    else is listed. A changed name ends with a mark. If `wanted` already ends like a mark, it is changed too, so that no
+    name is mistaken for another's shortened form.
     """
     if not wanted or _OTHER.search(wanted) is not None:
         change = NameChange.CHARACTERS
@@ -68,7 +71,7 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameCh
 
 
 def _marked(wanted: str, original: str, budget: int) -> str:
-    """Return the start of a name with a short hash of the original.
+    """Return the start of `wanted`, followed by a mark: a dash and a short hash of `original`.
 
     The hash begins with g to v, so it never looks like a date or number.
     """
@@ -78,7 +81,7 @@ def _marked(wanted: str, original: str, budget: int) -> str:
 
 
 class Origin(NamedTuple):
-    """The origin of an item: the alias of an upstream, and its name there."""
+    """The origin of an item: the alias of an upstream, and the item's name at that upstream."""
 
     alias: str
     name: str
@@ -105,19 +108,19 @@ class HiddenName:
     origin: Origin
     name: str  # the name that it would have
     holder: str  # a description of that name's owner
-    way_out: str  # another name that still works; empty if there is none
+    way_out: str  # another name that still reaches the item; empty if there is none
 
     def __str__(self) -> str:
         way_out = f"Calls reach it as '{self.way_out}'" if self.way_out else "Nothing reaches it"
         return visible_line(
             f"'{self.origin.name}' of the server {self.origin.alias} is not listed, because the name '{self.name}' "
-            f"belongs to {self.holder}. {way_out}; rename can give it another name."
+            f"belongs to {self.holder}. {way_out}; the setting rename can give it another name."
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedName:
-    """An item whose published name differs from its natural one."""
+    """An item whose published name differs from the one that it would usually have."""
 
     origin: Origin
     name: str
@@ -138,11 +141,11 @@ class NameMap:
 
 
 def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int) -> NameMap:
-    """Assign all names.
+    """Assign a name to every item of `upstreams`.
 
-    A prefixed name depends only on the alias, the item's own name and renames. If two items want a name, taken names
-    win, then prefixed ones, then the order of the configuration. Include upstreams that have listed nothing yet,
-    because names that begin with their alias are reserved.
+    A prefixed name depends only on the alias, the item's own name and renames. Names in `taken` are never assigned. If
+    several items want the same name, prefixed names win, then the order of the configuration decides. `upstreams` must
+    include those that have listed nothing yet, because names that begin with their alias are reserved.
     """
     aliases = {listed.alias for listed in upstreams}
     wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget, aliases, taken)]
@@ -169,10 +172,10 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
 class _Wish:
     origin: Origin
     name: str
-    change: NameChange | None  # why the name differs from the natural one
+    change: NameChange | None  # why the name differs from the one that the item would usually have
     # Decides which item gets a contested name, regardless of the order of an upstream's list, which may change
     rank: tuple[bool, int, str]
-    holder: str  # a description of the name's fixed owner; empty if there is none
+    holder: str  # a description of what the name is reserved for; empty if it is free
 
 
 def _wishes(
@@ -182,7 +185,7 @@ def _wishes(
     for name in dict.fromkeys(listed.names):
         called = listed.renamed.get(name, name)
         wanted = full_name(listed.alias, called) if listed.has_prefix else called
-        # A renamed item gets the hash of its new name, which the operator wants to keep.
+        # Hash the new name of a renamed item, so that the published name depends only on what the operator chose.
         published, change = shortened_name(wanted, full_name(listed.alias, called), budget)
         if change is None and called != name:
             change = NameChange.RENAMED
@@ -198,9 +201,9 @@ def _wishes(
 
 
 def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:
-    """Apply `includeTools` and `excludeTools` to a tool's own and published names; exclusion wins.
+    """Return whether `includeTools` and `excludeTools` include a tool by its `name` or one of `others`; exclusion wins.
 
-    As in Qwen Code and Gemini CLI, an entry is the tool's own name, optionally followed by something in parentheses.
+    As in Qwen Code and Gemini CLI, an entry is a name of the tool, optionally followed by something in parentheses.
     """
 
     def is_about(entry: str) -> bool:

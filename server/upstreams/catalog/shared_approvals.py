@@ -1,9 +1,9 @@
 """Approvals that replicas share in a row of their store, on top of the lock file.
 
-Rows are encrypted and authenticated, so that write access to the store cannot approve anything. The key depends on the
-file's content. A new file from `coretools-mcp lock` therefore starts without approvals, and during a rolling restart,
-replicas with the old and the new file have separate rows. The worst possible attack is to restore an old row, which
-revives approvals that a person once gave for exactly this file.
+Rows are encrypted and authenticated, so that nobody can approve anything by writing to the store. A row's key depends
+on the content of the lock file. A new file from `coretools-mcp lock` therefore starts without shared approvals, and
+during a rolling restart, replicas with the old and the new file have separate rows. The worst possible attack is to
+restore an old row, which revives approvals that a person once gave for exactly this file.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 logger = logging.getLogger(__name__)
 
 LIFE_SECONDS = 365 * 86_400.0  # lifetime of a row after the last approval or the last start of a replica that uses it
-LOOK_SECONDS = 1.0  # interval between two polls of the store
+LOOK_SECONDS = 1.0  # minimum time between two reads of the store
 
 
 class SharedApprovals:
     """The approvals in the store of a replica with keys.
 
     Args:
-        replica: Has the keys and the store.
+        replica: The replica, with its keys and its store.
         file: The lock file at startup.
         apply: Checks all tools against a lock.
     """
@@ -43,7 +43,7 @@ class SharedApprovals:
         self._file = file
         self._apply = apply
         self._row: SealedRow[dict[str, Json]] = SealedRow(None, ABSENT)  # the latest known approvals for this file
-        self._is_renewed = False  # whether the row was written since the file became known
+        self._is_renewed = False  # whether this replica has written the row since it began to use the file
         self._turns = anyio.Lock()
         self._news = anyio.Event()
 
@@ -61,7 +61,7 @@ class SharedApprovals:
             await anyio.sleep(LOOK_SECONDS)
 
     async def use_file(self, file: Lock | None) -> None:
-        """Use a new version of the file."""
+        """Use a new version of the lock file."""
         async with self._turns:
             if _digest_of(file) != _digest_of(self._file):
                 self._row, self._is_renewed = SealedRow(None, ABSENT), False
@@ -69,7 +69,7 @@ class SharedApprovals:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Apply the file and the approvals in the store, or the known ones if the store is unavailable."""
+        """Apply the file and the approvals in the store, or the last known ones if the store is unavailable."""
         async with self._turns:
             if digest := _digest_of(self._file):
                 try:
@@ -79,7 +79,7 @@ class SharedApprovals:
                         if version := await self._rows.write(digest, row.value, row.version):
                             self._row, self._is_renewed = SealedRow(row.value, version), True
                         else:
-                            self._news.set()  # another replica has written the row in the meantime
+                            self._news.set()  # another replica has written the row in the meantime, so read it again
                 except ToolError:  # the store is unavailable, or threads are exhausted
                     self._news.set()
             await self._apply_all()

@@ -1,7 +1,7 @@
-"""Stores the lists of servers in the user's state folder, to answer the first list of the next run.
+"""Stores the lists of servers in the user's state folder, to answer the first list request of the next run.
 
-Each server has a file, named by a hash of its entry. The content is treated like a response from the server, with the
-same checks and limits. If it is unusable, the server is listed once it responds.
+Each server has a file, named by a hash of its entry. The file's content is treated like a response from the server,
+with the same checks and limits. If the file is unusable, the server's items appear only when the server responds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # in place of a revision: the server was too slow for the first list
-NEVER_LISTED_SECONDS = 3_600  # until the first list waits again: a slow installation may have been the reason
+NEVER_LISTED_SECONDS = 3_600  # how long such a file is valid: a server that was still being installed is fast later
 
 _ENDING = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -87,11 +87,11 @@ def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str],
 
 
 def key_of(entry: UpstreamSettings) -> str:
-    """Hash what decides a server's lists: how it is reached, its entry as written, and this program's version.
+    """Hash what determines a server's lists: how it is reached, its entry as written, and this program's version.
 
     The entry has unexpanded variables. No value of a variable or header is hashed, and no likely secret, because a hash
-    allows guesses to be tested. If two servers differ only in these, each is listed like the other until it responds.
-    The same applies to a server whose lists depend on the client.
+    allows guesses to be tested. If two servers differ only in such values, either may be listed with the other's items
+    until it responds. Likewise, a server whose lists depend on the client may be listed as for another client.
     """
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
@@ -108,7 +108,7 @@ class _ListFile:
 
 
 class StoredLists:
-    """The files in one folder, which is created with the first file."""
+    """The files with stored lists, in a folder that is created with the first file."""
 
     def __init__(self, state_folder: str) -> None:
         self._folder = os.path.join(state_folder, FOLDER)
@@ -170,12 +170,12 @@ def _read(folder: Folder, key: str) -> LastRun:
 
     Raises:
         OSError: The file cannot be read; links are not followed.
-        ValueError: This program did not write the file in this form; the message says why.
+        ValueError: The file is not as this program writes it; the message says why.
     """
     with folder.open_file(key + _ENDING) as opened:
         info = opened.info
         if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):
-            raise ValueError("others can write it")
+            raise ValueError("other users can write to its file")
         if info.st_mtime < time.time() - MAX_DAYS * 86_400:
             raise FileNotFoundError
         content = opened.head(MAX_BYTES + 1)
@@ -196,8 +196,8 @@ def _read(folder: Folder, key: str) -> LastRun:
 def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> bytes | None:
     """Return the content of one file; `None` if nothing should be stored.
 
-    Nothing is stored if the content is too large, or for servers like this one, which store their own lists and mark
-    items as valid for this run only.
+    Nothing is stored if the content is too large, or if the server is a coretools-mcp server. Such a server stores the
+    lists of its upstreams itself, and marks items with a number that is different in each run.
     """
     head = json.dumps({"key": key, "version": version})
     size = len(head)
@@ -207,7 +207,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
         for item in lists.get(kind.field, ()):
             if chain_of(as_mapping(item.get("_meta"))):
                 return None
-            items.append(json.dumps(item))  # one by one, because encoding blocks all other work
+            items.append(json.dumps(item))  # one by one, because encoding a long list at once would block other threads
             size += len(items[-1]) + 1
             if size > MAX_BYTES - 200:
                 return None

@@ -89,24 +89,24 @@ class ToolCatalog:
         self._budget = budget
         self._reserved = frozenset(reserved)
         self._entries: Mapping[str, UpstreamSettings] = {}
-        self._reaches: Mapping[str, str] = {}  # digests of the settings by which each is reached, by alias
+        self._reaches: Mapping[str, str] = {}  # by alias, a digest of the settings with which the upstream is reached
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
-        """Records approvals of a server's tools on top of this lock, and checks the tools again."""
+        """Records approvals of a server's tools on top of a lock, and checks the tools again."""
         self.approves_in_file = True  # whether approvals go into the lock file or the store
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
-        self._told_stops: dict[str, dict[str, str]] = {}  # the same, as last logged
+        self._told_stops: dict[str, dict[str, str]] = {}  # by alias and name, the `Stop.standing` that was last logged
         self._for_apps: dict[
             str, dict[str, str]
-        ] = {}  # the tools that each upstream's apps may call, with the names that they use
+        ] = {}  # by alias, the tools that the upstream's apps may call, with the names that the apps use
         self._stored: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
         """The names from the last run that are missing in this one, by alias."""
         self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
-        self._named: tuple[list[NameList], set[str]] | None = None  # the inputs of the current names
+        self._named: tuple[list[NameList], set[str]] | None = None  # the arguments from which `names` was computed
         self._is_publishing = False
         registry.on_change(self._publish)  # custom tools come and go, and their names are reserved
 
@@ -191,7 +191,7 @@ class ToolCatalog:
     ) -> None:
         """Replace an upstream's published list; of two tools with the same name, the first is used.
 
-        The list may be `is_stored` (from the last run), or `is_ours` (the login tool).
+        `is_stored` means that the list is from the last run, `is_ours` that it contains this server's own login tool.
         """
         entry = self._entries[alias]
         kept: dict[str, Definition] = {}
@@ -202,7 +202,7 @@ class ToolCatalog:
                 kept.setdefault(name, definition)
         prepared = {name: self._prepared_of(alias, each) for name, each in kept.items()}
         is_first, before = alias in self._stored, self.names
-        # The lock file does not contain this server's own tool.
+        # The lock file does not contain this server's own login tool.
         self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared}
         self._known.note(alias, {name: each.digest for name, each in prepared.items()}, is_first=is_first)
         if self.lock is not None and not is_ours:
@@ -275,7 +275,7 @@ class ToolCatalog:
         if lock is None or tool.stop.closed or outdated:
             why = tool.stop.closed or f"Nothing was approved: {outdated}. Look at the current version."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, why)
-        assert self.write_approval is not None  # noqa: S101 - nothing is stopped without a pool
+        assert self.write_approval is not None  # noqa: S101 - the pool sets it before tools are blocked
         await self.write_approval(lock, tool.alias, {tool.upstream_name: tool.stop.entry})
         logger.warning(
             "a person has approved the current version of %s", visible_line(tool.name), extra={"upstream": tool.alias}
@@ -284,10 +284,10 @@ class ToolCatalog:
     async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
         """Handle a call to a blocked tool after a person has agreed."""
         del params
-        assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - nothing else is given this
+        assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - only these tools call this method
         # Consent to an earlier version of the tool does not cover the current one.
         if context.answer is None or context.answer.channel is ConsentChannel.EARLIER:
-            told = f"Nothing was sent: {tool.why_asked_again('')}. Call it again: the user is then asked about that."
+            told = f"Nothing was sent: {tool.why_asked_again('')}. Call it again, and the user will be asked about it."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, told)
         await self.approve(tool)
         return ToolResult(
@@ -324,7 +324,7 @@ class ToolCatalog:
                     tool = self._made.get(origin)
                     bare_name = self._for_apps[alias].get(name, "")
                     bare_name = bare_name if bare_name in bare else ""
-                    # An unchanged tool keeps its object.
+                    # Keep the object of an unchanged tool.
                     is_same = tool is not None and (tool.name, tool.bare_name) == (called, bare_name)
                     if (stop := stops.get(name)) is not None:
                         if not (is_same and isinstance(tool, StoppedMCPTool) and tool.stop is stop):

@@ -1,6 +1,6 @@
 """Finds signs of malice in upstream tool definitions, without a model, and labels them for people.
 
-A label is a reason to look, not a proof, and does not block a tool. Only a change does.
+A label is a reason to look, not a proof, and does not block a tool. Only a missing approval in the lock file does.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, cast
 from tools.contract.display import visible_line
 from tools.text.file_names import UNSEEN
 
-MAX_CHARS = 20_000  # characters of a tool's text to check
-DEEPEST = 16  # depth of the schema to check
-SHOWN_CHARS = 60  # characters of the quoted text in a label
-FEWEST_NAME_CHARS = 6  # a shorter tool name is an ordinary word
-FEWEST_ALIKE = 0.8  # fraction of common words above which two descriptions count as alike
+MAX_CHARS = 20_000  # maximum number of characters of a tool's text to check
+DEEPEST = 16  # maximum depth of the schema to check
+SHOWN_CHARS = 60  # maximum length of the text that a label quotes
+FEWEST_NAME_CHARS = 6  # shorter tool names are not searched for in texts, because they may be ordinary words
+FEWEST_ALIKE = 0.8  # minimum fraction of words in common for two descriptions to count as alike
 FEWEST_WORDS = 4  # shorter descriptions say too little to compare
 
 _ENCODED = re.compile(r"(?:[A-Za-z0-9+/]{24,}={0,2}|(?:[0-9a-fA-F]{2}){20,})")
@@ -81,7 +81,7 @@ _SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         ),
     ),
 )
-# Before a phrase, these words show that it is only mentioned, as in tools that detect injection.
+# These words before a suspicious phrase show that it is only mentioned, as in tools that detect prompt injection.
 _MENTION = re.compile(
     r"\b(?:detect|explain|analy[sz]e|check|describe|prevent|block|flag|filter|report|recogni[sz]e|identif|such as|when)"
     r"|\b(?:response|output|text|quote|phrase|string|fixture)s?\s*:",
@@ -131,7 +131,7 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
 
 
 def _alone(text: str) -> Iterator[str]:
-    """Yield the labels for a single text."""
+    """Yield the labels that depend only on this text, not on other tools."""
     if unseen := UNSEEN.findall(text):
         codes = ", ".join(f"U+{ord(each):04X}" for each in list(dict.fromkeys(unseen))[:3])
         yield f"contains invisible characters ({codes})"

@@ -1,9 +1,9 @@
 """Tool search: an index of names and descriptions, and a ranking.
 
-BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates; a query word also matches related words of
-its group. A candidate becomes a result only if it covers enough of the query, and performs the action in the first
-word, if that is a known action. bench/tool_search.py measures the constants. This module knows nothing about clients or
-rules.
+BM25F (Robertson and Zaragoza, 2009) over weighted fields finds candidates; a query word also matches the other words of
+its group. A candidate becomes a result only if it covers enough of the query. If the query's first word is a known
+action, the candidate should perform this action. bench/tool_search.py measures how good the constants are. This module
+knows nothing about clients or rules.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from functools import lru_cache
 from pathlib import Path
 
 MAX_QUERY_CHARS = 1_000  # maximum length of a query; the caller must reject longer ones
-MAX_WORDS = 24  # query words that are used
-MAX_FIELD_CHARS = 4_000  # characters per field that are read
-MAX_CANDIDATES = 100  # candidates per rare query word; common words only affect the ranking
-MAX_RANKED = 16  # candidates whose coverage is computed
+MAX_WORDS = 24  # maximum number of query words that are used
+MAX_FIELD_CHARS = 4_000  # maximum number of characters that are read per field
+MAX_CANDIDATES = 100  # maximum number of candidates per rare query word; common words only affect the ranking
+MAX_RANKED = 16  # maximum number of candidates whose coverage is computed
 SELECT = "select:"  # prefix of a query for exact names (Qwen Code)
 
 FLOOR = 0.62  # the fraction of the query that the best tool must cover
-LOW_FLOOR = 0.35  # the same for approximate matches
+LOW_FLOOR = 0.35  # the fraction of the query that the best approximate match must cover
 NEAR_BEST = 0.5  # the fraction of the best coverage that other results must reach
-GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # ranking weight of a related word, or one with the same prefix
-GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # the same for coverage
-AGAIN = 0.6  # the same for a tool's word that has already matched
+GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # ranking weight of a related word, and of one with the same prefix
+GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # coverage weight of a related word, and of one with the same prefix
+AGAIN = 0.6  # coverage weight of a tool's word that has already matched another query word
 UNKNOWN_SHARE = 0.8  # weight of a query word that no tool contains
-NAME_SHARE = 0.3  # the same for a capitalized word within the query, which is usually an argument's value
-NAMED = 2  # fraction of the other words that excuses a different action, if the tool's name contains them all
-LONG, BEYOND = 2.5, 0.2  # in longer queries, each word counts less
-OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # factors for a tool that does, or may do, something else
+NAME_SHARE = 0.3  # weight of such a word if it is capitalized, because it is usually an argument's value
+NAMED = 2  # how many query words after the first must match a tool's name, keywords or title to excuse another action
+LONG, BEYOND = 2.5, 0.2  # the total weight of a query's words that counts in full, and the factor for the rest
+OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # coverage factors for a tool that does, or may do, something else
 LENGTH, SATURATION = 0.4, 1.2  # b and k1 of BM25F
 
 _PHRASES = {
@@ -136,7 +136,7 @@ def stem(word: str) -> str:
                 return rest + "y"
             if ending != "ion" and rest[-1] == rest[-2] and rest[-1] not in "lsz":
                 return rest[:-1]
-            # "creation" belongs to "create", and "translation" to "translate".
+            # This gives "creation" the same stem as "create", and "translation" the same as "translate".
             word = rest
             break
     return word[:-1] if word.endswith("e") and len(word) > 4 else word
@@ -154,7 +154,7 @@ def words_of(text: str) -> Iterator[str]:
 
 
 def name_key(name: str) -> str:
-    """Return a name without its word separators."""
+    """Return a name without its word separators, and without case differences."""
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
@@ -215,7 +215,7 @@ class _Concept:
     related: Set[str]  # the words of its groups
     alike: Set[str]  # words with the same prefix, if no tool contains the word itself
     is_name: bool  # whether the word is written like a proper name
-    postings: Sequence[tuple[float, Postings]]  # the tools found by each kind of match, with the weight
+    postings: Sequence[tuple[float, Postings]]  # for each kind of match, its weight and the tools that it finds
     weight: float  # its rarity
 
 
@@ -225,7 +225,7 @@ class ToolIndex:
     def __init__(self, texts: Iterable[SearchText]) -> None:
         self.texts = tuple(texts)
         self._by_key: dict[str, list[int]] = defaultdict(list)
-        self._fits: list[dict[str, float]] = []  # each tool's words with their coverage, computed on demand
+        self._fits: list[dict[str, float]] = []  # each tool's words with their coverage weights
         weighted: list[dict[str, float]] = []
         for number, text in enumerate(self.texts):
             for key in dict.fromkeys(map(name_key, (text.name, f"{text.server}__{text.own_name}", text.own_name))):
@@ -289,7 +289,7 @@ class ToolIndex:
     def ranked(self, query: str) -> list[tuple[int, float]]:
         """Return the matching tools, best first, with the fraction of the query that each covers, from 0 to 1."""
         phrases = [_PHRASES[found.lower()] for found in _PHRASE.findall(query)]
-        # Move the action to the front, wherever it is in the query.
+        # Move phrases that name an action to the front, wherever they are in the query.
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda found: _PHRASES[found[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MAX_WORDS))))
@@ -328,7 +328,7 @@ class ToolIndex:
         )
 
     def _alike(self, word: str) -> frozenset[str]:
-        """Return tool words with the same prefix as a word that no tool contains."""
+        """Return the indexed words that share a prefix with `word`, which itself occurs in no tool."""
         if len(word) < 5:
             return frozenset()
         begin = word[: max(4, math.ceil(len(word) * 0.7))]
@@ -353,7 +353,7 @@ class ToolIndex:
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # A query that names the tool's object completely means it, regardless of its verb, except for removal.
+            # If a query names the tool's object completely, it means this tool whatever its verb is, except deletion.
             named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
             is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
             fit *= 1.0 if is_named else OTHER_ACTION

@@ -31,15 +31,15 @@ class Stop:
     definition: Definition  # the placeholder's definition, in this server's words
     shown: Definition  # the tool's definition, with invisible characters marked
     entry: Json  # its entry for the lock file, once approved
-    standing: str  # "new", or the changed fields
-    closed: str  # why nothing can be approved, and what to do
-    version: str  # a hash of all other fields
+    standing: str  # "new", "changed" with the fields, or "closed" if the lock file cannot be used
+    closed: str  # why nothing can be approved, and what to do; empty if the lock file can be used
+    version: str  # a hash of the tool, its entry and the reason
 
 
 def stop_of(alias: str, shown: Definition, entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:
     """Return the block on a tool, or `None` if the tool is approved.
 
-    Apart from the name, nothing in the placeholder comes from the server.
+    Apart from the name, no text in the placeholder comes from the server.
     """
     name = shown["name"]
     stopping = [each for each in found if each.stops]
@@ -67,9 +67,9 @@ class StoppedMCPTool(DiscoveredMCPTool):
 
     Args:
         approve: Approves the tool as it was shown; runs instead of a call.
-        is_current: Whether the tool is still blocked for the same reason.
-        in_file: Whether approvals go into the lock file. If they go into the store, a change to the file invalidates
-            them.
+        is_current: Returns whether the tool is still blocked for the same reason.
+        in_file: Whether approvals go into the lock file. If they go into the store, the command that approves in the
+            file is not suggested, because a change to the file invalidates the approvals in the store.
     """
 
     def __init__(
@@ -130,7 +130,8 @@ class StoppedMCPTool(DiscoveredMCPTool):
         """The current version of the tool, for the person who approves it."""
         shown = self.stop.shown
         parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
-        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")  # prevents headings
+        # Indent the description, so that none of its lines looks like a heading of this text.
+        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")
         parts += [f"State: {self.stop.standing}", "Its description now:", description]
         parts += ["Its arguments now:", json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False)]
         if "outputSchema" in shown:

@@ -30,7 +30,7 @@ from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upst
 
 logger = logging.getLogger(__name__)
 
-MAX_TOLD = 20  # changed or hidden tools named in the log per list change
+MAX_TOLD = 20  # maximum number of changed or hidden tools that the log names per list change
 
 MAX_REMEMBERED = 10_000
 """Maximum number of remembered tools per upstream. Currently listed tools are always remembered."""
@@ -44,14 +44,17 @@ class ToolRecord:
     """A tool's history in this run, as digests of its definitions."""
 
     first: str  # the digest when it was first listed; empty if unknown
-    now: str  # the current digest; empty once its entry is no longer used
+    now: str  # the current digest; empty once the operator has changed the server's entry
     is_stopped: bool = False  # whether the lock file blocks it
     agreed: set[tuple[str, str]] = field(
         default_factory=set[tuple[str, str]]
-    )  # pairs of a client and the digest that it agreed to
+    )  # pairs of a client's key and a digest that the person behind it agreed to
 
     def agree(self, client_key: str, digest: str) -> None:
-        """Record that the person behind a client has agreed to exactly this version, unless it is no longer known."""
+        """Record that the person behind a client has agreed to exactly this version.
+
+        The first version needs no agreement, and an empty `client_key` stands for no client.
+        """
         if client_key and digest != self.first:
             self.agreed.add((client_key, digest))
 
@@ -59,8 +62,8 @@ class ToolRecord:
 class ToolHistory:
     """The past and current definitions of every upstream tool.
 
-    An upstream may list new names each time, so the longest-unlisted names are forgotten. After that, a new name cannot
-    be distinguished from an old one that returns with a different meaning.
+    An upstream may list new names each time, so above a limit, the names that have been unlisted the longest are
+    forgotten. After that, a name that seems new may be an old one that returns with a different meaning.
     """
 
     def __init__(self) -> None:
@@ -95,7 +98,7 @@ class ToolHistory:
             self._forgetful.add(alias)
             message = (
                 "upstream %s has listed more than %d different tools, and the oldest are forgotten; from now on, "
-                "calls of new ones need consent"
+                "calls of its new tools need consent"
             )
             log.warning(message, alias, MAX_REMEMBERED)
         self._known[alias] = unlisted | listed
@@ -136,9 +139,10 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         definition: The tool as the upstream lists it, in wire format.
         trusted: Whether the operator trusts this upstream: no questions, and annotations are published unchanged.
         bare_name: A name without an alias that apps of its server can use; empty if there is none.
-        known: Its history, and who has agreed to what; `None` for a tool that never changed. If the upstream changes
-            the tool, this object keeps its version.
-        reach: Distinguishes it from a tool with the same name whose server is reached differently.
+        known: Its history, and who has agreed to which version; `None` for a tool that never changes. If the upstream
+            changes the tool, this object keeps the version that it was created with.
+        reach: A digest of how the server is reached. It distinguishes the tool from one with the same name whose server
+            is reached differently.
         shown: The definition with invisible characters marked, if known.
     """
 
@@ -196,13 +200,13 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return hash(self.name)
 
     def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: ToolRecord, *, trusted: bool) -> bool:
-        """Return whether a tool created from these arguments would be the same."""
+        """Return whether a tool created from these arguments would be the same as this one."""
         is_same = self.definition is definition and self._call is call and self._trusted == trusted
         return is_same and self._known is known and self._digest == known.now
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The full name, the published name with the alias, and the CLIs' spellings of both."""
+        """The full name, the published name if it begins with the alias, the CLIs' spellings, and the server's name."""
         names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
         prefix = f"{self.alias}{BETWEEN}"
         if self.name.startswith(prefix):
@@ -211,9 +215,9 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def loose_rule_names(self) -> tuple[str, ...]:
-        """The published name without the alias, whose owner depends on the lists.
+        """The published name, if it does not begin with the alias. Which tool has this name depends on the lists.
 
-        If that name was changed, the original one is included too.
+        If the published name was changed, the original name is included too.
         """
         if self.name in self.rule_names:
             return ()
@@ -225,19 +229,19 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return self._shown.get("inputSchema") or {"type": "object", "properties": {}}
 
     def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Return the HTTP headers that repeat some of a call's arguments, if the tool wants this."""
+        """Return the HTTP headers that repeat some of a call's arguments; `None` if the tool does not want any."""
         if not self.repeated:
             return None
-        from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools want it
+        from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools need it
 
         return mcp_param_headers(self.repeated, arguments)
 
     @cached_property
     def repeated(self) -> Mapping[tuple[str, ...], str]:
-        """The arguments also wanted in HTTP headers (`x-mcp-header`, 2026-07-28), read at the first call."""
+        """The headers in which the tool repeats arguments (`x-mcp-header`, 2026-07-28), by the argument's path."""
         if "x-mcp-header" not in json.dumps(schema := as_mapping(self.definition.get("inputSchema"))):
             return {}
-        from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools want it
+        from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools need it
 
         wanted = x_mcp_header_map(schema)
         fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
@@ -252,7 +256,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
         wire["name"] = self.name
         wire["inputSchema"] = dict(self.parameter_schema)
-        # Tasks of 2025-11-25 are not relayed.
+        # Leave out `taskSupport`, because tasks of 2025-11-25 are not relayed.
         if "taskSupport" in (execution := as_mapping(wire.pop("execution", None))):
             execution = {name: value for name, value in execution.items() if name != "taskSupport"}
         if execution:
