@@ -83,8 +83,9 @@ async def opened(login: Login) -> AsyncGenerator[LoginAttempt]:
 
 
 def log_in_elsewhere(files: TokenStore, issuer: ScriptedIssuer) -> None:
-    before = files.read(f"{issuer.base}/mcp", "")
-    files.write(replace(before or LOGIN, token=TOKEN, expires_at=None, scopes=None))
+    resource = f"{issuer.base}/mcp"
+    before = files.read(resource, "")
+    files.write(replace(before or LOGIN, resource=resource, token=TOKEN, expires_at=None, scopes=None))
 
 
 @pytest.mark.requirement("login.live")
