@@ -83,9 +83,9 @@ async def opened(login: Login) -> AsyncGenerator[LoginAttempt]:
 
 
 def log_in_elsewhere(files: TokenStore, issuer: ScriptedIssuer) -> None:
-    resource = f"{issuer.base}/mcp"
-    before = files.read(resource, "")
-    files.write(replace(before or LOGIN, resource=resource, token=TOKEN, expires_at=None, scopes=None))
+    resource, metadata, client = f"{issuer.base}/mcp", issuer.said[METADATA], issuer.said[REGISTER]
+    before = files.read(resource, "") or replace(LOGIN, resource=resource, metadata=metadata, client=client)
+    files.write(replace(before, token=TOKEN, expires_at=None, scopes=None))
 
 
 @pytest.mark.requirement("login.live")
