@@ -15,8 +15,8 @@ FETCHING = "web_fetch"
 DELEGATING = "task"
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
 WRITING = frozenset({"edit", "write_file", "notebook_edit"})
-# The tools that a rule about edits covers. `save_memory` writes only a fixed file, and `undo_change` undoes only changes
-# made by tools, so neither matters when the rule is applied to commands.
+# The tools that a rule about edits covers. `save_memory` writes only a fixed file, and `undo_change` only undoes tools'
+# changes, so neither matters when the rule is applied to commands.
 EDITING = WRITING | {"save_memory", "undo_change"}
 # Names in rules, and the tools that they mean
 GROUPS: Mapping[str, frozenset[str]] = {
