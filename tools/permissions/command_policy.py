@@ -591,7 +591,7 @@ class _CommandPolicy:
         return self._request.lookout.stores_hidden(self._request.workspace, self._hidden, self._rules)
 
     def _rules_about(self, rules: Sequence[Rule], named: NamedPath) -> Iterator[Rule]:
-        """Yield the file rules that apply to a named path. Rules that ask apply even if they match only something in it."""
+        """Yield the file rules that apply to a named path. For rules that ask, a match inside the path is enough."""
         for rule in rules:
             is_asking = rule.verdict is Verdict.ASK
             is_changed = named.may_be_written if is_asking else named.is_written
