@@ -83,7 +83,7 @@ async def test_the_limit_of_the_settings_holds_where_the_call_names_none(root: P
 
 @pytest.mark.requirement("shell.limit.time")
 async def test_who_took_much_of_the_time_is_told_how_to_get_more(shell: Shell) -> None:
-    assert re.search(r"Note: it took [12] s of 2 s\.", text_of(await shell.run("sleep 1.1", timeout=2000)))
+    assert re.search(r"Note: the command took [12] s of 2 s\.", text_of(await shell.run("sleep 1.1", timeout=2000)))
 
 
 @pytest.mark.requirement("shell.limit.time")
