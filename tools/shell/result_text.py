@@ -203,11 +203,16 @@ def _view_note(finished: FinishedCommand) -> str:
         if rules:
             named = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
-            ways.append(f"Protected by {named}." + ("" if is_denied else " To ask the user, name it in the command."))
+            ways.append(
+                f"Protected by {named}." + ("" if is_denied else " Name the file in the command to ask the user.")
+            )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         ways.append("To ask the user for a path in the home folder, write it in the command.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
-        why, way = "A rule rather than the user allowed the command", "write the file's path in it to ask the user"
+        why, way = (
+            "A rule rather than the user allowed the command",
+            "write the file's path in the command to ask the user",
+        )
         if is_reading:
             why, way = (
                 "The command ran in the reading view with network access",
