@@ -38,8 +38,8 @@ AGENT_FOLDERS = frozenset(_AGENTS.split())  # folders with agents' settings: per
 WORKSPACE_SUFFIX = ".code-workspace"  # a VS Code workspace file, with settings and tasks
 LOCK_NAME = "mcp.lock.json"
 PLAIN_ENDINGS = (WORKSPACE_SUFFIX, LOCK_NAME)  # endings of the protected names that have no leading dot
-# The reason why each file or folder is protected, keyed by name. Names are compared after `folded`, so all keys are in
-# lower case.
+# The reason why each file or folder is protected, keyed by name. Names are passed through `folded` before they are
+# compared, so all keys are in lower case.
 _PROTECTED = _reasons({
     _EDITOR_SETTINGS: ".vscode .idea .zed .fleet .devcontainer",
     "an agent reads its permissions and programs from its settings": _AGENTS,

@@ -33,7 +33,7 @@ def _by_program(forms: Mapping[str, str]) -> Mapping[str, re.Pattern[str]]:
     return {name: re.compile(form, re.VERBOSE | re.DOTALL) for names, form in forms.items() for name in names.split()}
 
 
-# Programs that only read if their arguments, joined by spaces, match
+# Programs that only read if their arguments, joined by spaces, match the pattern
 _READING = _by_program({
     "git": r"""
         (status|diff(-tree|-index|-files)?|log|show(-ref)?|blame|annotate|rev-parse|ls-files|ls-tree|grep|describe
@@ -73,7 +73,7 @@ _READING = _by_program({
     "make": r"(.*\ )?(-n|--dry-run|--just-print)(\ .*)?",
 })  # fmt: skip
 
-# Programs that change only what belongs to the view (`/tmp` and processes), if their arguments match
+# Programs that change only what belongs to the view (`/tmp` and processes), if their arguments match the pattern
 _IN_SCRATCH = _by_program({
     "mkdir rmdir touch rm mv tee": r"(-\S+\ )*/tmp/\S+(\ /tmp/\S+)*",
     "mktemp": r"(-\S+\ ?)*(/tmp/\S+)?",
@@ -82,7 +82,7 @@ _IN_SCRATCH = _by_program({
     "kill pkill killall": r".*",
 })  # fmt: skip
 
-# Programs that need the network if their arguments match
+# Programs that need the network if their arguments match the pattern
 _NETWORK = _by_program({
     "npm pnpm bun": r"(i|install|ci|add|up|update|upgrade|outdated|view|publish|audit|exec|create|dlx)\b.*",
     "npx bunx pnpx uvx pipx": r".*",
@@ -214,7 +214,7 @@ _RULE_WORD = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*")
 def first_words(words: Words) -> str:
     """Return the literal first words of a command, for a rule about similar commands, or an empty string.
 
-    These are the program and, if the program does what a subcommand, script or module says, that word.
+    These are the program's name and, for a program with subcommands, scripts or modules, the word that names one.
     """
     *_, words = programs_behind(words, loosely=False)
     plain = _plain_words(words)

@@ -36,11 +36,11 @@ class NamedPath:
     shown: str  # absolute, as written
     real: str  # the path with every symlink resolved
     word: str  # as written in the command
-    may_be_written: bool  # whether the command may write it, including by a redirection
-    is_written: bool = False  # whether output is redirected to it
-    is_replaced: bool = False  # whether that output replaces the old content
-    is_program: bool = False  # whether it is the program to run
-    is_new_work_tree: bool = False  # whether git may create a work tree there
+    may_be_written: bool  # whether the command may write to the path, including by a redirection
+    is_written: bool = False  # whether output is redirected to the path
+    is_replaced: bool = False  # whether the redirected output replaces the old content
+    is_program: bool = False  # whether the path is the program to run
+    is_new_work_tree: bool = False  # whether git may create a work tree at the path
 
 
 class CommandPaths:
@@ -73,7 +73,7 @@ class CommandPaths:
             first = _first_new_work_tree(command.words)
             for at, word in enumerate(command.words):
                 pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
-                if word and not self._is_held:  # without a sandbox, only the words show what is read
+                if word and not self._is_held:  # without bubblewrap, only the words show what is read
                     pieces = (*pieces, *_behind_letters(word))
                 is_new = command.program == "git" and at >= first and ":" not in (word or "")
                 for each in self._paths(pieces, command.folder):
@@ -108,7 +108,7 @@ class CommandPaths:
         outputs = [(each.target, each.folder) for each in self._text.redirections if each.is_output]
         for command in self._text.commands:
             if changes_scratch_alone(command.words):
-                copies = command.program in ("cp", "mv")  # the words before the last one may exist on this machine
+                copies = command.program in ("cp", "mv")  # these create only what the last word names
                 outputs += [(word, command.folder) for word in command.words[-1 if copies else 1 :]]
         paths = (self.absolute(word, folder) for word, folder in outputs if word)
         return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
@@ -130,7 +130,7 @@ class CommandPaths:
         is_brief = not (self._is_background or self._text.has_background)
         made = {path for each in self.named if each.is_replaced and is_brief for path in (each.shown, each.real)}
         named = [(each.shown, each.real) for each in self.named]
-        if not self._is_held:  # without a sandbox, only the words show what a command uses
+        if not self._is_held:  # without bubblewrap, only the words show what a command uses
             text = self._text.source
             if _ANYWHERE.search(text) is not None:
                 return True

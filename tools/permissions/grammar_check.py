@@ -89,7 +89,7 @@ def is_read_alike(root: Node, source: bytes) -> bool:
             # In bash, a `#` begins a comment only at the start of a word.
             begins = text[:1] == b"#" and kind != "special_variable_name"
             is_comment = node.start_byte == 0 or source[node.start_byte - 1] in _BEFORE_A_WORD
-            # In bash, digits before a redirection are a descriptor.
+            # In bash, digits right before a redirection are a file descriptor.
             is_descriptor = text.isdigit() and kind != "file_descriptor" and _behind(node, source) in (b"<", b">")
             if (
                 not _TEXTS[kind].fullmatch(_without(inner, node.start_byte, node.end_byte, source))

@@ -73,7 +73,7 @@ class GuardedPaths:
         return is_inside and name not in self._free
 
     def _is_other_name(self, path: str) -> bool:
-        """Return True if a file is a guarded one under another name, by a hard link or another mount."""
+        """Return True if a path is another name of a guarded file, because of a hard link or another mount."""
         info = _status(path)
         if info is None or not stat.S_ISREG(info.st_mode):
             return False

@@ -121,13 +121,13 @@ class _Pattern(NamedTuple):
     def names_behind(self, number: int) -> tuple[str, ...]:
         """Return the names of the pattern after its first `number` names.
 
-        If the last of the first names is `**`, the result begins with it, because it may match further names.
+        If the last of these names is `**`, the result begins with `**`, which may match further names.
         """
         return self.names[number - (number > 0 and self.names[number - 1] == "**") :]
 
 
-# Patterns that lead to a place: each with how many of its leading names match the path of the place. The other names of
-# the pattern are then searched for in the place
+# Patterns that lead to a place: each with how many of its leading names match the path of the place. The place is
+# searched for the other names of the pattern
 _Leads = frozenset[tuple[_Pattern, int]]
 
 

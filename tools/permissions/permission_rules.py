@@ -81,7 +81,7 @@ class PathSpecifier:
     begins: tuple[str, ...] = ()  # the pattern's leading literal names; empty in allow rules
 
     def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
-        """Return True if this applies to a file with any of these absolute paths, which contain no `.` or `..`.
+        """Return True if the rule applies to a file with any of these absolute paths, which contain no `.` or `..`.
 
         Blocking, because it may look up the real path of the leading names (`begins`), which is cached briefly.
         """

@@ -66,12 +66,13 @@ ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the l
 _NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file for a shell to run first
 _WHY_NO_COMMAND = {
-    0: "the process that starts commands died, so part of the command may have run; check before you try again",
+    0: "the process that starts commands died, and it is unknown whether the command had already begun; check before "
+    "you try again",
     errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
     "list_directory shows, or tell the user",
-    errno.ENOTDIR: "its directory is not a folder; give another one as directory",
-    errno.EACCES: "this server has no access to its folder, the shell or the sandbox's program; give another folder as "
-    "directory, or ask the user",
+    errno.ENOTDIR: "its working directory is not a folder; give a folder as directory",
+    errno.EACCES: "this server has no access to the command's folder, the shell or the sandbox's program; give another "
+    "folder as directory, or ask the user",
     errno.E2BIG: "the command is too long for the operating system; write it to a script and run that",
     errno.EINVAL: "the command, its folder or one of its environment variables (shell.env) contains an invalid "
     "character (NUL or a lone surrogate); write that character as an escape, as in printf '\\x00'",

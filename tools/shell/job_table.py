@@ -37,7 +37,7 @@ class JobStatus(StrEnum):
 
 @dataclass(slots=True)
 class Job:
-    id: str  # `bg_` and 8 hexadecimal digits; with several replicas also `@` and the replica
+    id: str  # `bg_` and 8 hexadecimal digits; with several replicas also `@` and the name of the replica
     request: CommandRequest
     running: RunningProgram  # the command, with its process and its output
     exit: ExitStatus | None = None  # how the shell exited, if it has; other processes may continue

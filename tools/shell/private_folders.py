@@ -52,7 +52,7 @@ class OutputFile:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
         self.kept = 0  # bytes accepted, both on disk and still to be written
         self.missing = 0  # bytes that did not fit or could not be written
-        self.waiting = 0  # memory of accepted data that is still to be written
+        self.waiting = 0  # bytes of memory for accepted data that is still to be written
         self.on_written: Callable[[], None] | None = None  # called on the event loop after each write
         self.is_complete = False  # whether nothing more will be written; the file may then be removed to make room
         self.folder = folder
@@ -457,7 +457,7 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large. Return the bytes and entries that were counted, or zeros if not."""
+    """Empty a client's folder if it is too large. Return its bytes and entries, or zeros if it was not emptied."""
     with ExitStack() as opened:
         top = _open_own(folder, None)
         opened.callback(os.close, top)

@@ -23,7 +23,7 @@ class ResourceLimits:
     file_bytes: int | None = None  # maximum size of a file
     processes: int | None = None  # maximum processes of its user, including those already running; no effect for root
     core_bytes: int | None = 0
-    group: str | None = None  # the file to join a control group (`cgroup.procs`)
+    group: str | None = None  # the file through which to join a control group (`cgroup.procs`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +154,9 @@ class SandboxChanges:
     unmovable: tuple[str, ...] = ()  # new auto-run files that could not be moved
     changed: tuple[str, ...] = ()  # auto-run files that were changed or removed, by anybody
     uncovered: int = 0  # auto-run files and folders beyond the limit of what can be protected
-    # Size of its `/tmp` if it was too large and therefore emptied, else 0
+    # Size of the command's `/tmp` in bytes, if the folder was too large and therefore emptied; else 0
     temporary_bytes: int = 0
-    temporary_files: int = 0  # including folders
+    temporary_files: int = 0  # how many files and folders the command's `/tmp` had, if it was emptied; else 0
     has_overfilled: bool = False  # whether the command was stopped because its `/tmp` grew too large
     not_lasting: tuple[str, ...] = ()  # files that the command left in a `/tmp` that did not outlive the command
     is_unknown: bool = False  # whether it is unknown what happened to auto-run files
@@ -174,7 +174,7 @@ class WithheldSecret:
 @dataclass(slots=True)
 class ConfinedCommand:
     spec: ProcessSpec  # what to start, including the sandbox's own program if there is one
-    engine: Engine = Engine.NONE  # the mechanism that keeps it in its view
+    engine: Engine = Engine.NONE  # the mechanism that keeps the command in its view
     view: ViewKind = ViewKind.UNCONFINED
     network: Network = Network.HOST  # its actual network: the command's own loopback if the session has no loopback
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that the command does not see

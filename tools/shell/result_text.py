@@ -30,7 +30,7 @@ _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _NO_SOCKET = re.compile(r"address family not supported|\bEAFNOSUPPORT\b", re.IGNORECASE)
 _SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
-# Patterns of commands that may stop processes: for use after a failure, and after a success
+# Patterns of commands that may stop processes. The first is used if the command failed, the second if it succeeded
 _ENDS_PROCESSES = (
     re.compile(r"\b(?:p?kill|killall)\b|\bps\s[^|;&\n]{0,40}?-?p\s{0,4}\d|\bwait\s+\d|/proc/\d"),
     re.compile(r"\b(?:pkill|killall)\b"),
@@ -259,7 +259,7 @@ def _view_note(finished: FinishedCommand) -> str:
     if not ways:
         return ""
     network = "the network" if confined.network is Network.HOST else "no network"
-    network += "" if is_landlock or confined.network is Network.HOST else " except the loopback of its commands"
+    network += "" if is_landlock or confined.network is Network.HOST else " except a loopback inside the sandbox"
     return f"Note: it ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
 
 

@@ -87,7 +87,7 @@ class SupervisorPool:
                 self._broker = None
 
     async def _fork(self, spec: ProcessSpec) -> SupervisorHandle:
-        """Return a new supervisor, from a new broker if there is none."""
+        """Return a new supervisor. Starts a new broker if there is no broker."""
         if self._broker is None:
             self._broker = BrokerProcess(by_group=self._by_group, on_lost=self._on_broker_lost)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
