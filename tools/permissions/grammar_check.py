@@ -1,4 +1,4 @@
-"""Checks that bash reads a command as the grammar does, so that commands that the grammar misreads are noticed.
+"""Checks whether bash reads a command as the grammar does, to notice commands that the grammar misreads.
 
 Some text that the grammar treats as plain is run by bash, such as a command in backticks in a here-document. Some
 constructs end elsewhere in bash. Therefore every byte is checked here. Each node must be of a listed kind and end where

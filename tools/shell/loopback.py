@@ -113,8 +113,8 @@ class SessionLoopbacks:
                 pid = int(os.read(ready, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
                 namespaces = [os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)]
                 held.callback(lambda: [os.close(descriptor) for descriptor in namespaces])
-                # The process must still be running, so that its id has not been reused, and must have its own
-                # namespace.
+                # The process must still be running, because otherwise its id may have been reused. It must also have
+                # its own namespace.
                 if pid not in await process.left_running() or os.path.samestat(
                     os.fstat(namespaces[0]), os.stat("/proc/self/ns/net")
                 ):

@@ -82,7 +82,7 @@ class MountStep(NamedTuple):
     what: str  # the source; empty for `place` itself
     place: str
     is_read_only: bool
-    is_moved: bool = False  # whether the mount is moved instead of copied with everything below it
+    is_moved: bool = False  # whether the mount is moved instead of copied with everything under it
 
 
 class Process(Protocol):

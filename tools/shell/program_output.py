@@ -76,7 +76,7 @@ OUTPUT_CHARS = 40_000  # characters shown of an output (as in Gemini CLI)
 HEAD_SHARE = 5
 HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, and room for colours
 TAIL_BYTES = 1 << 18  # bytes kept of the end; shorter output is completely in memory
-SMALL_BYTES = 4096  # smaller pieces are joined, so that a million of them need no extra memory
+SMALL_BYTES = 4096  # pieces are joined up to this size, because a million tiny pieces would need much more memory
 QUICK_BYTES = 1 << 15  # longer output is converted to text in a thread
 FLUSH_SECONDS = 10.0  # how long a result waits for a slow disk
 CUT_MARK = "[... output omitted here ...]"
@@ -87,7 +87,7 @@ class ShownOutput:
     text: str  # the text to show, without surrounding blank lines
     total: int
     is_cut: bool = False  # whether the middle was left out
-    is_binary: bool = False  # whether the output is not text, so that nothing is shown
+    is_binary: bool = False  # whether the output is not text; if so, nothing is shown
     note: str = ""  # a sentence about the encoding, if the encoding is a guess
     file: str | None = None  # the path of the file with the output, or `None` without a file
     missing: int = 0  # bytes at the end of the output that are not in the file
