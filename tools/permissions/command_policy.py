@@ -457,7 +457,7 @@ class _CommandPolicy:
             is_git=is_git,
             is_asked=is_asked,
             is_plan=self._is_plan,
-            # If every sandboxed command runs without consent, a command may use what other commands have left in `/tmp`.
+            # If every sandboxed command runs without consent, a command may use what other commands left in `/tmp`.
             has_new_tmp=(kind is ViewKind.READING and is_online)
             or (bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed)),
             may_take_shares=kind is not ViewKind.READING,
