@@ -1,12 +1,13 @@
-"""Auto-run files: files that make other programs run commands, so that writing one means running code.
+"""Auto-run files: files that make other programs run commands, so writing one amounts to running code.
 
-An editor runs the tasks of its folder, git runs hooks and commands from its configuration, and an agent follows its
-settings. In every mode, the permission check asks before such a file is changed. The sandbox protects these files too,
-with a mount each, except those in `_ASKED` and `_ASKED_PAIRS`, which would need too many mounts. Only the text of a
-path counts; the file need not exist.
+An editor runs the tasks of the folder that it opens, git runs hooks and commands from its configuration, and an agent
+follows its settings. In every approval mode, such a file is changed only with the user's consent. The sandbox also
+protects these files, with one mount per file, except those in `_ASKED` and `_ASKED_PAIRS`, which would need too many
+mounts. Only the text of a path counts; the file need not exist.
 
-Three kinds of files are not listed: those that run only when a user names them (`Makefile`, `package.json`), those that
-a program only displays (`.Xresources`), and those from which git takes no commands (`.gitmodules`, `.gitattributes`).
+Three kinds of files are not listed: those that run only when a user starts them (`Makefile`, `package.json`), those
+that a program only displays (`.Xresources`), and those from which git takes no commands (`.gitmodules`,
+`.gitattributes`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tools.files.ignore_files import AGENT_IGNORE_FILES
 
 
 def _reasons(texts: Mapping[str, str]) -> dict[str, str]:
-    """Map each name to its reason. Each reason comes with its names as one text."""
+    """Map each file name to its reason. `texts` has, for each reason, the names separated by white space."""
     return {name: reason for reason, text in texts.items() for name in text.split()}
 
 
@@ -33,11 +34,12 @@ _SHELLS = "shells run it"
 _AGENTS = (
     ".coretools .qwen .gemini .claude .cursor .codex .windsurf .continue .kiro .amazonq .roo .opencode .junie .trae"
 )
-AGENT_FOLDERS = frozenset(_AGENTS.split())  # settings of agents: permissions, hooks, MCP servers
+AGENT_FOLDERS = frozenset(_AGENTS.split())  # folders with agents' settings: permissions, hooks, MCP servers
 WORKSPACE_SUFFIX = ".code-workspace"  # a VS Code workspace file, with settings and tasks
 LOCK_NAME = "mcp.lock.json"
-PLAIN_ENDINGS = (WORKSPACE_SUFFIX, LOCK_NAME)  # endings of guarded names without a leading dot
-# Files and folders by name, with the reason. Names are compared `folded`, so all are in lower case.
+PLAIN_ENDINGS = (WORKSPACE_SUFFIX, LOCK_NAME)  # endings of the protected names that have no leading dot
+# The reason why each file or folder is protected, keyed by name. Names are passed through `folded` before they are
+# compared, so all keys are in lower case.
 _PROTECTED = _reasons({
     _EDITOR_SETTINGS: ".vscode .idea .zed .fleet .devcontainer",
     "an agent reads its permissions and programs from its settings": _AGENTS,
@@ -51,7 +53,7 @@ _PROTECTED = _reasons({
     " .bash_completion .pam_environment .envrc",
     "programs run the commands in it": ".gitconfig .exrc .nvimrc .nvim.lua .gdbinit .lldbinit",
 })  # fmt: skip
-# Folders in the home folder whose files start automatically, or that come first in PATH
+# Folders, usually in the home folder, whose files start automatically or that come first in PATH, as (parent, name)
 _PROTECTED_PAIRS = {
     (".config", name) for name in ("autostart", "systemd", "fish", "git", "environment.d")
 } | {(".local", "bin")}  # fmt: skip
@@ -77,7 +79,7 @@ _ASKED = _reasons({
     for ending in ("yml", "yaml", "toml", "json")
 }  # fmt: skip
 
-# The same, only in a certain folder
+# Like `_ASKED`, but only in a particular parent folder: the keys are (parent, name)
 _ASKED_PAIRS = {
     (folder, name): reason
     for reason, pairs in {
@@ -99,18 +101,22 @@ _ASKED_PAIRS = {
 }
 # Folders of downloaded or generated files, which are large and never opened as a project
 FETCHED_FOLDERS = frozenset({"node_modules", "__pycache__", "site-packages"})
-REPOSITORY = ".git"  # a repository's data folder, or a file that names it
-# The state of `git rebase --continue` and `git cherry-pick --continue`, which may contain commands
+REPOSITORY = ".git"  # a repository's data folder, or a file that contains its path
+# Folders with the state of an interrupted `git rebase` or `git cherry-pick`, which may contain commands
 REPOSITORY_STEPS = {"rebase-merge", "sequencer"}
-REPOSITORY_FOLDERS = {"hooks", *REPOSITORY_STEPS}  # programs that git runs
-# Files that name commands for git (`core.fsmonitor`, `core.hooksPath`, filters), or name further such files
+REPOSITORY_FOLDERS = {"hooks", *REPOSITORY_STEPS}  # folders with programs or commands that git runs
+# Files with settings that make git run commands (`core.fsmonitor`, `core.hooksPath`, filters), or with the path of
+# another folder that has such files (`commondir`)
 REPOSITORY_FILES = {"config", "config.worktree", "commondir"}
-_SHORT_NAMES = {"git~1": REPOSITORY}  # the short name on Windows
+_SHORT_NAMES = {"git~1": REPOSITORY}  # the 8.3 short name of `.git` on Windows
 
 
 @lru_cache(1_024)  # most names are examined repeatedly: folders above a file, the server's own files
 def folded(name: str) -> str:
-    """Normalise a name as lenient file systems do: no case, invisible characters, streams or final dots."""
+    """Normalise a name as lenient file systems do.
+
+    Ignores case, invisible characters, NTFS streams, and dots and spaces at the end.
+    """
     plain = unicodedata.normalize("NFKC", name).casefold()
     visible = "".join(character for character in plain if unicodedata.category(character) != "Cf")
     bare = visible.partition(":")[0].rstrip(". ")
@@ -118,7 +124,7 @@ def folded(name: str) -> str:
 
 
 def why_protected(relative_path: str) -> str | None:
-    """Return why a file may not be written without a question, or `None` if it may."""
+    """Return why a file may not be written without the user's consent, or `None` if it may."""
     parts = [folded(part) for part in relative_path.replace("\\", "/").split("/") if part not in {"", "."}]
     for at, part in enumerate(parts):
         pair = (part, "".join(parts[at + 1 : at + 2]))
@@ -138,16 +144,20 @@ def why_protected(relative_path: str) -> str | None:
 
 
 def is_auto_run_name(name: str, folder: str = "") -> bool:
-    """Return True if the sandbox protects everything with this name, including contents. `.git` has its own rules."""
+    """Return True if the sandbox protects every file and folder with this name, including a folder's contents.
+
+    `.git` is not included; `is_guarded_in_repository` decides about the files in it.
+    """
     bare = folded(name)
     return bare in _PROTECTED or bare.endswith(WORKSPACE_SUFFIX) or (folded(folder), bare) in _PROTECTED_PAIRS
 
 
 def is_guarded_in_repository(parts: list[str]) -> bool:
-    """Return True if a path inside `.git` is protected. The parts of the path must be folded."""
+    """Return True if a path inside `.git` is protected. `parts` are the `folded` names of the path, after `.git`."""
     if not parts:
         return False
     if parts[0] in {"modules", "worktrees"}:
-        # A submodule's name may contain slashes. Its folder is like another `.git`.
+        # The folder of a submodule or worktree is like another `.git`. A submodule's name may contain slashes, so that
+        # folder may be at any depth.
         return any(part in REPOSITORY_FOLDERS or part in REPOSITORY_FILES for part in parts[1:])
     return parts[0] in REPOSITORY_FOLDERS or (len(parts) == 1 and parts[0] in REPOSITORY_FILES)

@@ -1,4 +1,4 @@
-"""The rights that a network client gets from its token, in addition to the settings for all clients."""
+"""What a network client's token permits and forbids, in addition to the settings for all clients."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Rights:
     """The rights of a token."""
 
     source: str = ""  # the setting that defines the token, such as `http.tokens.laptop`
-    roots: tuple[str, ...] = ()  # its own workspace folders; empty to use those for all clients
-    profile: str = ""  # a profile for its built-in tools, in addition to the general one
-    allow: tuple[str, ...] = ()  # its own allow rules, in addition to the general ones
+    roots: tuple[str, ...] = ()  # the client's workspace folders; empty to use the same folders as all clients
+    profile: str = ""  # a profile that limits the built-in tools, in addition to the one for all clients
+    allow: tuple[str, ...] = ()  # allow rules, in addition to those for all clients
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
-    scopes: frozenset[str] | None = None  # the granted `SCOPES` and single servers; `None` for everything
-    prefix: str = ""  # the prefix of the token issuer's scopes
+    scopes: frozenset[str] | None = None  # the granted `SCOPES`, or `upstream:alias` for one server; `None` for all
+    prefix: str = ""  # what the token's issuer puts before each scope
 
     def missing_scope(self, tool: ToolTraits) -> str:
-        """Return the scope that a tool needs but the token lacks, as the issuer spells it, or an empty string."""
+        """Return the scope that a tool needs but the token lacks, with the issuer's prefix, or an empty string."""
         if self.scopes is None:
             return ""
         if tool.server:
@@ -37,11 +37,12 @@ class Rights:
         else:
             needed = READ if tool.only_reads_or_talks else WRITE
         is_given = needed in self.scopes or (needed == READ and WRITE in self.scopes)
-        is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)  # includes reading their output
+        # The right to run programs includes reading their output.
+        is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)
         return "" if is_given else self.prefix + needed
 
     def missing_for_server(self, alias: str) -> str:
-        """Return the scope that an upstream server needs but the token lacks, or an empty string."""
+        """Return the scope that an upstream server needs but the token lacks, like `missing_scope`."""
         if self.scopes is None or not self.scopes.isdisjoint((f"{UPSTREAM}*", UPSTREAM + alias)):
             return ""
         return f"{self.prefix}{UPSTREAM}{alias}"

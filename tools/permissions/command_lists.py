@@ -1,8 +1,8 @@
-"""Lists of commands that usually only read, and of those that need the network.
+"""Lists of commands that usually only read, and of commands that need the network.
 
 Being listed does not make a command trusted. A reading command runs in a view in which it can change nothing, so a
-wrong entry only makes a command fail, and a missing entry only causes a question. The short list at the end is the
-exception.
+wrong entry only makes a command fail, and a missing entry only causes a question. Only the commands on the short list
+at the end are trusted: they may run without a sandbox.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ABOUT_ITSELF = frozenset(("--version", "-version", "-V", "-v", "--help"))
 
 
 def _by_program(forms: Mapping[str, str]) -> Mapping[str, re.Pattern[str]]:
-    """Build a pattern for each program. Programs with the same pattern are listed together."""
+    """Map each program to its pattern. A key of `forms` lists all programs with the same pattern."""
     return {name: re.compile(form, re.VERBOSE | re.DOTALL) for names, form in forms.items() for name in names.split()}
 
 
-# Programs that only read if their arguments, joined by spaces, match
+# Programs that only read if their arguments, joined by spaces, match the pattern
 _READING = _by_program({
     "git": r"""
         (status|diff(-tree|-index|-files)?|log|show(-ref)?|blame|annotate|rev-parse|ls-files|ls-tree|grep|describe
@@ -73,7 +73,7 @@ _READING = _by_program({
     "make": r"(.*\ )?(-n|--dry-run|--just-print)(\ .*)?",
 })  # fmt: skip
 
-# Programs that change only what belongs to the view (`/tmp` and processes), if their arguments match
+# Programs that change only what belongs to the view (`/tmp` and processes), if their arguments match the pattern
 _IN_SCRATCH = _by_program({
     "mkdir rmdir touch rm mv tee": r"(-\S+\ )*/tmp/\S+(\ /tmp/\S+)*",
     "mktemp": r"(-\S+\ ?)*(/tmp/\S+)?",
@@ -82,7 +82,7 @@ _IN_SCRATCH = _by_program({
     "kill pkill killall": r".*",
 })  # fmt: skip
 
-# Programs that need the network if their arguments match
+# Programs that need the network if their arguments match the pattern
 _NETWORK = _by_program({
     "npm pnpm bun": r"(i|install|ci|add|up|update|upgrade|outdated|view|publish|audit|exec|create|dlx)\b.*",
     "npx bunx pnpx uvx pipx": r".*",
@@ -113,7 +113,8 @@ _LOOPBACK = re.compile(
     r"(\w+://)?([^/@]*@)?(([\w-]+\.)*localhost|127(\.\d+){3}|0\.0\.0\.0|\[::1\])(:\d*)?([/?#\0].*)?",
     re.IGNORECASE | re.DOTALL,
 )
-_GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")  # git options with the value in the next word
+# Options before git's subcommand that take the next word as their value
+_GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
 
 
 def is_reader(words: Words) -> bool:
@@ -124,7 +125,7 @@ def is_reader(words: Words) -> bool:
     if not words or words[0] is None:
         return False
     if len(words) == 2 and words[1] in _ABOUT_ITSELF:
-        return True  # the program's location does not matter, because an impostor can change nothing in this view
+        return True  # the program's location does not matter, because an impostor can change nothing in a reading view
     name, arguments = _called(words)
     if name not in _READERS and not _fits(_READING, name, arguments):
         return False
@@ -149,13 +150,13 @@ def needs_network(words: Words) -> bool:
 
 
 def searches_folders(words: Words) -> bool:
-    """Return True if a command on the short list reads files that its words do not name."""
+    """Return True if a command reads files that its words do not name. Recognises only commands on the short list."""
     is_recursive = any(word and _RECURSIVE.fullmatch(word) for word in words[1:])
     return basename(words[0] or "") == "rg" or is_recursive if words else False
 
 
 def _called(words: Words) -> tuple[str, str]:
-    """Return the name of a program or Python module, and its arguments as text (`?` for unknown ones)."""
+    """Return the name of the program or Python module that runs, and its arguments as text (`?` for unknown ones)."""
     name, arguments = basename(words[0] or "") if words else "", words[1:]
     if arguments[:1] == ("-m",) and re.fullmatch(r"python(3(\.\d+)?)?", name):
         name, arguments = "".join(word or "" for word in arguments[1:2]), arguments[2:]
@@ -175,13 +176,13 @@ def _reaches_loopback_alone(words: Words) -> bool:
 
 
 def plain_name(name: str) -> str:
-    """Return a program's name if it is looked up in PATH or is in a system folder, else an empty string."""
+    """Return a program's name without its folder if it is found by PATH or in a system folder, else an empty string."""
     folder, _, base = name.rpartition("/")
     return base if folder in ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin") else ""
 
 
 def without_git_options(arguments: Words) -> Words:
-    """Return git's arguments, starting with the subcommand."""
+    """Return git's arguments from the subcommand on, without the options before it."""
     at = 0
     while at < len(arguments) and (word := arguments[at]) is not None and word.startswith("-"):
         at += 2 if word in _GLOBAL_VALUED else 1
@@ -206,13 +207,14 @@ apk pacman aws gcloud az flutter dart deno nix swift xcodebuild alembic django-a
 """
 _SUBCOMMANDS = frozenset(_WITH_SUBCOMMANDS.split())
 _INTERPRETERS = re.compile(r"(python|pypy|node|deno|bun|ruby|perl|php|bash|sh|zsh|lua|Rscript|tsx|ts-node)[\d.]*")
-_RULE_WORD = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*")  # not an option, and nothing special in a rule
+# A word that is not an option and contains no character that is special in a rule
+_RULE_WORD = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*")
 
 
 def first_words(words: Words) -> str:
-    """Return the literal first words for a rule about such commands, or an empty string.
+    """Return the literal first words of a command, for a rule about similar commands, or an empty string.
 
-    These are the program and, if it determines what happens, the subcommand, script or module.
+    These are the program's name and, for a program with subcommands, scripts or modules, the word that names one.
     """
     *_, words = programs_behind(words, loosely=False)
     plain = _plain_words(words)
@@ -220,21 +222,22 @@ def first_words(words: Words) -> str:
     if is_wrapper(name):
         return ""
     if name in _SUBCOMMANDS and any(word is None or word[:1] != "-" for word in words[1:]):
-        # After an option, any word may be the subcommand.
+        # If an option comes first, any later word may be the subcommand, so no rule is offered.
         return " ".join(plain[: 3 if plain[1] == "run" else 2]) if len(plain) > 1 else ""
     if not _INTERPRETERS.fullmatch(name):
         return " ".join(plain[:1])
     if words[1:2] == ("-m",):
         scope = first_words(words[2:]) if _plain_words(words[2:3]) else ""
         return f"{plain[0]} -m {scope}" if scope else ""
-    return " ".join(plain[:2]) if len(plain) > 1 else ""  # inline code differs each time
+    return " ".join(plain[:2]) if len(plain) > 1 else ""  # no rule for inline code (`-c`), which differs each time
 
 
 def _plain_words(words: Words) -> list[str]:
     return [word or "" for word in takewhile(lambda word: word and _RULE_WORD.fullmatch(word), words)]
 
 
-# Options that do not make a program change anything, run anything or follow symlinks; `git-log` means `git log`
+# For each program, the options that do not make it change anything, run anything or follow symlinks. `git-log` means
+# `git log`
 _HARMLESS_OPTIONS = _by_program({
     "cd pwd echo true false cat head tail cut tr stat df which basename dirname realpath base64": r".*",
     "find": r"""
@@ -265,13 +268,14 @@ _HARMLESS_OPTIONS = _by_program({
     """,
     "git-branch": r"-(a|r|v|vv)|--(all|remotes|verbose|list|show-current|no-color)",
 })  # fmt: skip
-_MAX_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}  # any further operand is written, set or created
-_JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a jq program refers to further files
+# Maximum operands. With one more, the program would write a file, set the clock or create a branch
+_MAX_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}
+_JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a jq program refers to other files
 _SED_SHOWING_LINES = re.compile(r"-n\0(\d+(,\d+)?|\$)p(\0[^-][^\0]*)*")
 
 
 def is_on_short_list(words: Words) -> bool:
-    """Return True if a command of literal words only reads, even without a sandbox that enforces it.
+    """Return True if a command certainly only reads, so no sandbox has to enforce that. Its words must be literal.
 
     Such commands run without consent if there is no sandbox, or next to a command that a rule allows.
     """

@@ -19,12 +19,13 @@ from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.repositories import why_protected_at
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
-_PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)  # attached to letters, or part of the value
+# A path in an option's word: after the letters (`-I/usr`), or somewhere in the value (`--file=/etc/x`)
+_PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)
 _CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in inline code, but not in ordinary paths
 _BETWEEN_NAMES = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
-_ANYWHERE = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")  # a path whose first name is not literal
-MAX_LETTERS = 9  # option letters in one word before an attached name
-_MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git commands
+_ANYWHERE = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")  # an absolute path whose first name is not literal
+MAX_LETTERS = 9  # an option's attached path is expected before this position in the word
+_MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git subcommands
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 
 
@@ -35,11 +36,11 @@ class NamedPath:
     shown: str  # absolute, as written
     real: str  # the path with every symlink resolved
     word: str  # as written in the command
-    may_be_written: bool  # whether the command may write it, including by a redirection
-    is_written: bool = False  # whether output is redirected to it
-    is_replaced: bool = False  # whether that output replaces the old content
-    is_program: bool = False  # whether it is the program to run
-    is_new_work_tree: bool = False  # whether git may create a work tree there
+    may_be_written: bool  # whether the command may write to the path, including by a redirection
+    is_written: bool = False  # whether output is redirected to the path
+    is_replaced: bool = False  # whether the redirected output replaces the old content
+    is_program: bool = False  # whether the path is the program to run
+    is_new_work_tree: bool = False  # whether git may create a work tree at the path
 
 
 class CommandPaths:
@@ -72,7 +73,7 @@ class CommandPaths:
             first = _first_new_work_tree(command.words)
             for at, word in enumerate(command.words):
                 pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
-                if word and not self._is_held:  # without a sandbox, only the words show what is read
+                if word and not self._is_held:  # without bubblewrap, only the words show what is read
                     pieces = (*pieces, *_behind_letters(word))
                 is_new = command.program == "git" and at >= first and ":" not in (word or "")
                 for each in self._paths(pieces, command.folder):
@@ -103,11 +104,11 @@ class CommandPaths:
 
     @cached_property
     def _made(self) -> Sequence[str]:
-        """Paths below `/tmp` that the command itself creates or removes, whether or not they exist on this machine."""
+        """Paths under `/tmp` that the command itself creates or removes, whether or not they exist on this machine."""
         outputs = [(each.target, each.folder) for each in self._text.redirections if each.is_output]
         for command in self._text.commands:
             if changes_scratch_alone(command.words):
-                copies = command.program in ("cp", "mv")  # the source may be on this machine
+                copies = command.program in ("cp", "mv")  # these create only what the last word names
                 outputs += [(word, command.folder) for word in command.words[-1 if copies else 1 :]]
         paths = (self.absolute(word, folder) for word, folder in outputs if word)
         return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
@@ -121,14 +122,15 @@ class CommandPaths:
     def names_scratch(self) -> bool:
         """True if the command uses files in `/tmp`, which is empty for commands that a rule allows in the sandbox.
 
-        Files created there by redirection do not count, because they are moved to the client's `/tmp` afterwards.
+        Files that a redirection creates in `/tmp` do not count, because they are moved to the client's `/tmp` when the
+        command has ended.
         """
-        if self._site.engine is Engine.NONE:  # here anything that can write needs consent
+        if self._site.engine is Engine.NONE:  # without a sandbox, what is in `/tmp` was written with consent
             return False
         is_brief = not (self._is_background or self._text.has_background)
         made = {path for each in self.named if each.is_replaced and is_brief for path in (each.shown, each.real)}
         named = [(each.shown, each.real) for each in self.named]
-        if not self._is_held:  # without a sandbox, only the words show what a command uses
+        if not self._is_held:  # without bubblewrap, only the words show what a command uses
             text = self._text.source
             if _ANYWHERE.search(text) is not None:
                 return True
@@ -153,14 +155,14 @@ class CommandPaths:
         return os.path.normpath("/" + path.lstrip("/"))
 
     def _in_scratch(self, path: str) -> str:
-        """Map a path below `/tmp`, as commands and file tools see it, to its real location."""
+        """Map a path under `/tmp`, as commands and file tools see it, to its real location."""
         scratch = self._site.scratch
         if scratch is None or not contains(SCRATCH_NAME, path) or is_inside(path, self._roots):
             return path
         return scratch + path[len(SCRATCH_NAME) :]
 
     def is_outside(self, named: NamedPath) -> bool:
-        """Return True if the usual view does not show the path, or does not allow writing it."""
+        """Return True if the usual view does not show a path, or does not allow the command to write it."""
         real, shown = named.real, named.shown
         if is_inside(real, self._roots) or shown in STREAMS:
             return False
@@ -195,9 +197,9 @@ class CommandPaths:
         return None
 
     def is_ever_written(self, named: NamedPath) -> bool:
-        """Return True if consent can open it for writing.
+        """Return True if consent can open a path for writing.
 
-        False if it contains the home folder, the workspace or the like.
+        False for system folders, and for folders that contain the home folder or a workspace folder.
         """
         is_too_much = any(contains(named.real, each) for each in (*self._roots, self._home))
         return not is_too_much and not is_inside(named.real, _OF_THE_SYSTEM)
@@ -218,7 +220,7 @@ def _pieces(word: str) -> Iterator[str]:
 
 
 def _behind_letters(word: str) -> Iterator[str]:
-    """Yield the parts of a word after option letters that may be paths."""
+    """Yield the parts of an option's word that may be a path after option letters, such as `x/y` in `-abx/y`."""
     return (word[at:] for at in range(2, min(len(word), MAX_LETTERS)) if word[0] == "-" != word[1])
 
 

@@ -1,16 +1,16 @@
 """Decides whether a shell command may run, and in which view of the machine.
 
 The words of a command decide which rule applies and what a person is asked. The view limits what the command can do,
-even if the words were misunderstood. Without a sandbox, everything except a short list of reading commands needs
-consent.
+even if the words were misunderstood. Without a sandbox, only a short list of reading commands runs without consent,
+unless a rule or the mode allows more.
 
     denied by a rule                                     refused
-    only reads                                           reading view; asked if it names a path outside
+    only reads                                           reading view; asked if it names a path outside the workspace
     anything else in plan mode                           refused
     allowed by a rule                                    working view
     names auto-run files, hidden files, paths outside    asked; consent opens them
-    needs the network                                    asked; consent allows it
-    any other                                            asked; working view if the mode or the sandbox allows it
+    needs the network                                    asked; consent gives it the network
+    any other                                            working view; asked unless the mode or a setting allows it
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ from tools.text.file_names import shown_path
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
 _MORE = "bash may run more than its words show"
 _NAME_ITS_FOLDER = (
-    "Write to the workspace or /tmp. Or name its folder in the command, unless that contains the home folder, the "
-    "workspace or the system."
+    "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder contains the home "
+    "folder, the workspace or the system."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRequest:
-    """The facts besides its words on which a decision about a command depends."""
+    """A command, and the other facts on which the decision about it depends."""
 
     command: CommandSubject
     rules: Rules
@@ -99,12 +99,12 @@ class _Asking:
     reasons: dict[str, None] = field(default_factory=dict[str, None])
     settings: dict[str, None] = field(default_factory=dict[str, None])  # settings with the operator's rules that ask
     refused: str = ""  # the reason, if nobody can allow the command
-    is_guarded: bool = False  # whether it names this server's own settings
-    opens: bool = False  # whether consent opens more than the usual view; then no rule can replace it
+    is_guarded: bool = False  # whether the command may change this server's own settings
+    opens: bool = False  # whether consent opens more than the usual view, so no allow rule can replace the consent
     remarks: dict[str, None] = field(default_factory=dict[str, None])  # what consent does not include
     seen: dict[str, None] = field(default_factory=dict[str, None])
     writable: dict[str, None] = field(default_factory=dict[str, None])
-    outside: dict[str, None] = field(default_factory=dict[str, None])  # the paths outside the workspace
+    outside: dict[str, None] = field(default_factory=dict[str, None])  # paths outside the workspace that need consent
     grants: dict[Grant, None] = field(default_factory=dict[Grant, None])
 
     def add(self, reason: str, setting: str = "", *, opens: bool = False) -> None:
@@ -170,7 +170,7 @@ class _CommandPolicy:
         )
 
     def _why_unasked(self) -> str:
-        """Return why the command runs without consent unless something requires a question.
+        """Return why the command runs without consent, unless something else requires a question.
 
         Empty if nothing allows it.
         """
@@ -258,7 +258,7 @@ class _CommandPolicy:
                     self._ask_about_repository(asking, command)
 
     def _ask_about_repository(self, asking: _Asking, command: SimpleCommand) -> None:
-        """Open a repository outside or around the workspace to git, which otherwise could not change it."""
+        """Open a repository outside or around the workspace to git, which could not change the repository otherwise."""
         folder = self._paths.absolute(".", command.folder)
         top = work_tree_above(os.path.realpath(folder)) if folder is not None else None
         if top is None or is_inside(top, self._roots) or contains(top, self._request.home) or is_reader(command.words):
@@ -271,7 +271,7 @@ class _CommandPolicy:
         for hidden in self._hidden.ignored:
             if contains(hidden.path, named.real):
                 asking.add(f"it names {named.shown}, which {hidden.why} hides from agents", opens=True)
-                # Open the whole folder if the rest of it is too much to hide
+                # Open the whole hidden folder if it has too many other entries to hide each of them.
                 closed = (each.path for each in beside(hidden, (named.real,)) if contains(each.path, named.real))
                 asking.seen[next(closed, named.real)] = None
                 break
@@ -282,7 +282,7 @@ class _CommandPolicy:
             if not in_scratch:  # the scratch folder is always writable
                 asking.writable[named.real] = None
             return
-        # A command that can write sees outside paths anyway.
+        # A command in the working view sees paths outside the workspace even without consent.
         is_shown = not self._is_reading and self._is_held and not named.may_be_written
         if not is_shown and not (self._is_yolo and self._is_reading) and self._paths.is_outside(named):
             self._ask_about_outside(asking, named)
@@ -320,7 +320,7 @@ class _CommandPolicy:
         if self._is_held:
             in_background = self._request.command.is_background or self._text.has_background
             if is_hiding and self._is_reading and in_background:
-                said = "it keeps running in the background, so it could read a hidden file that is replaced meanwhile"
+                said = "it keeps running in the background, so it could read a hidden file that is replaced as it runs"
                 asking.add(said, opens=True)
             if self._uses_git and self._stores:
                 asking.add("git history contains hidden files, and git can show them", opens=True)
@@ -336,7 +336,7 @@ class _CommandPolicy:
             asking.add(said, opens=True)
 
     def _may_meet_hidden(self) -> bool:
-        """Return True if the command reads whole folders, or a repository with hidden content."""
+        """Return True if the command searches a folder with hidden files, or uses git and a repository stores some."""
         named = {named.real for named in self._paths.named if not named.is_program and os.path.lexists(named.real)}
         folders = named or {self._request.command.directory}
         is_met = any(contains(folder, hidden.path) for folder in folders for hidden in self._hidden.unreadable)
@@ -352,7 +352,7 @@ class _CommandPolicy:
             reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for the network'}"]
         elif self._text.doubt:
             reasons = [self._text.doubt]
-        elif self._all_read:  # it only reads, so the problem must be its output
+        elif self._all_read:  # the command only reads, so it must be its output that needs consent
             outputs = (each for each in self._text.redirections if each.is_output)
             if any(each.target is None or self._paths.absolute(each.target, each.folder) is None for each in outputs):
                 reasons.append("the target of its output is known only when it runs")
@@ -394,7 +394,7 @@ class _CommandPolicy:
     # The view
 
     def _network(self, asking: _Asking) -> Network | Permission:
-        """Return the network that the command gets. Adds a question if necessary, and refuses denied hosts."""
+        """Return the network that the command gets, or a refusal. Adds a question if necessary."""
         site = self._site
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         about_hosts = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]
@@ -423,8 +423,8 @@ class _CommandPolicy:
     def _view(self, network: Network, asking: _Asking) -> CommandView:
         """Return the view that the command runs in after any necessary consent."""
         is_asked = bool(asking.reasons)
-        # With the network, other commands' leftovers in `/tmp` must not count, unless its words name them. If they do,
-        # the command gets the working view with its caches and temporary files.
+        # A reading command with the network gets an empty `/tmp`, because nobody was asked about what other commands
+        # left in `/tmp`. If its words name files in `/tmp`, it gets the working view, with caches and temporary files.
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING
@@ -438,7 +438,8 @@ class _CommandPolicy:
             seen += allowed_reading(self._rules, self._request.home)
             targets = (each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots))
             writable += (path for path in targets if not os.path.isdir(path))
-            # If a rule may hide files by name, show no more of the repository.
+            # If files are hidden in the workspace, do not show a repository around it, because the rest of the
+            # repository may contain such files too.
             is_hiding = self._has_rules_about_files or self._hidden.ignored
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)
@@ -456,14 +457,14 @@ class _CommandPolicy:
             is_git=is_git,
             is_asked=is_asked,
             is_plan=self._is_plan,
-            # If every command runs without consent, this one may also use what others have left in `/tmp`.
+            # If every sandboxed command runs without consent, a command may use what other commands left in `/tmp`.
             has_new_tmp=(kind is ViewKind.READING and is_online)
             or (bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed)),
             may_take_shares=kind is not ViewKind.READING,
         )
 
     def _restricted(self, view: CommandView) -> CommandView:
-        """Add to the view what file rules deny to it, now and when the command starts."""
+        """Add to the view what file rules deny to the command, now and when it starts."""
         if view.kind is ViewKind.UNCONFINED:
             return view
         # Consent for git includes the stored history.
@@ -472,7 +473,7 @@ class _CommandPolicy:
         found = _restrictions(self._hidden, self._request, view, stores)
         return replace(view, restrictions=found, look=partial(_look_again, self._request, view, stores))
 
-    # The meaning of its words
+    # The meaning of the command's words
 
     @cached_property
     def _all_read(self) -> bool:
@@ -507,7 +508,8 @@ class _CommandPolicy:
             bool(text.commands)
             and text.is_literal
             and not (text.doubt or text.may_run_more or text.has_assignments or text.has_background)
-            and all(each.folder == "" for each in (*text.commands, *text.redirections))  # `cd` may fail
+            # After a `cd`, which may fail, it is uncertain which files the words name.
+            and all(each.folder == "" for each in (*text.commands, *text.redirections))
             and all(is_on_short_list(each.words) for each in text.commands)
             and all(not each.is_output or each.target == os.devnull for each in text.redirections)
             and not (self._uses_git and self._git_runs_programs())
@@ -537,7 +539,7 @@ class _CommandPolicy:
 
     @cached_property
     def _allowed_by(self) -> Mapping[SimpleCommand, Rule]:
-        """The rules that allow its simple commands, if together they allow the whole command; else empty."""
+        """The rule that allows each simple command, if these rules together allow the whole command; else empty."""
         if self._only_reads and not self._needs_network:
             return {}
         if self._text.doubt or self._text.may_run_more:
@@ -545,7 +547,7 @@ class _CommandPolicy:
             return dict.fromkeys(self._text.commands, bare) if bare and not self._paths.names_scratch else {}
         found = {command: rule for command in self._text.commands if (rule := self._allowing(command)) is not None}
         rest = [command for command in self._text.commands if command not in found]
-        if rest and not self._writes_freely():  # otherwise, the commands beside an allowed one could write
+        if rest and not self._writes_freely():  # short-listed commands must not write anything without consent
             return {}
         return found if found and all(is_on_short_list(each.words) for each in rest) else {}
 
@@ -589,7 +591,7 @@ class _CommandPolicy:
         return self._request.lookout.stores_hidden(self._request.workspace, self._hidden, self._rules)
 
     def _rules_about(self, rules: Sequence[Rule], named: NamedPath) -> Iterator[Rule]:
-        """Yield the file rules that apply to a named path, or, for rules that ask, to anything in it."""
+        """Yield the file rules that apply to a named path. For rules that ask, a match inside the path is enough."""
         for rule in rules:
             is_asking = rule.verdict is Verdict.ASK
             is_changed = named.may_be_written if is_asking else named.is_written

@@ -1,7 +1,8 @@
 """Parses a shell command with a bash grammar into its simple commands, at any depth.
 
-Nothing is expanded, no variable is followed, and no options are interpreted. The view limits what the command can do;
-the words decide which rules apply and what a person is asked.
+Nothing is expanded: a word whose value depends on an expansion is unknown. Options are interpreted only if another
+command may follow them, as with `env` and `sh -c`. The words decide which rules apply and what a person is asked. The
+view limits what the command can do, even if its words were misunderstood.
 """
 
 from __future__ import annotations
@@ -22,25 +23,27 @@ if TYPE_CHECKING:
 
 MAX_CHARS = 16_384  # maximum length of a text to parse, which takes at most 0.1 s
 MAX_COMMANDS = 2_000
-MAX_NESTED = 4  # commands nested in strings, such as `sh -c "sh -c '...'"`
+MAX_NESTED = 4  # levels of command strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 
 _TEXT_FOLLOWS = re.compile(r"-[a-z]*c")  # a shell's option for a command string, such as `-lc`
-_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option between other letters
-_RUNS_TEXT = ("flock", "script", "su")  # these programs pass the text of such an option to a shell
+_HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by other letters, such as `-cl`
+_RUNS_TEXT = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
-CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # not files; a redirection to one opens a connection
-# Commands that run text or change the meaning of names, which the grammar does not show
+CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a path opens a connection
+# Builtins that run a text or change what a name means. The grammar does not show the effect
 _NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
 # Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
 _DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
-# For these, bash evaluates the index in a variable's name, including the command in `a[$(command)]`
+# Builtins with variable names as arguments. Bash evaluates the index in such a name, and runs the command in
+# `a[$(command)]`
 _NAMING = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
+# Builtins with a variable name after one of these options
 _NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
-# Arguments of `declare` and the like that bash does not evaluate: most options, and plain assignments
+# Arguments of `declare` and similar builtins that bash does not evaluate: most options, and plain assignments
 _DECLARING = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)
 _PLAIN_NAME = re.compile(r"\w+", re.ASCII)
-_MADE_BY_SHELL = ("/dev/", "/proc/")  # files that the command itself provides, such as `/dev/stdin`
+_MADE_BY_SHELL = ("/dev/", "/proc/")  # folders of files that the command itself may provide, such as `/dev/stdin`
 _WORDS = frozenset((
     "word", "number", "string", "raw_string", "ansi_c_string", "translated_string", "concatenation", "brace_expression",
     "simple_expansion", "expansion", "arithmetic_expansion", "command_substitution", "process_substitution",
@@ -52,17 +55,18 @@ _HOME_OF_OTHERS = re.compile(r"~[^/]")  # another user's home, or the previous f
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r"\\([$`\"\\\n])")
 
-# Programs that run the program in their words, with the options that take their value from the next word
+# Programs that run another program, named in their arguments. The values are options that take the next word as their
+# value
 _WRAPPERS = {
     "env": "-u -C --unset --chdir", "timeout": "-s -k --signal --kill-after", "nice": "-n --adjustment",
     "nohup": "", "time": "-f -o", "stdbuf": "-i -o -e", "command": "", "exec": "-a", "builtin": "",
 }  # fmt: skip
-# The same for programs that only `deny` and `ask` rules see through
+# The same for programs that `allow` rules do not see through, although other checks do
 _LOOSE_WRAPPERS = {
     "sudo": "-u -g -h -p -C -r -t -D -R -T", "doas": "-u -C", "xargs": "-I -n -P -L -d -a -s -E",
     "setsid": "", "ionice": "-c -n -p", "chroot": "", "busybox": "", "watch": "-n", "flock": "-w -E",
 }  # fmt: skip
-_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # the wrapper's own operands before the program
+_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
@@ -71,12 +75,13 @@ _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 class SimpleCommand:
     source: str  # as written in the command
     words: Words  # the program's name and its arguments
-    folder: str | None = ""  # the folder after earlier `cd` commands, relative to the first; `None` if unknown
-    known: tuple[str, ...] = ()  # the literal first words, then the known beginning of the next word and a NUL
+    # The current folder after earlier `cd` commands, relative to the working directory of the text; `None` if unknown
+    folder: str | None = ""
+    known: tuple[str, ...] = ()  # like `words`, but an unknown word is replaced by its known beginning and a NUL
 
     @property
     def name(self) -> str | None:
-        """The program as written, or `None` if that is not literal."""
+        """The program as written, or `None` if it is not literal. Empty if there are no words."""
         return self.words[0] if self.words else ""
 
     @property
@@ -88,7 +93,7 @@ class SimpleCommand:
 @dataclass(frozen=True, slots=True)
 class Redirection:
     is_output: bool
-    keeps: bool  # whether the file keeps its content, because it is input or appended to
+    keeps: bool  # whether the file keeps its content, because it is only read or appended to
     target: str | None  # a path, or `None` if it is not literal
     folder: str | None  # as in `SimpleCommand`
 
@@ -98,13 +103,13 @@ class CommandText:
     commands: list[SimpleCommand] = field(default_factory=list[SimpleCommand])
     inner: list[SimpleCommand] = field(default_factory=list[SimpleCommand])  # commands in literal command strings
     redirections: list[Redirection] = field(default_factory=list[Redirection])
-    values: list[str] = field(default_factory=list[str])  # literal values of its assignments
-    source: str = ""  # the whole text except for targets of output
-    doubt: str = ""  # why the text was not understood, as a sentence without a period; else empty
-    is_literal: bool = True  # whether the text contains no expansions
-    has_assignments: bool = False  # whether it sets variables
+    values: list[str] = field(default_factory=list[str])  # the literal values that the text assigns to variables
+    source: str = ""  # the whole text, with spaces in place of output redirections
+    doubt: str = ""  # why the text was not fully understood, as a clause; else empty
+    is_literal: bool = True  # whether the text contains no expansions, loops, branches or functions
+    has_assignments: bool = False  # whether the text sets variables
     may_run_more: bool = False  # whether bash may run something that the grammar does not show
-    has_background: bool = False  # whether part of it continues in the background (`&`)
+    has_background: bool = False  # whether part of the text runs in the background (`&`)
 
 
 def read_command(text: str) -> CommandText:
@@ -130,17 +135,17 @@ def read_command(text: str) -> CommandText:
 
 
 def is_wrapper(name: str) -> bool:
-    """Return True if a program runs the program in its words."""
+    """Return True if a program runs another program, named in its arguments."""
     return name == "find" or name in _WRAPPERS or name in _LOOSE_WRAPPERS
 
 
 def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
-    """Yield the programs that a command runs: the command itself, and each program after `env` and the like.
+    """Yield the words of each program that a command runs: its own words, and those after `env` and similar wrappers.
 
     Args:
         words: The words of a simple command.
-        loosely: Whether to see through `sudo`, `xargs`, `find -exec` and the like too. They change what the program may
-            do, so a rule that allows the program does not cover them.
+        loosely: Whether to see through `sudo`, `xargs`, `find -exec` and similar wrappers too. These change what a
+            program may do or works on, so a rule that allows the program alone does not cover them.
     """
     waiting = [words]
     for _ in range(MAX_NESTED * 2):
@@ -157,7 +162,7 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
         at = 1
         while at < len(current) and (word := current[at]) is not None and word.startswith("-"):
             if name == "env" and word.startswith(("-S", "--split")):
-                waiting.append((None,))  # a whole command in one word
+                waiting.append((None,))  # unknown, because this option takes a whole command in one word
             is_group = word[1:2].isalpha() and f"-{word[1]}" not in valued.split()  # option letters, such as `-iu`
             at += 2 if word in valued.split() or (is_group and f"-{word[-1]}" in valued.split()) else 1
         at += _OPERANDS.get(name, 0)
@@ -166,7 +171,7 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
             is_decided = is_decided or _DECIDING.fullmatch(set_to[0].rstrip("+=")) is not None
             at += 1
         if is_decided:
-            waiting.append((None,))  # the program is unknown
+            waiting.append((None,))  # unknown, because an assignment decides which program runs
         if at < len(current) and (loosely or not is_decided):
             waiting.append(current[at:])
     if waiting:
@@ -190,8 +195,10 @@ class _Reader:
         self.found = CommandText()
         self.texts: list[str] = []  # command strings for shells, to be parsed later
         self._folder: str | None = ""
-        self._words_behind: dict[int, list[Node | None]] = {}  # words after redirections, by command; `None` for `-`
-        self._values: dict[str, str] = {}  # possible values of variables, from the last assignment
+        # Arguments after redirections, keyed by the id of the command's node; `None` stands for the argument `-`
+        self._words_behind: dict[int, list[Node | None]] = {}
+        # The last value assigned to each variable, empty if not literal. At run time, the value may be different
+        self._values: dict[str, str] = {}
         self._source = bytearray(text.encode("utf-8", "surrogatepass"))
         root = Parser(_bash()).parse(bytes(self._source)).root_node
         if root.has_error:
@@ -258,7 +265,8 @@ class _Reader:
             self._doubt("it opens a connection by a redirection")
         is_output = operator[0] != "<" or operator == "<>"
         if is_output and operator != "<>":
-            end = node.end_byte if target is None else target.end_byte  # the words after it belong to the command
+            # Words after the target are arguments of the command.
+            end = node.end_byte if target is None else target.end_byte
             self._source[node.start_byte : end] = b" " * (end - node.start_byte)
         keeps = operator[0] == "<" or operator.endswith(">>")
         self.found.redirections.append(Redirection(is_output, keeps, path, self._folder))
@@ -296,7 +304,7 @@ class _Reader:
             self._take_program(basename(each[0] or "") if each else "", tuple(word or "\0" for word in each))
 
     def _take_words_behind(self, node: Node) -> None:
-        """Keep the arguments after a redirection, which the grammar assigns to the redirection."""
+        """Remember the arguments after a redirection, because the grammar makes them part of the redirection."""
         command, source = node.children[0], node.text or b""
         while command.type in ("pipeline", "negated_command", "list", "redirected_statement") and command.children:
             command = command.children[0 if command.type == "redirected_statement" else -1]
@@ -308,7 +316,10 @@ class _Reader:
         self._words_behind[command.id] = words + self._words_behind.get(command.id, [])
 
     def _known(self, node: Node) -> str:
-        """Return a word up to its first non-literal part, then the known beginning of that part and a NUL."""
+        """Return a literal word. For any other word, return its known beginning and a NUL.
+
+        A variable counts as its last assigned value.
+        """
         text = literal(node)
         if text is not None:
             return text
@@ -325,7 +336,7 @@ class _Reader:
         return found or "\0"
 
     def _take_program(self, name: str, words: tuple[str, ...]) -> None:
-        """Check the words of a shell builtin, or of a program that runs a text."""
+        """Check the words of a shell builtin, or of a program that runs a command string."""
         if name in _NOT_SHOWN:
             self._doubt(f"'{name}' runs a text or changes the meaning of names")
         text = ""
@@ -339,11 +350,11 @@ class _Reader:
 
 
 def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
-    """Return True if a shell may run something that the words do not show."""
+    """Return True if a shell or builtin, called with these arguments, may run something that they do not show."""
     if name in SHELLS or name in ("source", "."):
         if len(arguments) == 1 and arguments[0].startswith("--"):
-            return False  # only asks for information about the shell
-        # An unknown file, or one that the command itself provides
+            return False  # `--version`, for example, only prints information about the shell
+        # The script may be unknown, or be provided by the command itself.
         file = next((word for word in arguments if not word.startswith("-")), "\0")
         return "\0" in file or file.startswith(_MADE_BY_SHELL) or any(map(_HAS_TEXT.fullmatch, arguments))
     if name in _NAMING:
@@ -412,7 +423,7 @@ def literal(node: Node) -> str | None:
                 return None
             return "".join(part for part in parts if part is not None)
         case _ if not node.children and not node.is_named:
-            return source  # the name after `export`, `declare` or `unset`
+            return source  # a keyword in place of a program, such as `export`, `unset` or `[[`
         case _:
             return None
 

@@ -1,6 +1,6 @@
 """Finds the file names that git has stored in a repository: in all commits, reflogs, and the index of each worktree.
 
-A file that is hidden in the work tree can be read from this store, under any name that it ever had.
+A file that is hidden in the work tree can be read from the repository's data, under any name that it ever had.
 """
 
 from __future__ import annotations
@@ -21,29 +21,31 @@ from tools.files.ignore_files import exclude_file
 from tools.files.path_opener import open_regular
 from tools.files.stat_cache import Remembered, stamp_of
 
-SECONDS = 2.0  # time for git to list the names
-MAX_BYTES = 64_000_000  # output accepted from git
-STATE_ENTRIES = 5_000  # files and folders in a repository's state; above this, nothing is cached
-REMEMBERED = 1_000  # cached repositories
-ALTERNATES = 5  # levels of alternates, as in git
-ALTERNATES_BYTES = 64 * 1024  # bytes to read of the alternates list
-MAX_STORES = 100  # maximum per repository
+SECONDS = 2.0  # time limit for git to list the names
+MAX_BYTES = 64_000_000  # maximum bytes of output to read from git
+# How many files and folders of a repository are compared to notice changes. If there are more, nothing is cached
+STATE_ENTRIES = 5_000
+REMEMBERED = 1_000  # maximum cached repositories
+ALTERNATES = 5  # levels of alternates to follow, as in git
+ALTERNATES_BYTES = 64 * 1024  # bytes to read of each `info/alternates`
+MAX_STORES = 100  # limit for the submodules of a repository, and for the object folders to list
 # Parts of a repository that change with every change to a commit, branch, stash or index
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
-# Makes git ignore other settings and anything that would show a different history, and fetch nothing.
+# Makes git ignore the settings of the user and the system, and everything that would show a different history. Also
+# keeps git from fetching objects.
 _ENVIRONMENT = {
     "HOME": os.devnull, "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull, "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
 }  # fmt: skip
 _OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=", "-c", "protocol.allow=never")
-# Faster than a log of names, and includes merges. If one content has several names, only one of them is listed, so a
-# hidden name may be missed.
+# `git rev-list --objects` is faster than `git log --name-only`, and includes merges. It lists each object once, so if
+# the same content has several names, a hidden one may be missed.
 _LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any", "--ignore-missing")
 _ID = re.compile(rb"^(?:[0-9a-f]{64}|[0-9a-f]{40})\b", re.MULTILINE)
-MAX_IDS = 2_000  # commits with other names, such as `FETCH_HEAD`
-ID_BYTES = 256 * 1024  # bytes to read of such a file
+MAX_IDS = 2_000  # maximum object ids in a repository's files, such as refs and `FETCH_HEAD`
+ID_BYTES = 256 * 1024  # bytes to read of each such file
 
 
 def store_of(folder: str) -> str | None:
@@ -51,13 +53,13 @@ def store_of(folder: str) -> str | None:
 
     A bare repository is its own store.
     """
-    exclude = exclude_file(folder)  # `info` is in the store, also for linked worktrees
+    exclude = exclude_file(folder)  # `info/exclude`, which is in the store even for linked worktrees
     store = os.path.realpath(os.path.dirname(os.path.dirname(exclude)) if exclude is not None else folder)
     return store if all(os.path.exists(os.path.join(store, name)) for name in ("HEAD", "objects")) else None
 
 
 def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
-    """Yield each submodule's store and name, even if it is not checked out."""
+    """Yield the store and the name of each submodule, even of those that are not checked out."""
     modules, found = os.path.join(store, "modules"), 0
     for folder, below, files in os.walk(modules):
         if "HEAD" in files and "objects" in below:
@@ -69,7 +71,7 @@ def stores_of_submodules(store: str) -> Iterator[tuple[str, str]]:
 
 
 def stored_in(store: str) -> Iterator[str]:
-    """Yield the existing files and folders that contain a repository's contents and their names."""
+    """Yield the existing files and folders in which a repository stores the content and the names of files."""
     folders = [store]
     with suppress(OSError):
         folders += (os.path.join(store, "worktrees", name) for name in os.listdir(os.path.join(store, "worktrees")))
@@ -81,12 +83,12 @@ def stored_in(store: str) -> Iterator[str]:
 
 
 def with_stored(restrictions: FileRestrictions, stores: Iterable[str]) -> FileRestrictions:
-    """Add the data of these repositories to the masked paths."""
+    """Add the files and folders in which these repositories store content to the masked paths."""
     return replace(restrictions, masked=(*restrictions.masked, *chain.from_iterable(map(stored_in, stores))))
 
 
 def object_folders(stores: Iterable[str]) -> Iterator[str]:
-    """Yield the object folders of repositories, and their alternates."""
+    """Yield the object folders of repositories, including their alternates."""
     waiting = deque((os.path.join(store, "objects"), ALTERNATES) for store in stores)
     known: set[str] = set()
     while waiting and len(known) < MAX_STORES:
@@ -101,7 +103,7 @@ def object_folders(stores: Iterable[str]) -> Iterator[str]:
 
 
 class GitStores:
-    """Finds what repositories have stored, and caches it until they change."""
+    """Finds out whether repositories store hidden files, and caches each answer until the repository changes."""
 
     def __init__(self) -> None:
         self._known = Remembered[tuple[Hashable, bool]](REMEMBERED)
@@ -119,9 +121,9 @@ class GitStores:
 
         Args:
             store: The repository, as returned by `store_of`.
-            roots: Real paths of the workspace folders. Git itself is never taken from these.
-            asked: Identifies the question, for the cache.
-            is_among: Returns True if something hidden is among paths relative to the top of the work tree.
+            roots: Real paths of the workspace folders. The git program is never taken from these.
+            asked: Identifies the question. A cached answer is used only for an equal value.
+            is_among: Returns True if any of the given paths, relative to the top of the work tree, is hidden.
             otherwise: The answer if git is not installed.
         """
         git = find_program("git", os.environ.get("PATH", os.defpath), roots)
@@ -140,7 +142,7 @@ class GitStores:
 
 
 def _ids_in(paths: Iterable[str]) -> set[str]:
-    """Return the ids at the starts of lines in a repository's files, which are refs and other names in any worktree."""
+    """Return the object ids at the starts of lines in a repository's files, such as refs and `FETCH_HEAD`."""
     found: set[str] = set()
     for path in paths:
         with suppress(OSError), open_regular(path) as opened:
@@ -149,7 +151,7 @@ def _ids_in(paths: Iterable[str]) -> set[str]:
 
 
 def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
-    """Return all names stored in a repository, including those reachable from `ids`, or `None` if unknown."""
+    """Return all file names stored in a repository, or `None` if unknown. Includes those reachable from `ids`."""
     if len(ids) > MAX_IDS:
         return None
     arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST, *ids]
@@ -167,12 +169,12 @@ def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
                 return None
     except (ChildFailedError, OSError):
         return None
-    # A commit has no name, and a top folder has an empty one.
+    # Git lists commits without a name, and top folders with an empty one.
     return {os.fsdecode(name) for line in b"".join(chunks).split(b"\n") if (name := line.partition(b" ")[2])}
 
 
 def _state_of(store: str) -> Iterator[str]:
-    """Yield the files and folders that change whenever the names may change."""
+    """Yield the files and folders of a repository that show whether its stored names may have changed."""
     yield from (os.path.join(store, name) for name in _STATE_FILES)
     with suppress(OSError):
         yield from (os.path.join(store, name) for name in os.listdir(store) if name.endswith("_HEAD"))

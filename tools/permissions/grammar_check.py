@@ -1,4 +1,4 @@
-"""Checks that bash reads a command as the grammar does, so that commands that the grammar misreads are noticed.
+"""Checks whether bash reads a command as the grammar does, to notice commands that the grammar misreads.
 
 Some text that the grammar treats as plain is run by bash, such as a command in backticks in a here-document. Some
 constructs end elsewhere in bash. Therefore every byte is checked here. Each node must be of a listed kind and end where
@@ -22,7 +22,8 @@ _PATTERN = re.compile(rb"(?:[^\0- \x7f\\'\"`$<>&;]|%s|%s)+" % (_ESCAPED, _DOLLAR
 _NAME = rb"(?:\w+|[@*])(?:\[(?:\d+|[@*])\])?"
 _OPERAND = rb"(?:[^\\'\"`${}<>]|\\[\w/.*? :+,-]|\"[^\\'\"`${}<>\0]*\")*"
 _HEREDOC = re.compile(rb"(?:[^\\`$]|\\.|%s)*" % _DOLLAR, re.DOTALL)
-# For each kind of text, the form that bash reads the same way; nested nodes are NULs here
+# For each kind of text node, the pattern of the texts that bash reads as the grammar does. A NUL stands for a nested
+# node
 _TEXTS: Mapping[str, re.Pattern[bytes]] = {
     **dict.fromkeys(("word", "number", "test_operator"), _WORD),
     "file_descriptor": re.compile(rb"\d+"),
@@ -53,12 +54,13 @@ _OF_LINES = frozenset((
     "negated_command", "command_substitution", "process_substitution", "test_command", "unary_expression",
     "binary_expression", "parenthesized_expression", "heredoc_redirect",
 ))  # fmt: skip
-# Between nodes. An escaped line end counts as nothing, so it alone must not separate words
+# What may be between nodes. Bash removes an escaped line end, so words need another separator
 _IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
-LOST_DASH = b" - "  # an argument before a redirection that the grammar loses
+LOST_DASH = b" - "  # an argument `-` before a redirection, for which the grammar has no node
 _IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
 _BEFORE_A_WORD = b" \t\n;&|()<>"
-_AROUND = {b"", b"`", *(bytes((each,)) for each in _BEFORE_A_WORD)}  # neighbours of a word that may be a keyword
+# What may be next to a keyword; empty at the start or the end of the text
+_AROUND = {b"", b"`", *(bytes((each,)) for each in _BEFORE_A_WORD)}
 _KEYWORDS = ("!", "{", "}", "[[", "]]")
 _DELIMITER = re.compile(rb"(['\"]?)([\w.-]+)\1")
 _NOT_BEHIND_A_DELIMITER = re.compile(rb"<<|\$\(|`|\\\Z")
@@ -87,7 +89,7 @@ def is_read_alike(root: Node, source: bytes) -> bool:
             # In bash, a `#` begins a comment only at the start of a word.
             begins = text[:1] == b"#" and kind != "special_variable_name"
             is_comment = node.start_byte == 0 or source[node.start_byte - 1] in _BEFORE_A_WORD
-            # In bash, digits before a redirection are a descriptor.
+            # In bash, digits right before a redirection are a file descriptor.
             is_descriptor = text.isdigit() and kind != "file_descriptor" and _behind(node, source) in (b"<", b">")
             if (
                 not _TEXTS[kind].fullmatch(_without(inner, node.start_byte, node.end_byte, source))
@@ -113,7 +115,7 @@ def is_read_alike(root: Node, source: bytes) -> bool:
 
 
 def _inner(node: Node) -> Iterator[Node]:
-    """Yield the outermost substitutions in a text."""
+    """Yield the outermost expansions and substitutions in a node."""
     waiting = [*reversed(node.children)]
     while waiting:
         child = waiting.pop()
@@ -124,14 +126,14 @@ def _inner(node: Node) -> Iterator[Node]:
 
 
 def _without(inner: list[Node], start: int, end: int, source: bytes) -> bytes:
-    """Return the text between two positions, with a NUL for each node in it."""
+    """Return the text between two positions, with a NUL in place of each node of `inner`."""
     ends = [start, *(each.end_byte for each in inner)]
     starts = [*(each.start_byte for each in inner), end]
     return b"\0".join(source[one:other] for one, other in zip(ends, starts, strict=True))
 
 
 def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
-    """Yield True for each gap between nodes that has only white space, and enough to separate words in bash."""
+    """Yield, for each gap between child nodes, whether it is only white space, and enough to separate words in bash."""
     children, kind = node.children, node.type
     allowed = _IN_A_LINE if kind in _OF_A_LINE else _IN_LINES
     yield bool(children) or kind == "program"
@@ -213,7 +215,10 @@ def _is_name_usual(node: Node, text: bytes) -> bool:
 
 
 def _is_test_usual(node: Node, text: bytes) -> bool:
-    """Return True if bash takes the operands of a test literally. `[` is an ordinary command in bash."""
+    """Return True if bash takes the operands of a test literally.
+
+    In bash, `[` is an ordinary command, so `<`, `&&` and line ends do not belong to its test.
+    """
     width = len(node.children[0].type)
     if text[width : width + 1] not in (b" ", b"\t") or text[-width - 1 : -width] not in (b" ", b"\t"):
         return False

@@ -1,7 +1,7 @@
 """Guarded paths: the server's own settings and log, which can be written only with the user's consent.
 
-These files decide what runs without consent. Unlike those in `auto_run_files`, they are recognised by real path,
-because a file given on the command line may have any name and be in a workspace.
+The settings decide what runs without consent. Unlike the files in `auto_run_files`, guarded paths are recognised by
+their real path, because a settings file given on the command line may have any name and be in a workspace.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FoldedPath = tuple[str, ...]  # the names of a path as lenient file systems com
 
 
 class GuardedPaths:
-    """Files and folders for which every write needs consent, except for exempt files in them.
+    """Files and folders that may be written only with consent, except for exempt files in the folders (`free`).
 
     They are guarded even if they do not exist, and so is every symlink that leads to them. Blocking.
     """
@@ -40,25 +40,26 @@ class GuardedPaths:
     def why(self, paths: Iterable[str]) -> str | None:
         """Return why writing one of these absolute paths needs consent, or `None`. Blocking.
 
-        A folder above a guarded path counts too, because replacing it replaces the settings.
+        A folder above a guarded path counts too, because replacing the folder replaces the settings.
         """
         return _REASON if (self._files or self._folders) and any(map(self._guards, dict.fromkeys(paths))) else None
 
     def why_not_held(self, roots: Sequence[str]) -> str | None:
-        """Return why mounts cannot protect a file from commands that can write to these folders, or `None`. Blocking.
+        """Return why mounts cannot protect all guarded files from commands that can write to `roots`, or `None`.
 
-        A mount covers one name of a file, and never a symlink.
+        A mount protects a file under one name only, and cannot protect a symlink. Blocking.
         """
         for path in self._files:
             at = path
             while is_inside(at, roots) and at not in roots:
                 if os.path.islink(at):
-                    return _NOT_HELD.format(shown_path(at), "leads there by a symlink")
+                    return _NOT_HELD.format(shown_path(at), "leads to them through a symlink")
                 at = os.path.dirname(at)
             info = _status(path)
             if info is None or not stat.S_ISREG(info.st_mode) or info.st_nlink == 1:
                 continue
-            can_be_written = is_ours(info) or os.access(path, os.W_OK)  # false in a package store
+            # False for a file in a read-only package store, which may use hard links for equal files.
+            can_be_written = is_ours(info) or os.access(path, os.W_OK)
             if can_be_written and any((root := _status(each)) and root.st_dev == info.st_dev for each in roots):
                 which = shown_path(path) if is_inside(path, roots) else "one of them"
                 return _NOT_HELD.format(which, "has other names (hard links)")
@@ -72,7 +73,7 @@ class GuardedPaths:
         return is_inside and name not in self._free
 
     def _is_other_name(self, path: str) -> bool:
-        """Return True if a file is a guarded one under another name, by a hard link or another mount."""
+        """Return True if a path is another name of a guarded file, because of a hard link or another mount."""
         info = _status(path)
         if info is None or not stat.S_ISREG(info.st_mode):
             return False
@@ -99,7 +100,7 @@ def _folded_path(path: str) -> _FoldedPath:
 
 
 def _split(path: str) -> tuple[str, list[str]]:
-    """Return the root of a path, which is empty for a relative one, and its names."""
+    """Return the root of a path, which is empty for a relative path, and the names after it."""
     drive, rest = os.path.splitdrive(path.replace(os.altsep, os.sep) if os.altsep else path)
     anchor = drive + os.sep if rest.startswith(os.sep) else drive
     return anchor, [name for name in rest.split(os.sep) if name not in ("", os.curdir)]

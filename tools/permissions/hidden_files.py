@@ -1,11 +1,11 @@
 """Finds what file rules and agent-ignore files deny to a command by scanning the disk before the command starts.
 
-A scan goes through the workspace folders from the top down, and caches each folder until its entries change. For rules
-about absolute paths and the home folder, the scan starts where their paths begin. Rules that lead through a symlink are
-followed to its target. A folder is a single result if it is hidden as a whole, or if every possible name in it is
-hidden.
+A scan goes through the workspace folders from the top down, and caches each folder until its entries change. For a rule
+about a path outside the workspace, the scan starts at the path of the pattern's leading literal names. If leading names
+of a pattern match a symlink, the symlink's target is scanned for the remaining names. A folder is a single result if it
+is hidden as a whole, or if every possible name in it is hidden.
 
-A scan is bounded. If it is incomplete, or its results cannot be masked, `problem` says why.
+A scan is bounded. If it is incomplete, or its results cannot be masked, `HiddenFiles.problem` says why.
 """
 
 from __future__ import annotations
@@ -44,27 +44,27 @@ from tools.permissions.repositories import work_tree_above
 from tools.text.file_names import shown_path
 
 MAX_HIDDEN = 100  # limit for masked files and folders, and for protected ones, because each needs a mount
-ENTRIES = 150_000  # files and folders in one scan
-SECONDS = 2.0  # time for one scan
-REMEMBERED = 60_000  # cached folders, for all workspaces together
-WALKS = 1_000  # cached walks through targets of symlinks, per workspace
-TREES = 100  # cached workspaces and sets of rules
+ENTRIES = 150_000  # maximum files and folders in one scan
+SECONDS = 2.0  # time limit for one scan
+REMEMBERED = 60_000  # maximum cached folders, for all workspaces together
+WALKS = 1_000  # maximum cached walks that start at places other than the workspace folders, per `_RuleTree`
+TREES = 100  # maximum cached combinations of a workspace and a set of rules
 
-# The kinds of results, as one bit each
+# The kinds of results, as one bit each, in the order of the first fields of `HiddenFiles`
 _DENIED, _ASKED, _IGNORED, _KEPT, _KEPT_UNLESS_ASKED = (1 << number for number in range(5))
 _OF_DENY = _DENIED | _KEPT
 _READING, _EDITING = _DENIED | _ASKED | _IGNORED, _KEPT | _KEPT_UNLESS_ASKED
-# For each kind of result, the kinds that need no further search inside such a folder
+# For each kind of result, the kinds for which a folder with this result need not be searched
 _COVERED = {
     _DENIED: _READING | _EDITING, _ASKED: _ASKED, _IGNORED: _IGNORED, _KEPT: _EDITING,
     _KEPT_UNLESS_ASKED: _KEPT_UNLESS_ASKED,
 }  # fmt: skip
-# An impossible file name. If it is hidden in a folder, everything there is hidden
+# A name that no file has. If rules would hide a file with this name in a folder, they hide everything in the folder
 ANY_NAME = "\uf8ff any name \uf8ff"
-# Matches patterns for a name at any depth, which stay valid if a parent folder is moved
+# Matches patterns for a name at any depth, which match a file regardless of the folders above it
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
-_BARE = {"HEAD", "objects", "refs"}  # marks a bare repository for git
-_WHOLE = (("*",), ("**",))  # the end of a pattern for all contents of a folder
+_BARE = {"HEAD", "objects", "refs"}  # the entries by which git recognises a bare repository
+_WHOLE = (("*",), ("**",))  # the last names of patterns that match all contents of a folder
 IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file at the time of the scan
 
 
@@ -82,14 +82,14 @@ class HiddenFile:
 class HiddenFiles:
     """The results of one scan."""
 
-    denied: tuple[HiddenFile, ...] = ()  # by rules that deny reading
-    asked: tuple[HiddenFile, ...] = ()  # by rules that ask before reading
-    ignored: tuple[HiddenFile, ...] = ()  # by agent-ignore files
+    denied: tuple[HiddenFile, ...] = ()  # hidden by rules that deny reading
+    asked: tuple[HiddenFile, ...] = ()  # hidden by rules that ask before reading
+    ignored: tuple[HiddenFile, ...] = ()  # hidden by agent-ignore files
     kept: tuple[HiddenFile, ...] = ()  # protected by rules that deny editing
-    kept_unless_asked: tuple[HiddenFile, ...] = ()  # by rules that ask before editing
+    kept_unless_asked: tuple[HiddenFile, ...] = ()  # protected by rules that ask before editing
     # Why the results are incomplete or cannot be masked, phrased for the middle of a sentence; else empty
     problem: str = ""
-    problem_of_deny: bool = False  # whether the problem may affect what a rule denies
+    problem_of_deny: bool = False  # whether the problem may affect files that deny rules hide or protect
     # The agent-ignore files, and the folders that contain or are git repositories
     ignore_files: tuple[IgnoreFileSeen, ...] = field(default=(), compare=False)
     repositories: tuple[str, ...] = field(default=(), compare=False)
@@ -109,30 +109,36 @@ class _Pattern(NamedTuple):
     bit: int
     rule: Rule
     specifier: PathSpecifier
-    bases: tuple[str, ...]  # the folders below which the rule applies; none for a rule about a name
-    by_path: bool
-    names: tuple[str, ...]
-    leads: tuple[RuleList, ...]  # match its first name, its first two names, and so on, but never all names
+    bases: tuple[str, ...]  # the folders in which the rule applies; empty for a rule about a name at any depth
+    by_path: bool  # whether the rule is about a path, not about a name at any depth
+    names: tuple[str, ...]  # the names between the slashes of the rule's pattern
+    # For each number of leading names, from one to all except the last, a rule list that matches the path of these
+    leads: tuple[RuleList, ...]
 
     def at(self, path: str) -> HiddenFile:
         return HiddenFile(path, False, str(self.rule), self.rule.source)
 
     def names_behind(self, number: int) -> tuple[str, ...]:
-        """Return the names in the pattern after the first `number`. Two stars may match further names."""
+        """Return the names of the pattern after its first `number` names.
+
+        If the last of these names is `**`, the result begins with `**`, which may match further names.
+        """
         return self.names[number - (number > 0 and self.names[number - 1] == "**") :]
 
 
-_Leads = frozenset[tuple[_Pattern, int]]  # patterns, each with the number of names that lead to a folder
+# Patterns that lead to a place: each with how many of its leading names match the path of the place. The place is
+# searched for the other names of the pattern
+_Leads = frozenset[tuple[_Pattern, int]]
 
 
 class _Place(NamedTuple):
     """A folder to scan, and what is already known about it."""
 
     path: str
-    scope: IgnoreScope | None  # the agent-ignore files that apply from above, if any
-    covered: int  # the kinds that need no search in it
-    in_repository: bool = False  # whether it is `.git` or inside it
-    by_path_only: bool = False  # whether it is in a repository's store, where names have no meaning
+    scope: IgnoreScope | None  # the agent-ignore files in its parent folders; `None` if they do not matter
+    covered: int  # the kinds of results for which the folder need not be searched
+    in_repository: bool = False  # whether the folder is `.git` or inside it
+    by_path_only: bool = False  # whether the folder is in a repository's store, where rules about names do not apply
     depth: int = -1  # levels of subfolders to scan; all if negative
 
 
@@ -140,12 +146,13 @@ class _FolderRules(NamedTuple):
     """The results in a folder from its last scan."""
 
     place: _Place
-    ignore_files: tuple[IgnoreFileSeen, ...]  # those in this folder
-    found: tuple[tuple[int, HiddenFile], ...]  # each with its kind
-    below: tuple[_Place, ...]
-    links: tuple[tuple[str, str, _Leads], ...]  # symlinks that rules may lead through: path as named, real path
-    entries: int
-    is_repository: bool  # whether it contains a repository, or is a bare one
+    ignore_files: tuple[IgnoreFileSeen, ...]  # the agent-ignore files in this folder
+    found: tuple[tuple[int, HiddenFile], ...]  # the hidden entries, each with the kind of result
+    below: tuple[_Place, ...]  # the subfolders to scan
+    # Symlinks to which patterns lead: the symlink's path as rules name it, its path on disk, and the patterns
+    links: tuple[tuple[str, str, _Leads], ...]
+    entries: int  # how many entries the folder has
+    is_repository: bool  # whether the folder contains `.git`, or is a bare repository
 
 
 class _Patterns:
@@ -153,7 +160,8 @@ class _Patterns:
 
     def __init__(self, patterns: Iterable[_Pattern]) -> None:
         self.bits = self.path_bits = 0
-        groups: dict[str, list[_Pattern]] = {}  # by folder with its separator; an empty key for rules about names
+        # Keyed by the base folder with a final separator. The key is empty for rules about a name at any depth.
+        groups: dict[str, list[_Pattern]] = {}
         for pattern in patterns:
             self.bits |= pattern.bit
             self.path_bits |= pattern.bit if pattern.by_path else 0
@@ -164,9 +172,10 @@ class _Patterns:
     def fitting(
         self, folder: str, names: Sequence[str], *, by_path_only: bool = False
     ) -> Mapping[str, Sequence[_Pattern]]:
-        """Return the patterns that match entries of a folder, by name.
+        """Return the patterns that match entries of a folder, keyed by the entry's name.
 
-        Each entry may be a folder, as in `Rule.fits_path`.
+        Each entry is tested as if it were a folder, as in `Rule.fits_path`. If `by_path_only`, rules about names are
+        left out.
         """
         found: dict[str, list[_Pattern]] = {}
         folder = folder if folder.endswith(os.sep) else folder + os.sep
@@ -178,13 +187,13 @@ class _Patterns:
             paths = [prefix + text for text in texts] if prefix else texts
             for path in {path for rules in lists for path in rules.hidden_folders(paths)}:
                 fitting = [p for p in patterns if p.specifier.rules.hides(path, is_folder=True)]
-                # On a file system that ignores case, several names may be equal.
+                # If rules ignore case, names that differ only in case have the same path here.
                 for name in (name for name, each in zip(names, paths, strict=True) if each == path):
                     found.setdefault(name, []).extend(p for p in fitting if p.by_path or not by_path_only)
         return found
 
     def leading(self, path: str) -> _Leads:
-        """Return the patterns whose first names, but not all, match a path."""
+        """Return the patterns of which only some leading names match `path`, each with the number of these names."""
         below = {base: bytes_text(path[len(base) :]).replace(os.sep, "/") for base, *_ in self._groups if base}
         return frozenset(
             (pattern, number)
@@ -204,7 +213,7 @@ def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
-    """Return the rules about reading or changing certain files, deny rules first."""
+    """Return the rules about reading or changing certain files, prepared for scans. Deny rules come first."""
     found: list[_Pattern] = []
     for access, denied, asked in ((Access.READ, _DENIED, _ASKED), (Access.WRITE, _KEPT, _KEPT_UNLESS_ASKED)):
         for bit, rule in (*((denied, rule) for rule in rules.deny), *((asked, rule) for rule in rules.ask)):
@@ -216,7 +225,8 @@ def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
                 text = text[1:]
             is_of_name = _OF_A_NAME.fullmatch(text) is not None
             names = tuple(text.strip("/").split("/"))
-            # A rule about a name tests only the last part of a path. Others are tested with the folder.
+            # For a rule about a name, only the last name of a path is tested. For other rules, the whole path in one of
+            # the base folders is tested.
             bases = roots if specifier.base is None else (specifier.base,)
             bases = () if is_of_name and "/" not in text.rstrip("/").replace("**/", "") else bases
             leads = (parse_rules(os.fsencode("\n/" + "/".join(names[:end]))) for end in range(1, len(names)))
@@ -232,7 +242,8 @@ class _Look:
     left: int = field(default_factory=lambda: ENTRIES)
     end: float = field(default_factory=lambda: time.monotonic() + SECONDS)
     files: dict[int, dict[str, HiddenFile]] = field(default_factory=lambda: {bit: {} for bit in _COVERED})
-    problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])  # each with its kind
+    # Each problem, with the kind of results that it affects
+    problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     ignore_files: list[IgnoreFileSeen] = field(default_factory=list[IgnoreFileSeen])
     repositories: list[str] = field(default_factory=list[str])
     links: list[tuple[str, str, _Leads]] = field(default_factory=list[tuple[str, str, _Leads]])
@@ -242,8 +253,8 @@ class _Look:
         files = self.files[bit]
         if len(files) > MAX_HIDDEN:
             return
-        # A symlink cannot be masked, but its target can. A target outside the workspace counts if a rule names it,
-        # because programs follow symlinks.
+        # A symlink cannot be masked, but its target can. A target outside the workspace is added only if a rule about
+        # reading, not an agent-ignore file, hides the symlink.
         path = os.path.realpath(found.path)
         try:
             status = os.lstat(path)
@@ -286,7 +297,7 @@ class _Look:
 
 
 class _Walk:
-    """Walks through a folder, skipping everything that has not changed since the last walk."""
+    """Walks through a folder and its subfolders. Reads only those that have changed since the last walk."""
 
     def __init__(
         self,
@@ -299,8 +310,8 @@ class _Walk:
         self._folders = folders
         self._patterns = _Patterns(patterns)
         self._top = top
-        self._named = named  # the name of the top in rules that reach it through a symlink
-        # Other roots have their own walk, under their own names.
+        self._named = named  # the path by which rules name `top`, for a walk outside the workspace or behind a symlink
+        # Workspace folders inside `top` are skipped, because they have their own walks.
         self._others = frozenset(roots) - {top} if named in ("", top) else frozenset[str]()
 
     def go(self, look: _Look, start: _Place) -> None:
@@ -340,7 +351,7 @@ class _Walk:
     def _hide_closed(self, look: _Look, place: _Place) -> None:
         """Hide a whole folder that cannot be listed, if commands could still reach its contents."""
         with suppress(OSError):
-            if sys.platform == "win32":  # Windows has no views
+            if sys.platform == "win32":  # on Windows, commands do not run in views
                 return
             if os.access(place.path, os.X_OK) or os.stat(place.path).st_uid == os.geteuid():
                 bits = self._patterns.bits | (_IGNORED if place.scope is not None and place.scope.agent else 0)
@@ -369,8 +380,8 @@ class _Walk:
                 look.problems.append((_IGNORED, error.message.partition(", so it is unknown")[0]))
         folders = {entry.name for entry in entries.values() if entry.is_dir(follow_symlinks=False)}
         found, covered = self._found_in(place, scope, list(entries), folders)
-        # `.git` contains names of branches and objects, not workspace files. In a bare repository names still count,
-        # because any folder can be made to look like one.
+        # `.git` has files named after branches and objects, for which rules about names are not meant. In a bare
+        # repository, these rules still apply, because any folder can be made to look like a bare repository.
         stores = ("objects", "refs", "logs") if place.in_repository and "HEAD" in entries else ()
         below: list[_Place] = []
         for name in folders if place.depth != 0 else ():
@@ -396,7 +407,7 @@ class _Walk:
     def _found_in(
         self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str]
     ) -> tuple[tuple[tuple[int, HiddenFile], ...], Mapping[str, int]]:
-        """Return what is hidden in a folder, and the kinds already covered in each hidden subfolder."""
+        """Return what is hidden in a folder, and for each hidden entry the kinds for which it need not be searched."""
         found: list[tuple[int, HiddenFile]] = []
         covered: dict[str, int] = {}
         for name, by_bit in self._hiding(place, scope, names, folders).items():
@@ -410,7 +421,8 @@ class _Walk:
             for bit, file in self._hiding(place, scope, [ANY_NAME]).get(ANY_NAME, {}).items():
                 others = [each for each in found if each[0] != bit]
                 is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
-                # A workspace folder itself is only protected, because no command could start if it were hidden.
+                # A workspace folder as a whole is only protected from changes. If it were hidden, no command could
+                # start in it.
                 if is_whole and (place.path != self._top or bit & _EDITING):
                     found = [*others, (bit, replace(file, path=place.path))]
         return tuple(found), covered
@@ -421,7 +433,7 @@ class _Walk:
     def _hiding(
         self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str] = ()
     ) -> dict[str, dict[int, HiddenFile]]:
-        """Return the rules and files that hide entries of a folder, by name and by kind."""
+        """Return what hides entries of a folder, keyed by the entry's name and by the kind of result."""
         hiding: dict[str, dict[int, HiddenFile]] = {}
         for name, patterns in self._patterns.fitting(
             self._name_of(place.path), names, by_path_only=place.by_path_only
@@ -439,7 +451,7 @@ class _Walk:
 
 
 class _RuleTree:
-    """A workspace with one set of rules."""
+    """Scans one workspace for one set of rules."""
 
     def __init__(self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: Remembered[_FolderRules]) -> None:
         self.roots = workspace.roots
@@ -449,8 +461,9 @@ class _RuleTree:
         self._patterns = patterns
         self._folders = folders
         self._all = _Patterns(patterns)
-        self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}  # walks through folders under further names
-        # Starting points of rules, except rules about names and those below a workspace folder
+        # Walks outside the workspace, and through the targets of symlinks
+        self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}
+        # The paths of leading literal names outside the workspace. The scan for these patterns starts there.
         begins = ((os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases)
         named = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
         self._beginnings_elsewhere = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in named]
@@ -472,7 +485,7 @@ class _RuleTree:
                 scope = IgnoreScope("", None, (), None, root) if self.agent else None
                 self._walks_of_roots[root].go(look, _Place(root, scope, covered))
         look.links.extend(self._beginnings_elsewhere)
-        known: set[tuple[int, int, _Leads]] = set()  # the folders that have been scanned, by identity
+        known: set[tuple[int, int, _Leads]] = set()  # what has been scanned: device, inode and patterns
         for named, path, leads in look.links:  # the list grows in the loop
             with suppress(OSError):
                 status = os.stat(path)
@@ -483,8 +496,18 @@ class _RuleTree:
         return look.result()
 
     def _look_behind(self, named: str, real: str, leads: _Leads, look: _Look) -> None:
-        """Apply rules to files outside the workspace, and to those with another name through symlinks."""
-        # If the same first names lead there, the scan of the real path has the same results.
+        """Apply patterns to a place to which their leading names lead.
+
+        This is a path outside the workspace, or the target of a symlink.
+
+        Args:
+            named: The path of the place as rules name it.
+            real: The real path of the place.
+            leads: The patterns.
+            look: Receives the results.
+        """
+        # If the same patterns, with as many names, also lead to the real path, the scan of that path gives the same
+        # results.
         if is_inside(real, self.roots) and leads <= self._all.leading(real):
             return
         rests = [(pattern, pattern.names_behind(number)) for pattern, number in leads]
@@ -504,12 +527,12 @@ class _RuleTree:
             walk.go(look, _Place(real, None, 0, depth=depth))
 
     def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
-        """Return True if anything hidden is among paths relative to the top of a work tree, even missing ones."""
+        """Return True if any of these paths, relative to the top of a work tree, is hidden. They need not exist."""
         reading = [pattern for pattern in self._patterns if pattern.bit & _READING]
         hidden_paths = {file.path for file in hidden.unreadable}
         if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
             return True
-        entries: dict[str, set[str]] = {}  # by folder
+        entries: dict[str, set[str]] = {}  # the names in each folder, keyed by the folder's path
         for name in names:
             path = os.path.join(top, name)
             while path != top:
@@ -570,10 +593,12 @@ class HiddenFileLookout:
     def stores_hidden(self, workspace: Workspace, hidden: HiddenFiles, rules: Rules) -> tuple[str, ...]:
         """Return the real paths of repositories' data folders that store hidden files. Blocking.
 
-        Checks the repositories around and inside the workspace folders. Those that cannot be checked are included.
+        Checks the repositories around and inside the workspace folders. The result includes repositories that cannot be
+        checked.
         """
         tree = self._tree(workspace, rules)
-        # Agent-ignore files mostly name build output. If there is none, git need not be queried.
+        # Git need not be queried if no rule is about reading and agent-ignore files hide nothing on disk: the names in
+        # these files are mostly build output, which is not committed.
         if tree is None or not (hidden.ignored or tree.reads):
             return ()
         tops: dict[str, list[str]] = {}
@@ -622,8 +647,8 @@ def restrictions(
     roots = workspace.roots
     masked = [*hidden.denied, *(each for file in hidden.asked for each in beside(file, named))]
     for file in hidden.ignored:
-        # Programs need the files in folders such as `node_modules`. A command that changes files sees all files in
-        # them.
+        # A command that can change files sees the folders that agent-ignore files hide, because programs need folders
+        # such as `node_modules`. If the user was asked, the command also sees the hidden files.
         hides = kind is ViewKind.READING or (kind is ViewKind.WORKING and not is_asked and not file.is_folder)
         masked += beside(file, named) if hides else ()
     read_only = [*hidden.kept, *(each for file in hidden.kept_unless_asked for each in beside(file, named))]

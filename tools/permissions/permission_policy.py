@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _NOT_GIVEN = "which this client's token does not have"
 _NEW_LOGIN = "Do not try another way; tell the user. A new login with this scope is needed."
-MAX_CACHED_GRANTS = 1_000  # cached rules from clients' grants and tokens
+MAX_CACHED_GRANTS = 1_000  # maximum cached sets of rules, one for each combination of a token and grants
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,9 @@ class PermissionRequest:
 class PermissionPolicy:
     """Decides by rules and the client's approval mode.
 
-    A call is judged in up to three steps: by its tool alone, by its subjects, and by the tool's own question. This way,
-    a refusal reveals nothing, and an allowed call is cheap.
+    A call is judged in up to three steps: by its tool alone, by its subjects, and by the tool's own question. A later
+    step is taken only if the earlier ones do not decide, so a refusal reveals nothing about the files that the tool
+    would read, and an allowed call is cheap.
     """
 
     rules: Rules = field(default_factory=Rules)
@@ -123,7 +124,7 @@ class PermissionPolicy:
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
-        """Return the decision on a call if its subjects do not matter, and whether it is final.
+        """Return the decision on a call by its tool alone, if any, and True if the call's subjects do not matter.
 
         The decision is cached per tool, because searching the rules would take most of the time of a small call.
         """
@@ -134,7 +135,7 @@ class PermissionPolicy:
             return known[2], True
         permission = self.why_not_offered(tool, request.rights)
         if permission is None and mode is ApprovalMode.PLAN and not tool.only_reads_or_talks:
-            # For a command, the effect matters; for an edit, the path.
+            # Plan mode may allow a command because of its effect, and an edit because of its path.
             may_run = tool.kind is ToolKind.EXECUTE or (
                 tool.kind is ToolKind.EDIT and request.workspace.scratch is not None
             )
@@ -152,7 +153,7 @@ class PermissionPolicy:
     def judge_subjects(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Permission | None:
         """Return a decision that does not depend on the tool's question, or `None`. Blocking if there are subjects.
 
-        Pass none if `judge_alone` finds that they do not matter.
+        Pass no subjects if `judge_alone` finds that they do not matter.
         """
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is not None:
@@ -164,7 +165,7 @@ class PermissionPolicy:
         name = request.tool.name
         if details is None:
             return Permission(Verdict.ALLOW, f"{name} changes nothing that needs consent")
-        # The user must decide to leave plan mode, and a client's own dialog may never be shown.
+        # Only the user may end plan mode, and a client may skip its own dialog.
         is_explicit = isinstance(details, PlanConfirmation)
         return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
 
@@ -181,8 +182,8 @@ class PermissionPolicy:
         for rule in about:
             if rule.verdict is Verdict.DENY:
                 yield Permission(Verdict.DENY, str(rule), setting=rule.source)
-        # Programs outside the sandbox do not use files in the client's `/tmp`, and these files do not outlive the
-        # client.
+        # Files in the client's `/tmp` may be changed even in plan mode, because programs outside the sandbox do not use
+        # them, and they do not outlive the client.
         is_scratch = bool(subjects) and all(isinstance(each, PathSubject) and each.in_scratch for each in subjects)
         if mode is ApprovalMode.PLAN and not tool.only_reads_or_talks and not is_scratch:
             yield PLAN_MODE
@@ -203,8 +204,8 @@ class PermissionPolicy:
         if mode is ApprovalMode.YOLO:
             yield Permission(Verdict.ALLOW, "approval mode yolo")
         if mode is ApprovalMode.AUTO_EDIT:
-            # Outside the workspace, tools reach only the user's own memory, which affects every project, and readable
-            # files.
+            # Outside the workspace, tools can edit only the user's own memory. This mode does not allow that, because
+            # the memory affects every project.
             paths = [subject.path for subject in subjects if isinstance(subject, PathSubject)]
             are_inside = all(is_inside(path, workspace.roots) for path in paths)
             if tool.kind in (ToolKind.FETCH, ToolKind.SEARCH) or (tool.kind is ToolKind.EDIT and are_inside):
@@ -248,7 +249,10 @@ class PermissionPolicy:
         )
 
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
-        """Return what file rules deny to a program that only reads, and why this cannot be fully enforced. Blocking."""
+        """Return what file rules deny to a program that only reads, and why that cannot be fully enforced, if so.
+
+        Blocking.
+        """
         from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
         from tools.permissions.hidden_files import HiddenFileLookout, restrictions  # noqa: PLC0415
 
@@ -282,7 +286,7 @@ class PermissionPolicy:
         return known[1]
 
     def read_rules_of(self, rights: Rights) -> tuple[Rules, list[str]]:
-        """Read the rules of a token, and return a warning for each that is not used as written."""
+        """Parse the rules of a token. Also return a warning for each rule that is not used as written."""
         lists = {"permissions.allow": rights.allow, "permissions.ask": rights.ask, "permissions.deny": rights.deny}
         places = {key: key.replace("permissions", f"{rights.source}.rules") for key in lists}
         return read_rules(lists, self.canonical, self.home, places)
@@ -302,4 +306,4 @@ def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
         case AgentSubject(name=name):
             return rule.fits_agent(name)
         case CommandSubject():
-            return False  # its parts are judged separately
+            return False  # `judge_command` applies the rules to its simple commands

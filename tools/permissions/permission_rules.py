@@ -1,4 +1,4 @@
-"""Parses the operator's rules: `permissions.allow|ask|deny` and the older lists."""
+"""Parses the operator's rules: `permissions.allow|ask|deny`, and the older lists in `tools`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANYTHING = "*"
 _SPECIAL = re.compile(r"[\\*?\[\]]")  # special characters in patterns
 _WILDCARD, _ESCAPED = re.compile(r"[*?[]"), re.compile(r"\\(.)")
 _BLANKS = " \t"  # ignored around a pattern; names may end in other white space
-_LATELY_NS = 50_000_000  # how long symlink targets are cached, because a search checks every file
+_LATELY_NS = 50_000_000  # nanoseconds for which symlink targets are cached, because a search checks every file
 
 
 class MalformedRuleError(ValueError):
@@ -28,7 +28,10 @@ class MalformedRuleError(ValueError):
 
 
 def fits_wildcards(pattern: str, text: str) -> bool:
-    """Return True if a text matches a pattern in which `*` stands for any text, even none. Takes linear time."""
+    """Return True if a text matches a pattern in which `*` stands for any text, even an empty one.
+
+    Takes linear time.
+    """
     first, *others = pattern.split(ANYTHING)
     if not others:
         return text == pattern
@@ -48,8 +51,9 @@ def fits_wildcards(pattern: str, text: str) -> bool:
 class CommandSpecifier:
     """The simple shell commands that a rule applies to.
 
-    A pattern without a star is a prefix of whole words: `git log` matches `git log -1` but not `git logout`, and `git
-    log *` means the same. `npm run test*` has no such boundary. A star may be anywhere.
+    A pattern without a star is a prefix of whole words: `git log` matches `git log -1` but not `git logout`. `git
+    log *` means the same. `npm run test*` also matches `npm run tests`, because no space precedes the star. A star may
+    be anywhere.
     """
 
     pattern: str  # as written, with single spaces; `git:*` becomes `git *`
@@ -66,19 +70,20 @@ class CommandSpecifier:
 class PathSpecifier:
     """The paths that a rule applies to, in `.gitignore` syntax. A folder includes all its contents.
 
-    `//x` is absolute, and `~/x` is below the home folder. Anything else is below each workspace folder. A name without
-    a slash matches at any depth, and in rules that deny or ask, anywhere on the machine.
+    `//x` is an absolute path, and `~/x` is relative to the home folder. Any other pattern is relative to each workspace
+    folder. A pattern without a slash matches a name at any depth, and in rules that deny or ask, anywhere on the
+    machine.
     """
 
     rules: RuleList
     base: str | None  # the folder that the pattern is relative to, or `None` for each workspace folder
     line: bytes  # the pattern as a line of a `.gitignore`
-    begins: tuple[str, ...] = ()  # its leading literal names, for rules that deny or ask
+    begins: tuple[str, ...] = ()  # the pattern's leading literal names; empty in allow rules
 
     def fits(self, paths: Sequence[str], roots: Sequence[str]) -> bool:
-        """Return True if this applies to a file with any of these absolute paths, which contain no `.` or `..`.
+        """Return True if the rule applies to a file with any of these absolute paths, which contain no `.` or `..`.
 
-        Blocking, because it may look up the real path of the first names, which is cached briefly.
+        Blocking, because it may look up the real path of the leading names (`begins`), which is cached briefly.
         """
         for base in roots if self.base is None else (self.base,):
             named, real = self.beginning(base)
@@ -92,7 +97,7 @@ class PathSpecifier:
         return False
 
     def beginning(self, base: str) -> tuple[str, str]:
-        """Return the path to which the first names lead from a base, as written and as a real path."""
+        """Return the path of the leading names (`begins`) in the folder `base`, as written and as a real path."""
         named = os.path.join(base, *self.begins)
         return named, _real_path(named, time.monotonic_ns() // _LATELY_NS)
 
@@ -102,7 +107,7 @@ class PathSpecifier:
             return False
         names = bytes_text(path[len(prefix) :]).split(os.sep)
         below = list(accumulate(names, lambda above, name: f"{above}/{name}" if above else name))
-        # The disk is not checked, so the last name may also be a folder.
+        # The disk is not checked, so the last name is tested as a folder and as a file.
         return any(self.rules.hides(each, is_folder=True) for each in below) or bool(
             self.rules.hides(below[-1], is_folder=False)
         )
@@ -114,7 +119,10 @@ def _real_path(path: str, _moment: int) -> str:
 
 
 def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
-    """Parse a path rule. In a rule that denies or asks, a plain name also matches outside the workspace."""
+    """Parse the path pattern of a rule.
+
+    In a rule that denies or asks (`forbids`), a pattern without a slash also matches outside the workspace.
+    """
     pattern, base = written.strip(_BLANKS), None
     if pattern.startswith("//"):
         pattern, base = pattern[1:], os.sep
@@ -127,24 +135,24 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
     # A leading `!` or `#` is not special in a rule.
     escaped = f"\\{pattern}" if pattern[:1] in ("!", "#") else pattern
     line = os.fsencode(escaped)
-    rules = parse_rules(b"\n" + line)  # so that a byte order mark cannot come first
+    rules = parse_rules(b"\n" + line)  # not as the first line, from which a byte order mark would be removed
     if rules.odd_line is not None or not {*b"\n\r\0"}.isdisjoint(line):
         raise MalformedRuleError(
             "its pattern is not understood; use the syntax of .gitignore, with only letters and digits in brackets"
         )
-    # Allow rules do not follow symlinks below their base, because commands can create these.
+    # Allow rules do not follow symlinks in the folder that they are relative to, because commands can create symlinks.
     names = escaped.strip("/").split("/") if forbids and "/" in pattern.rstrip("/") else ()
     begins = takewhile(lambda name: not _WILDCARD.search(_ESCAPED.sub("", name)), names)
     return PathSpecifier(rules, base, line, tuple(_ESCAPED.sub(r"\1", name) for name in begins))
 
 
 def literal_path(path: str) -> str | None:
-    """Return the pattern for exactly this absolute path and everything below it, or `None` if there is none."""
+    """Return the pattern for exactly this absolute path and everything under it, or `None` if there is no pattern."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
     escaped = _SPECIAL.sub(r"\\\g<0>", path)
     bare = escaped.rstrip(_BLANKS)
-    # Trailing blanks are kept by brackets; otherwise they would be dropped.
+    # Trailing blanks are put in brackets; otherwise they would be removed from the pattern.
     return f"/{bare}{''.join(f'[{blank}]' for blank in escaped[len(bare) :])}" if path != os.sep else "//**"
 
 
@@ -172,7 +180,7 @@ class AgentSpecifier:
 Specifier = CommandSpecifier | PathSpecifier | HostSpecifier | AgentSpecifier
 SANDBOXED = "Sandboxed"
 """The grant for every command that stays in the sandbox. No tool has this name."""
-SESSION = "this session"  # the source of rules from a user's answer
+SESSION = "this session"  # the `source` of rules that a user has allowed in an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,21 +193,24 @@ class Rule:
     specifier: Specifier | None  # what it applies to; `None` for every call
 
     def __str__(self) -> str:
-        """Return the rule's name in a reason."""
+        """Return the words by which reasons name the rule."""
         return f"{self.source} rule {self.text}"
 
     def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
         """Return True if the rule names a tool.
 
-        The tool's own name comes first; loose names may get another owner later. An allow rule names only tools that
-        its author must have meant.
+        An allow rule names only tools that its author must have meant.
+
+        Args:
+            names: The tool's names in rules, its own name first.
+            loose: Further names that another tool may get later. Allow rules ignore them.
         """
         if self.verdict is not Verdict.ALLOW:
             return any(name in self.tools or fits_wildcards(self.name, name) for name in (*names, *loose))
         meant, names = tool_names.one_meaning(self.name), tool_names.names_to_allow(names)
         if any(name in self.tools or name == meant for name in names):
             return True
-        # A star includes upstream tools only if the rule is about servers, or about everything.
+        # A star includes upstream tools only if the rule names a server, or is about everything.
         is_of_servers = tool_names.BETWEEN in meant or meant == ANYTHING
         return any(fits_wildcards(meant, name) for name in names if is_of_servers or tool_names.BETWEEN not in name)
 
@@ -280,7 +291,7 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
 CORE = "tools.core"
 INCLUDE = "tools.include"
 PROFILE = "tools.profile"
-# The settings with rules, and their effect. `tools.core` also excludes every tool that it does not name.
+# The settings with rules, and their effect. `tools.core` also excludes every built-in tool that it does not name.
 VERDICTS: Mapping[str, Verdict] = {
     "permissions.allow": Verdict.ALLOW,
     "permissions.ask": Verdict.ASK,
@@ -297,11 +308,12 @@ class Rules:
     deny: tuple[Rule, ...] = ()  # calls that never run
     ask: tuple[Rule, ...] = ()  # calls that always need an answer
     allow: tuple[Rule, ...] = ()  # calls that run without a question
-    # The only built-in tools, or empty for all. Specifiers of a shell tool are the only commands
+    # The rules that name the only built-in tools; empty for all tools. If rules for the shell have specifiers, only
+    # the commands that these match are allowed
     core: tuple[Rule, ...] = ()
-    included: tuple[Rule, ...] | None = None  # the only tools from any source; `None` for all
+    included: tuple[Rule, ...] | None = None  # rules that name the only tools, from any source; `None` for all tools
     include_setting: str = INCLUDE  # the setting to change if a tool is missing
-    profile: str = ""  # the profile of built-in tools; a name outside `PROFILES` means all
+    profile: str = ""  # the profile of built-in tools; a name that is not in `PROFILES` means all tools
 
     @property
     def strict(self) -> tuple[Rule, ...]:
@@ -322,7 +334,7 @@ class Rules:
 def hidden_paths(rules: Rules, roots: Sequence[str]) -> Forbidden | None:
     """Return a test for paths that rules hide in a workspace, or `None` if no rule is about reading certain paths.
 
-    Used for searches, which show lines of files without a question.
+    Used for searches, which show lines of files without asking the user.
     """
     narrow = tuple(r for r in rules.strict if r.tools & tool_names.READING and isinstance(r.specifier, PathSpecifier))
     return (lambda path: next((str(r) for r in narrow if r.fits_path((path,), roots)), None)) if narrow else None
@@ -339,12 +351,16 @@ def read_rules(
     home: str,
     flags: Mapping[str, str] | None = None,
 ) -> tuple[Rules, list[str]]:
-    """Parse the rule lists of the settings, by key. Also return a warning for each rule not used as written.
+    """Parse the rule lists of the settings. Also return a warning for each rule that is not used as written.
 
-    If a command line option has replaced a list, warnings name the option in `flags`.
+    An allow rule that cannot be parsed is left out. A rule that asks or denies is then applied to every call of the
+    tool that it names, or of every tool if it names none. This way, a typo never allows what was meant to be denied.
 
-    An allow rule that cannot be parsed is left out. A rule that asks or denies is applied to every call of the tool
-    that it names, or of every tool if it names none. This way, a typo never allows what was meant to be denied.
+    Args:
+        lists: The lists of rules, keyed by setting.
+        canonical: As in `parse_rule`.
+        home: The path of the home folder.
+        flags: For each list that a command line option has replaced, the option. Warnings name it.
     """
     found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []
@@ -370,7 +386,7 @@ def read_rules(
         if parenthesis:
             warnings.append(f"{INCLUDE}: '{text}' is read as '{name}', because this setting names tools, not calls.")
         try:
-            # The setting allows nothing by itself, so every possible meaning of the name counts, as in an ask rule.
+            # This setting gives no consent, so every possible meaning of the name counts, as in an ask rule.
             included.append(parse_rule(name, Verdict.ASK, INCLUDE, canonical, home))
         except MalformedRuleError as error:
             warnings.append(f"{INCLUDE}: '{text}' names no tool, because {error}.")

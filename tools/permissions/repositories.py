@@ -1,4 +1,4 @@
-"""Finds tracked files in git repositories, and settings that make git run something."""
+"""Finds tracked files in git repositories, and settings that make git run programs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from tools.files.path_opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)  # the mode in an index entry; a false match only causes a needless question
-_LONGEST_TOLD = 0xFFF  # the index does not store the length of longer names
-# Lists the harmless settings, because each release adds new ones that may run something, like `core.fsmonitor`
+# The mode in a submodule's index entry. If other bytes of an index look like it, the user is only asked needlessly
+_MODE_OF_SUBMODULE = 0o160000.to_bytes(4)
+_LONGEST_TOLD = 0xFFF  # the greatest length of a name in an index entry, which also stands for every greater one
+# The harmless settings. Others count as dangerous, because each git release adds some that may run a program, like
+# `core.fsmonitor`
 _HARMLESS_SETTING = re.compile(
     r"""
     user\.(?:name|email|useconfigonly) | (?:author|committer)\.(?:name|email) | init\.defaultbranch | color\.\S+
@@ -49,15 +51,15 @@ _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 
 
 def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
-    """Return the settings in a file, with their sections, that may make git run something or work elsewhere.
+    """Return the settings in a file, with their sections, that may make git run a program or work in another folder.
 
     If a line is not understood, it and the rest of the file count as one such setting.
 
     Args:
         text: The file's content.
-        is_work_tree: Returns True if the file's repository may name a folder as its work tree.
+        is_work_tree: Returns True if the given value of `core.worktree` is harmless.
     """
-    # Unlike `splitlines`, git ends lines only at a line feed.
+    # A file with control characters is not understood. Git itself ends lines only at a line feed.
     if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
         return [text]
     running: list[str] = []
@@ -75,7 +77,7 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
             return [*running, "\n".join(lines[at:])]
         key, value = f"{section}.{setting[1]}", setting[2] or ""
         is_known = is_work_tree(value) if key.lower() == "core.worktree" else _HARMLESS_SETTING.fullmatch(key)
-        # A URL may begin with the name of a program.
+        # In a URL such as `ext::command`, git runs the remote helper before the colons.
         if not is_known or re.match(r"\s*[\w-]*::", value.replace('"', "")):
             running.append(f"{key}={value}")
     return running
@@ -93,12 +95,14 @@ def work_tree_above(folder: str) -> str | None:
 def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | None:
     """Return why writing a path in a workspace needs consent, or `None`. Blocking.
 
-    The names of folders above the workspace count too, up to the top of the work tree that contains it.
+    The names of the folders above the workspace count too: up to the top of the work tree that contains the workspace,
+    or all of them if there is no work tree.
 
     Args:
         path: The absolute path.
         root: The workspace folder that contains it.
-        is_written: Whether the path will certainly be written, which may turn a folder into a repository.
+        is_written: Whether the path will certainly be written. If so, it needs consent if it could turn a folder into a
+            repository.
     """
     top = work_tree_above(root)
     why = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))
@@ -149,7 +153,7 @@ def runs_programs(top: str) -> bool:
     own = os.path.join(top, REPOSITORY)
     try:
         if any(name.startswith("sharedindex") for name in os.listdir(own)):
-            return True  # a split index: the rest is in a file next to it
+            return True  # a split index, part of which is in another file
         if any(not name.endswith(".sample") for name in os.listdir(os.path.join(own, "hooks"))):
             return True
     except OSError:

@@ -1,7 +1,7 @@
-"""The names of tools in permission rules, in the words of Qwen Code, Gemini CLI and Claude Code.
+"""The names of tools in permission rules, as spelled by Qwen Code, Gemini CLI and Claude Code.
 
 The tools themselves define tool names, class names and older names. This module has the names for groups of tools, and
-those that only rules use.
+the names that occur only in rules.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ FETCHING = "web_fetch"
 DELEGATING = "task"
 READING = frozenset({"read_file", "read_many_files", "grep_search", "glob", "list_directory"})
 WRITING = frozenset({"edit", "write_file", "notebook_edit"})
-# The tools that a rule about edits covers. Memories go to a fixed file, and only changes by tools can be undone, so the
-# last two do not matter for commands.
+# The tools that a rule about edits covers. `save_memory` writes only a fixed file, and `undo_change` only undoes tools'
+# changes, so neither matters when the rule is applied to commands.
 EDITING = WRITING | {"save_memory", "undo_change"}
 # Names in rules, and the tools that they mean
 GROUPS: Mapping[str, frozenset[str]] = {
@@ -30,8 +30,8 @@ GROUPS: Mapping[str, frozenset[str]] = {
 }  # fmt: skip
 
 STARTING = frozenset({"lsp"})
-"""Tools that may start a program without a sandbox. A rule that allows this must name one of them, or everything,
-because a rule about reading files does not include programs."""
+"""Tools that may start a program without a sandbox. An allow rule for a group, such as `Read`, does not cover them,
+because consent to reading files does not include running programs."""
 
 # The built-in tools of each profile. A profile that is not listed has all tools
 PROFILES: Mapping[str, frozenset[str]] = {
@@ -47,8 +47,8 @@ def access_of(tools: frozenset[str]) -> frozenset[Access]:
     return frozenset(access for access, group in governed.items() if tools & group)
 
 
-# Between a server's alias and a tool's name. No alias contains it or ends in a part of it, so its first occurrence
-# counts.
+# The separator between a server's alias and a tool's name. No alias contains it or ends in `_`, so its first occurrence
+# in a name is the separator.
 BETWEEN = "__"
 # Prefixes of upstream tools in the rules of Claude Code and Qwen Code, and of Gemini CLI
 _CLAUDE, _GEMINI = "mcp__", "mcp_"
@@ -65,7 +65,10 @@ def names_of_server(server: str) -> tuple[str, ...]:
 
 
 def names_of_any_tool(server: str) -> tuple[str, ...]:
-    """Return the names that a rule about a whole server matches: the server, or a tool with any name."""
+    """Return names that only rules about a whole server match: the server's own, and those of a tool called NUL.
+
+    No tool is called NUL, so of the rules about tools, only one with a pattern for all tools of the server matches.
+    """
     return (*names_of_upstream_tool(server, "\0"), *names_of_server(server))
 
 
@@ -75,8 +78,8 @@ def one_meaning(name: str) -> str:
     A name may be ambiguous: `mcp_git_hub_search` could be `hub_search` of `git` or `search` of `git_hub`, and
     `mcp__git` could be the tool `git` of a server `mcp`. Ask and deny rules apply to all meanings. An allow rule
     applies to one meaning, regardless of which servers exist. A name that begins with `mcp__` is `mcp__server__tool`,
-    or `mcp__server` for all its tools. Any other name that begins with `mcp_` is `mcp_server_tool`, and the server ends
-    at the first `_` (Gemini CLI).
+    or `mcp__server` for all its tools. Any other name that begins with `mcp_` is `mcp_server_tool`, in which the
+    server's alias ends at the first `_`, as in Gemini CLI.
     """
     if name.startswith(_CLAUDE):
         server, between, tool = name.removeprefix(_CLAUDE).partition(BETWEEN)
@@ -88,10 +91,10 @@ def one_meaning(name: str) -> str:
 
 
 def rule_for(name: str) -> str:
-    """Return the name in an allow rule for the tool published as `name`. `server__*` means all tools of a server."""
+    """Return the name to write in an allow rule for the tool published as `name`, or for all tools (`server__*`)."""
     return f"{_CLAUDE}{name}" if name.startswith(_GEMINI) else name
 
 
 def names_to_allow(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of a tool that `one_meaning` maps to its own name, which comes first."""
+    """Return those names of a tool that `one_meaning` maps to the tool's own name, which is the first one."""
     return (*names[:1], *(name for name in names[1:] if not name.startswith(_GEMINI)))

@@ -18,10 +18,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A rule that would allow calls like this."""
+    """An allow rule that the user can be offered, for one call and similar ones."""
 
     rule: str
-    title: str  # what the rule covers, for people
+    title: str  # what the rule covers, as a text for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,15 @@ class Permission:
     reason: str  # the reason as a clause; `tools.call.consent` turns it into a sentence
     grants: tuple[Grant, ...] = ()  # rules that would allow such calls; empty if no rule can
     setting: str = ""  # the operator's setting that asks or denies, if any
-    # Whether only a person may answer, because an operator's rule demands it or it ends plan mode.
+    # Whether only a person may answer, because an operator's rule demands it or the call ends plan mode.
     is_explicit: bool = False
-    no_rule_allows: bool = False  # whether no rule or mode can allow it, so that each call needs consent
-    is_guarded: bool = False  # whether it writes this server's own settings, for which a client's dialog is not enough
+    no_rule_allows: bool = False  # whether no rule or mode can allow the call, so every such call needs consent
+    # Whether the call writes this server's own settings, for which a client's own dialog is not enough
+    is_guarded: bool = False
     way_out: str = ""  # what to do instead, as a sentence, if there is specific advice
-    parts: tuple[VerdictPart, ...] = ()  # the decisions on its parts, if they were judged separately
+    parts: tuple[VerdictPart, ...] = ()  # the decisions on the parts of the call, if they were judged separately
     view: CommandView | None = None  # for a command: the view in which it runs, after any consent it needs
-    dialog_view: CommandView | None = None  # the view if the client's own dialog counts as consent
+    dialog_view: CommandView | None = None  # for a command: the view if consent comes from the client's own dialog
     offers_sandboxed: bool = False  # whether to offer an answer that allows every command that stays in the sandbox
 
 

@@ -13,16 +13,19 @@ class BrokeredStarter:
     """A `ProcessStarter` that uses the broker. Close it in the event loop in which it was used.
 
     The pool of supervisors is imported and started for the first program, because many servers never run one. On
-    Windows there is no broker, so nothing can be started. With `by_group`, only each program's process group is
-    tracked, as on systems without subreapers. With `is_shared`, one supervisor runs all programs. This suits a few
-    long-running programs; a limit for one of them applies to all.
+    Windows there is no broker, so nothing can be started.
+
+    Args:
+        by_group: Whether to track only each program's process group, as on systems without subreapers.
+        is_shared: Whether one process supervises all programs. This suits a few long-running programs. A limit for one
+            of them applies to all.
     """
 
     def __init__(self, *, by_group: bool = False, is_shared: bool = False) -> None:
         self._by_group = by_group
         self._is_shared = is_shared
         self._pool: ProcessStarter | None = None
-        self._held = AsyncExitStack()  # holds the pool, whose type is missing on Windows
+        self._held = AsyncExitStack()  # closes the pool; the pool's own type cannot be imported on Windows
         self._is_closed = False
 
     async def start(self, spec: ProcessSpec) -> Process:

@@ -1,8 +1,8 @@
 """Finds workspace files that changed during a command, by comparing their state before and after.
 
-Undo does not cover changes by commands, so the model is told about them. Only files in a git work tree that are not
-ignored are compared. Only folders and ignore files are opened, and symlinks are not followed. Workspaces that are too
-large are skipped without a note.
+Undo does not cover changes by commands, so the result of a command names the changed files. Only files in a git work
+tree that are not ignored are compared. Only folders and ignore files are opened, and symlinks are not followed. If a
+workspace is too large, it is skipped, and the result does not mention that.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from tools.text.file_names import shown_path
 
 MAX_ENTRIES = 5_000  # files and folders to compare; each of the two scans takes about 50 ms
 MAX_SECONDS = 1.0  # time limit for a slow disk or a busy machine
-REST_SECONDS = 60.0  # how long a workspace that is too large is skipped
-MAX_RESTING = 100  # remembered workspaces that are too large
+REST_SECONDS = 60.0  # how long a workspace is skipped after it was found to be too large
+MAX_RESTING = 100  # maximum remembered workspaces that are too large
 MAX_NAMED = 20
 # Inode, size, modification time and change time (nanoseconds). Any change to a file changes one of these
 State = tuple[int, int, int, int]
-_MARK = re.compile(r'(?!").*[,;.] ').match  # punctuation in an unquoted name
-_too_large: dict[tuple[str, ...], float] = {}  # the end of the pause (monotonic seconds) by roots
+_MARK = re.compile(r'(?!").*[,;.] ').match  # matches an unquoted name that contains punctuation and a space
+_too_large: dict[tuple[str, ...], float] = {}  # until when to skip a workspace (monotonic seconds), keyed by its roots
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceState:
     """The files of a workspace at one point in time."""
 
-    # By folder path: the ignore rules and the files in the folder, including hidden files
+    # Keyed by folder path: the folder's ignore rules, and the state of each file in it, including ignored files
     folders: dict[str, tuple[IgnoreScope, Mapping[str, State]]] = field(
         default_factory=dict[str, tuple[IgnoreScope, Mapping[str, State]]]
     )
@@ -67,7 +67,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
             return None
         path, above = ahead.pop()
         if path in state.folders:
-            continue  # a root inside another one
+            continue  # a workspace folder inside another one, which has already been scanned
         try:
             with workspace.open_folder(path) as opened:
                 entries = opened.entries()
@@ -84,7 +84,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
         except FileNotFoundError:
             continue  # the folder has been removed
         except (OSError, ToolError):
-            state.closed.add(path)  # including folders with an agent-ignore file that is not understood
+            state.closed.add(path)  # unreadable, or with an agent-ignore file that is not understood
             continue
         state.folders[path] = (
             scope,
@@ -112,7 +112,8 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
     changes: list[tuple[str, str]] = []
     for folder in before.folders.keys() | after.folders.keys():
         old, new = before.files_of(folder), after.files_of(folder)
-        # A file missing on one side may not have been created or removed, because an ignore file may have changed.
+        # A file that is missing before or after need not have been created or removed: a changed ignore file may hide
+        # its folder.
         if old == new or not closed.isdisjoint(map(str, (Path(folder), *Path(folder).parents))):
             continue
         scopes = [state.folders[folder][0] for state in (before, after) if folder in state.folders]

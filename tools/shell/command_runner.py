@@ -1,8 +1,8 @@
 """Runs shell commands and configured programs: starts, reads, limits and stops them, and tracks background jobs.
 
-Both wait for one of a few slots, in order of arrival. A command is over when its shell has exited. Processes that it
-left running become a background job of its client, so that nothing is lost. At a limit, or if its call is cancelled, a
-program is stopped together with everything that it started.
+Commands and programs wait for one of a few slots, in order of arrival. A command is over when its shell has exited.
+Processes that it left running become a background job of its client, so their output is kept. At a limit, or if its
+call is cancelled, a program is stopped together with everything that it started.
 """
 
 from __future__ import annotations
@@ -66,15 +66,16 @@ ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the l
 _NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file for a shell to run first
 _WHY_NO_COMMAND = {
-    0: "the process that starts commands died, so part of the command may have run; check before you try again",
+    0: "the process that starts commands died, and it is unknown whether the command had already begun; check before "
+    "you try again",
     errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
     "list_directory shows, or tell the user",
-    errno.ENOTDIR: "its directory is not a folder; give another one as directory",
-    errno.EACCES: "this server has no access to its folder, the shell or the sandbox's program; give another folder as "
-    "directory, or ask the user",
+    errno.ENOTDIR: "its working directory is not a folder; give a folder as directory",
+    errno.EACCES: "this server has no access to the command's folder, the shell or the sandbox's program; give another "
+    "folder as directory, or ask the user",
     errno.E2BIG: "the command is too long for the operating system; write it to a script and run that",
-    errno.EINVAL: "it, its folder or a variable of its environment (shell.env) contains an impossible character "
-    "(NUL or a lone surrogate); write it as an escape, as in printf '\\x00'",
+    errno.EINVAL: "the command, its folder or one of its environment variables (shell.env) contains an invalid "
+    "character (NUL or a lone surrogate); write that character as an escape, as in printf '\\x00'",
     errno.ENOSYS: "commands cannot run on this system; use the file tools, or ask the user to run it",
 }
 _WHY_NO_PROGRAM = {
@@ -82,7 +83,7 @@ _WHY_NO_PROGRAM = {
     errno.EACCES: "this server has no permission to execute it",
     errno.ENOEXEC: "it is not a program",
     errno.E2BIG: "its arguments are too long for the operating system",
-    errno.EINVAL: "an argument contains an impossible character such as NUL",
+    errno.EINVAL: "an argument contains an invalid character such as NUL",
     errno.ENOSYS: "programs cannot run on this system",
 }
 
@@ -102,8 +103,8 @@ class StartQueue:
     async def start(self, start: Callable[[], Awaitable[RunningProgram]], deadline: float) -> RunningProgram:
         """Start a program when there are enough resources. It counts as running until `end` is called.
 
-        `start` must leave nothing behind when it fails. After the deadline (monotonic), the last `ExhaustedError` is
-        raised.
+        `start` must leave nothing behind when it fails. If no attempt has succeeded by the deadline (monotonic
+        seconds), the first `ExhaustedError` is raised.
         """
         try:
             return await self._attempt(start)
@@ -147,7 +148,7 @@ class Runner:
 
     @asynccontextmanager
     async def _slot(self, seconds: float, refusal: ToolError) -> AsyncGenerator[None]:
-        """Hold a slot, and wait up to `seconds` for one. Raises `refusal` if none becomes free."""
+        """Wait up to `seconds` for a slot, and hold it. Raises `refusal` if none becomes free."""
         with anyio.move_on_after(seconds) as waiting:
             await self._slots.acquire()
         if waiting.cancelled_caught:
@@ -215,7 +216,7 @@ def _check_has_run(
 
 
 def _about_jobs(jobs: JobTable | None) -> str:
-    """Give advice about running jobs, which may use up the resources."""
+    """Return advice about running jobs, which may use up the resources; empty if there are none."""
     ids = ", ".join(job.id for job in jobs.running()) if jobs is not None else ""
     return (
         f" If a job has started very many processes, stop it with stop_background_job. Running: {ids}." if ids else ""
@@ -237,9 +238,9 @@ async def _watch(
     deadline: float,  # monotonic seconds
     *,
     silence: float = float("inf"),  # seconds without output
-    most_bytes: float = float("inf"),  # limit for either output
+    most_bytes: float = float("inf"),  # limit for each output
 ) -> tuple[Ending, ExitStatus | None]:
-    """Wait until a program has exited or reached a limit. Meanwhile, report one of its outputs."""
+    """Wait until a program has exited or reached a limit. Until then, report the output `reported` as progress."""
     before, told_at = 0, float("-inf")
     report: asyncio.Task[None] | None = None
     waiting = asyncio.ensure_future(running.process.wait())
@@ -289,7 +290,7 @@ class FinishedCommand:
     shown: ShownOutput
     seconds: float  # its running time, without the time in the queue
     left_running: tuple[int, ...] = ()  # ids of processes that it left running
-    job: Job | None = None  # the job of these processes; `None` if no job was possible and they were stopped
+    job: Job | None = None  # the job of these processes; `None` if there are none, or if no job was possible
 
 
 class CommandRunner(Runner):
@@ -382,7 +383,7 @@ class CommandRunner(Runner):
         def refusal(number: int) -> ToolError:
             name = errno.errorcode.get(number, str(number))
             what = "the sandbox's program" if confined.engine is Engine.BUBBLEWRAP else "it"
-            other = f"the operating system refused {what} ({name}); try once more, then tell the user"
+            other = f"the operating system refused {what} ({name}); try once more, and if it fails again, tell the user"
             return ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}."
             )
@@ -414,7 +415,7 @@ class ProgramOutcome:
 
     ending: Ending
     exit: ExitStatus | None  # how it exited; `None` if it was stopped at a limit
-    tail: bytes = field(repr=False)  # the end of its output, at least the request's `whole_bytes`
+    tail: bytes = field(repr=False)  # its whole output, or at least the last `whole_bytes` of it
     is_whole: bool  # whether `tail` is the complete output
     shown: ShownOutput  # its output, as shown in a result
     errors: str  # the end of its standard error, without surrounding blank lines
@@ -439,8 +440,8 @@ class ProgramRunner(Runner):
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(
             ToolErrorType.EXECUTION_FAILED,
-            f"The program was not started: it waited {request.timeout_seconds:g} s while too many others were running. "
-            "Try again later.",
+            f"The program was not started: it waited {request.timeout_seconds:g} s while too many other programs were "
+            "running. Try again later.",
         )
         given = {0: request.given} if request.given else {}
         spec = ProcessSpec(request.argv, request.folder, request.environment, attachments=given, separates_errors=True)

@@ -1,4 +1,4 @@
-"""A client's background jobs: started as jobs, or left running by a command."""
+"""A client's background jobs: commands started as jobs, and processes that a command left running."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 MAX_RUNNING = 16
-MAX_KEPT = 100  # jobs remembered per client; those that finished first are forgotten first, with their output
+MAX_KEPT = 100  # jobs remembered per client; the job that finished first is forgotten first, with its output
 STOP_SECONDS = 10.0  # limit for stopping a job, so that nothing waits forever for a hung disk
 STOP_GRACE_SECONDS = 2.0  # pause between SIGTERM and SIGKILL, because a background process may have something to save
-KEPT_BYTES = 1 << 15  # memory for the output of a finished job; the file has all of it
+KEPT_BYTES = 1 << 15  # bytes of a finished job's output kept in memory; the file has the whole output
 
 
 class JobStatus(StrEnum):
@@ -37,7 +37,7 @@ class JobStatus(StrEnum):
 
 @dataclass(slots=True)
 class Job:
-    id: str  # `bg_` and 8 hexadecimal digits; with several replicas also `@` and the replica
+    id: str  # `bg_` and 8 hexadecimal digits; with several replicas also `@` and the name of the replica
     request: CommandRequest
     running: RunningProgram  # the command, with its process and its output
     exit: ExitStatus | None = None  # how the shell exited, if it has; other processes may continue
@@ -62,7 +62,7 @@ class JobTable:
     """The jobs of one client. Close the table when the client is forgotten or the server shuts down.
 
     Args:
-        replica: The name of this process among the replicas that serve the same clients; empty if there are no others.
+        replica: The name of this process among the replicas that serve the same clients; empty without other replicas.
     """
 
     def __init__(self, replica: str = "") -> None:
@@ -79,7 +79,7 @@ class JobTable:
         return tuple(job for job in self._jobs.values() if job.ended is None)
 
     def get(self, job_id: str) -> Job:
-        """Return the job with this id. Raises a `ToolError` (`job_not_found`)."""
+        """Return the job with this id. Raises a `ToolError` (`job_not_found`) if there is none."""
         job = self._jobs.get(job_id.strip())
         if job is not None:
             return job
@@ -88,8 +88,8 @@ class JobTable:
             raise ToolError(
                 ToolErrorType.JOB_NOT_FOUND,
                 f"This job runs in the replica '{replica:.80}' of this server, but another replica received the call. "
-                "Nothing was done; repeat the call. If this fails again, that replica and its jobs are gone. Then "
-                "start the command again if you still need it.",
+                "Nothing was done; repeat the call. If it fails again, that replica and its jobs are gone, so start "
+                "the command again if you still need it.",
             )
         known = ", ".join(self._jobs) or "none"
         raise ToolError(
@@ -104,7 +104,7 @@ class JobTable:
         if self._is_closed:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
-                "The server is shutting down, so nothing was started. Start it again when the server is back.",
+                "The server is shutting down, so nothing was started. Repeat the call when the server is back.",
             )
         if len(self.running()) + self._starting >= MAX_RUNNING:
             raise ToolError(
@@ -134,7 +134,7 @@ class JobTable:
         return job
 
     async def stop(self, job: Job) -> None:
-        """Stop a job and all its processes. Does nothing if they have exited."""
+        """Stop a job and all its processes. Does nothing if all of them have exited."""
         if job.ended is None:
             job.is_stopped = True
             await job.running.end(STOP_GRACE_SECONDS)

@@ -21,12 +21,12 @@ from tools.shell.resource_limits import is_root
 SECONDS = 5.0  # time limit for creating the namespace, which normally takes milliseconds
 RETRY_SECONDS = 30.0  # pause before a failed attempt is repeated
 _GET_OWNER = 0xB701  # NS_GET_USERNS, from linux/nsfs.h
-_INFO = 10  # the descriptor on which bubblewrap reports its process
+_INFO = 10  # the descriptor on which bubblewrap reports the id of its child process
 _EVERYTHING = ("--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/", "/")
 # When the child prints, bubblewrap has finished setting up the loopback. The child waits until its namespaces are
 # opened.
 _HOLD = ("--unshare-net", "--info-fd", str(_INFO), *_EVERYTHING, "--", "/bin/sh", "-c", "echo; read x")
-# Also tests whether the sandbox can work, because some containers refuse to mount `/proc` in joined namespaces.
+# Tests whether a sandbox works in the joined namespaces, because some containers refuse to mount `/proc` there.
 _TRIAL = ("--unshare-pid", *_EVERYTHING, "--dev", "/dev", "--proc", "/proc", "--", "/bin/sh", "-c", ":")
 
 
@@ -53,10 +53,11 @@ class SessionLoopbacks:
         self._is_tried = False
 
     async def namespaces(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
-        """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`, which bubblewrap creates.
+        """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`.
 
-        Returns `None` for a client without a key, and for some time after a failure. This object owns the descriptors,
-        so programs must have started with them before the client is forgotten.
+        Creates the namespaces with bubblewrap if they do not exist. Returns `None` for a client without a key, and for
+        some time after a failure. This object owns the descriptors, so programs must have started with them before the
+        client is forgotten.
         """
         if not client_key:
             return None
@@ -74,7 +75,7 @@ class SessionLoopbacks:
             return loopback.namespaces
 
     def forget(self, client_key: str) -> None:
-        """Release a client's loopback. It continues to exist for commands in it."""
+        """Release a client's loopback, which continues to exist while commands use it."""
         loopback = self._loopbacks.pop(client_key, None)
         if loopback is not None:
             loopback.forget()
@@ -112,8 +113,8 @@ class SessionLoopbacks:
                 pid = int(os.read(ready, 4096).split(b'"child-pid":')[1].split()[0].rstrip(b",}"))
                 namespaces = [os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)]
                 held.callback(lambda: [os.close(descriptor) for descriptor in namespaces])
-                # The process must still be running, so that its id has not been reused, and must have its own
-                # namespace.
+                # The process must still be running, because otherwise its id may have been reused. It must also have
+                # its own namespace.
                 if pid not in await process.left_running() or os.path.samestat(
                     os.fstat(namespaces[0]), os.stat("/proc/self/ns/net")
                 ):

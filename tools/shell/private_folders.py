@@ -1,6 +1,6 @@
-"""The private folders of clients, for long outputs and `/tmp`, which are removed when the server exits.
+"""The private folders of clients, for long outputs and `/tmp`. They are removed when the server exits.
 
-Also clients' caches.
+Also the clients' caches, which are kept for the next session.
 """
 
 from __future__ import annotations
@@ -28,30 +28,31 @@ from tools.machine.threads import Threads
 
 FILE_BYTES = 64 << 20  # bytes kept per output; the rest is only counted
 CLIENT_BYTES = 1 << 30  # bytes of outputs kept per client; the oldest complete output is removed first
-DEEPEST = 100  # nesting depth of folders to merge or keep, because each level needs an open descriptor
-MAX_TEMPORARY = 50_000  # files and folders in a client's folder; above this it is emptied
-PIECE_OVERHEAD = 64  # memory per piece in addition to its content; matters for very small pieces
+DEEPEST = 100  # maximum nesting depth of folders to merge or keep, because each level needs an open descriptor
+MAX_TEMPORARY = 50_000  # maximum files and folders in a client's folder; if there are more, the folder is emptied
+PIECE_OVERHEAD = 64  # bytes of memory per piece of output in addition to its content; matters for very small pieces
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"
 SCRATCH, SCRATCH_OF_PLAN = "tmp", "plan-tmp"  # the folders that serve as a client's `/tmp`
 CACHE_DAYS = 30  # unused caches of workspaces are removed after this many days
 WORK = "work"  # the folder that serves as `/var/tmp` for commands that can change files
-LEFT_SECONDS = 1.0  # how long a server that needed no folder removes those of killed ones when it ends
+# How long a server that created no folder may take, when it exits, to remove the folders of killed servers
+LEFT_SECONDS = 1.0
 WRITERS = 2  # writer threads; more would not make a disk faster
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
 class OutputFile:
-    """The file with a program's output, created for the first piece.
+    """The file with a program's output, created when the first piece is written.
 
-    For use on the event loop. Close it with `close`.
+    For use on the event loop only. The owner must close it.
     """
 
     def __init__(self, folder: PrivateFolder) -> None:
         self.path = os.path.join(folder.path, f"output-{os.urandom(8).hex()}.txt")
         self.kept = 0  # bytes accepted, both on disk and still to be written
         self.missing = 0  # bytes that did not fit or could not be written
-        self.waiting = 0  # memory of accepted data that is still to be written
+        self.waiting = 0  # bytes of memory for accepted data that is still to be written
         self.on_written: Callable[[], None] | None = None  # called on the event loop after each write
         self.is_complete = False  # whether nothing more will be written; the file may then be removed to make room
         self.folder = folder
@@ -61,7 +62,7 @@ class OutputFile:
         self._is_closed = False
 
     def write(self, data: bytes) -> None:
-        # Nothing is kept after a gap, so that the file is always the beginning of the output.
+        # Once a part is missing, nothing more is kept, so the file always contains the beginning of the output.
         taken = b"" if self.missing or self._is_closed else data[: self.folder.file_bytes - self.kept]
         if taken and not self.folder.reserve(len(taken)):
             taken = b""
@@ -192,10 +193,10 @@ class PrivateFolder:
 
 
 class PrivateFolders:
-    """The folders of all clients, in this server's own folder below the temporary folder or another parent.
+    """The folders of all clients, in this server's own folder.
 
-    Nothing is created on disk before it is needed. The folder of a killed server is removed by the next server, when
-    that needs a folder or exits; a lock shows whether a server is alive.
+    Nothing is created on disk before it is needed. The folder of a killed server is removed when another server creates
+    its folder or exits. A lock shows whether a server is alive.
 
     Args:
         parent: The parent of the server's folder; `None` for the temporary folder.
@@ -234,13 +235,13 @@ class PrivateFolders:
             try:
                 self._parent = tempfile.gettempdir()
             except FileNotFoundError:
-                # None can be written to. Only calls that need one fail, when they make it.
+                # No temporary folder is writable. Only calls that need one fail, when they create it.
                 self._parent = os.environ.get("TMPDIR") or os.path.abspath(os.path.join(os.sep, "tmp"))
         return os.path.join(os.path.realpath(self._parent), self._name)
 
     def path_of(self, client_key: str) -> str | None:
         """Return the path of a client's folder, which may not exist, or `None` for an anonymous client."""
-        # A key, such as a session's id, may be secret.
+        # The path contains only a hash of the key, because a key, such as a session's id, may be secret.
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
@@ -279,7 +280,7 @@ class PrivateFolders:
         return folder
 
     def forget_plan(self, client_key: str) -> None:
-        """Empty the `/tmp` of a client's plan mode when it ends."""
+        """Remove the `/tmp` of a client's plan mode. Called when plan mode ends."""
         self._remove(self.scratch_of(client_key, is_plan=True))
 
     def folder(self, client_key: str) -> PrivateFolder | None:
@@ -310,7 +311,7 @@ class PrivateFolders:
             client.files.clear()
         self._clients.clear()
         writers, self._writers = self._writers or Threads(WRITERS), None
-        # The next server removes what is left. The folders of others must not delay the end.
+        # Removing the folders of killed servers must not delay the exit. Another server removes what is left.
         with (
             suppress(OSError, ExhaustedError),
             anyio.move_on_after(math.inf if self._lock is not None else LEFT_SECONDS),
@@ -319,9 +320,9 @@ class PrivateFolders:
         writers.close()
 
     def _remove(self, path: str | None) -> None:
-        if path is not None and self._lock is not None and os.path.lexists(path):  # false if nothing was created
+        if path is not None and self._lock is not None and os.path.lexists(path):  # without a lock, nothing was created
             self._writers = self._writers or Threads(WRITERS)
-            # The client may return before everything is removed.
+            # Rename the folder first, because the client may need a new one before everything is removed.
             gone = f"{path}-{os.urandom(8).hex()}"
             os.rename(path, gone)
             self._writers.begin(partial(remove_tree, gone))
@@ -353,7 +354,7 @@ def make_open_folder(path: str) -> None:
 
 
 def _lock(folder: str) -> int:
-    """Lock this server's folder for the life of the process, and remove the folders of killed servers.
+    """Lock this server's folder for the lifetime of the process, and remove the folders of killed servers.
 
     Returns -1 if files cannot be locked.
     """
@@ -361,7 +362,7 @@ def _lock(folder: str) -> int:
         return -1
     import fcntl  # noqa: PLC0415 - POSIX only
 
-    # The lock file gets its final name only when it is locked.
+    # The lock file gets its final name only when it is locked, so no other server finds it unlocked.
     name = os.path.join(folder, os.urandom(8).hex())
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -398,8 +399,9 @@ def _remove_left(parent: str) -> None:
 def move_entries(source: str, target: str) -> None:
     """Move the entries of a private folder to another one. Merges folders, and replaces files. Blocking.
 
-    A folder in the place of a file is moved aside, and entries deeper than `DEEPEST` in both folders stay. Commands may
-    replace anything in the target with symlinks at any time; symlinks are not followed.
+    If a folder in the target has the name of a file, the folder is renamed. Folders are merged only up to the depth
+    `DEEPEST`; deeper entries stay in the source. Commands may replace anything in the target with symlinks at any time;
+    symlinks are not followed.
     """
     if sys.platform == "win32":
         raise NotImplementedError
@@ -446,7 +448,7 @@ def remove_tree(folder: str) -> None:
     with suppress(OSError):
         top = _open_own(folder, None)
         try:
-            # The lock file is last: if this process is killed before, another server continues.
+            # The lock file is removed last: if this process is killed before that, another server removes the rest.
             _empty(top, kept=LOCK_NAME)
             _empty(top)
         finally:
@@ -455,7 +457,7 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large. If so, return the bytes and entries that were counted."""
+    """Empty a client's folder if it is too large. Return its bytes and entries, or zeros if it was not emptied."""
     with ExitStack() as opened:
         top = _open_own(folder, None)
         opened.callback(os.close, top)
@@ -527,9 +529,10 @@ def _open_own(name: str, folder: int | None) -> int:
 
 
 def _empty(top: int, seconds: float = math.inf, *, kept: str = "") -> None:
-    """Remove the contents of an open folder, except a kept entry, within a time limit, because others may add.
+    """Remove the contents of an open folder, except the entry `kept`.
 
-    Nested folders are moved to the top first, so that none is too deep.
+    There is a time limit, because commands may keep adding entries. Nested folders are moved to the top before they are
+    emptied, so that none is too deep.
     """
     late = time.monotonic() + seconds
 
@@ -552,16 +555,17 @@ def _empty(top: int, seconds: float = math.inf, *, kept: str = "") -> None:
                 for child in os.listdir(inner):
                     with suppress(OSError):
                         if is_folder(child, inner):
-                            os.close(_open_own(child, inner))  # a folder without write permission cannot be moved
+                            # Opening the folder restores its write permission, without which it cannot be moved.
+                            os.close(_open_own(child, inner))
                             os.rename(child, os.urandom(16).hex(), src_dir_fd=inner, dst_dir_fd=top)
                 os.rmdir(name, dir_fd=top)
                 has_removed = True
 
 
 def make_place(folder: str, names: Sequence[str], *, is_file: bool) -> bool:
-    """Create a mount point inside a client's folder, given by names. Return True if a file was created.
+    """Create a mount point inside a client's folder, at the path made of `names`. Return True if a file was created.
 
-    Entries of another kind are moved aside. Symlinks, which commands may create, are not followed.
+    Entries of the wrong kind in this path are renamed. Symlinks, which commands may create, are not followed.
     """
     if sys.platform != "linux":
         raise NotImplementedError

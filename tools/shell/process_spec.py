@@ -23,7 +23,7 @@ class ResourceLimits:
     file_bytes: int | None = None  # maximum size of a file
     processes: int | None = None  # maximum processes of its user, including those already running; no effect for root
     core_bytes: int | None = 0
-    group: str | None = None  # the file to join a control group (`cgroup.procs`)
+    group: str | None = None  # the file through which to join a control group (`cgroup.procs`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,9 @@ class LandlockRules:
     """
 
     readable: tuple[str, ...]  # files and folders, with their contents, that may be read, listed and executed
-    writable: tuple[str, ...]  # the same, for changes; files below a folder may be created and removed
-    calls: bytes = field(repr=False)  # a program for filtering system calls
+    # Files and folders, with their contents, that may be changed. In the folders, files may be created and removed
+    writable: tuple[str, ...]
+    calls: bytes = field(repr=False)  # a BPF program that filters system calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,13 @@ class MountStep(NamedTuple):
     what: str  # the source; empty for `place` itself
     place: str
     is_read_only: bool
-    is_moved: bool = False  # whether the mount is moved instead of copied with everything below it
+    is_moved: bool = False  # whether the mount is moved instead of copied with everything under it
 
 
 class Process(Protocol):
     """A started program and everything that it starts, in any session or group.
 
-    It has no terminal, runs in its own session, and gets no input other than its spec.
+    It has no terminal, runs in its own session, and gets no input other than what its spec contains.
     """
 
     pid: int  # process id of the program and of its group
@@ -105,10 +106,10 @@ class Process(Protocol):
         ...
 
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
-        """Mount in the namespaces of a process that it started, once the process id can be read from `told`.
+        """Perform mounts in the namespaces of a process that the program started.
 
-        Raises an `OSError` on failure. Until the id or the end of `told` can be read, other requests about the program
-        wait.
+        Waits until that process's id can be read from the descriptor `told`, and raises an `OSError` on failure. Until
+        the id or the end of `told` can be read, other requests about the program wait.
         """
         ...
 
@@ -153,33 +154,33 @@ class SandboxChanges:
     unmovable: tuple[str, ...] = ()  # new auto-run files that could not be moved
     changed: tuple[str, ...] = ()  # auto-run files that were changed or removed, by anybody
     uncovered: int = 0  # auto-run files and folders beyond the limit of what can be protected
-    # Size of its `/tmp` if it was too large and therefore emptied, else 0
+    # Size of the command's `/tmp` in bytes, if the folder was too large and therefore emptied; else 0
     temporary_bytes: int = 0
-    temporary_files: int = 0  # including folders
+    temporary_files: int = 0  # how many files and folders the command's `/tmp` had, if it was emptied; else 0
     has_overfilled: bool = False  # whether the command was stopped because its `/tmp` grew too large
-    not_lasting: tuple[str, ...] = ()  # files left in a temporary `/tmp`
-    is_unknown: bool = False
+    not_lasting: tuple[str, ...] = ()  # files that the command left in a `/tmp` that did not outlive the command
+    is_unknown: bool = False  # whether it is unknown what happened to auto-run files
 
 
 @dataclass(frozen=True, slots=True)
 class WithheldSecret:
-    """A known location of secrets whose real content a command does not see."""
+    """A known location of secrets. A command does not see what is really there."""
 
     path: str
-    programs: frozenset[str]  # programs that may fail without it
+    programs: frozenset[str]  # programs that may fail without the file or folder at `path`
     is_settings: bool  # whether it is a settings file, hidden because it contains secrets
 
 
 @dataclass(slots=True)
 class ConfinedCommand:
     spec: ProcessSpec  # what to start, including the sandbox's own program if there is one
-    engine: Engine = Engine.NONE  # the mechanism that keeps it in its view
+    engine: Engine = Engine.NONE  # the mechanism that keeps the command in its view
     view: ViewKind = ViewKind.UNCONFINED
-    network: Network = Network.HOST  # its actual network: its own loopback if the session has none
-    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that it does not see
+    network: Network = Network.HOST  # its actual network: the command's own loopback if the session has no loopback
+    withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that the command does not see
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the folders that it may write without consent, and the limit for their size in bytes."""
+        """Return the folders that the command may write without consent, and the limit for their size in bytes."""
         return (), 0
 
     async def begin(self, mount: Mount) -> None:
@@ -223,7 +224,7 @@ class Confinement(Protocol):
         ...
 
 
-# User and system, Windows, certificates, toolchains.
+# Variables that commands get from the server's environment: user and system, Windows, certificates, toolchains
 _KEPT = """
 HOME USER LOGNAME LANG LANGUAGE SHELL TZ HOSTNAME PWD PATH TMPDIR TMP TEMP MANPATH LD_LIBRARY_PATH DYLD_LIBRARY_PATH
 PKG_CONFIG_PATH
@@ -251,9 +252,10 @@ PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGIS
 """
 PREFIXES = ("LC_", "XDG_")
 # There is no terminal, so editors and password prompts must fail at once. `GIT_ASKPASS` is empty so that git asks no
-# other program, and git's own prompt is off. git accepts its proposed commit message, but an unedited rebase plan is an
-# error. A program named by a repository (fsmonitor) would run with every `git status`, and so would programs of a
-# workspace folder that only looks like a bare repository.
+# other program, and git's own prompt is off. `GIT_EDITOR` accepts git's proposed commit message, but an interactive
+# rebase fails, because nobody can edit its plan. `core.fsmonitor` is off, because git would run the program that it
+# names with every `git status`. `safe.bareRepository` keeps git from using a workspace folder that only looks like a
+# bare repository, and from running the programs that such a folder names.
 _FIXED = """
 TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat
 GIT_ASKPASS= GIT_TERMINAL_PROMPT=0 SSH_ASKPASS= SSH_ASKPASS_REQUIRE=never GCM_INTERACTIVE=never GH_PROMPT_DISABLED=1
@@ -269,7 +271,10 @@ _KNOWN = _CLEANED | frozenset(_KEPT.split())
 
 
 def command_environment(configured: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of a command. The operator's settings (`shell.env`) take precedence, unchanged."""
+    """Return the whole environment of a command.
+
+    The operator's variables (`shell.env`) take precedence and are passed on unchanged.
+    """
     passed: dict[str, str] = {}
     for name, value in inherited.items():
         is_cleaned = name.upper() in _CLEANED

@@ -71,10 +71,12 @@ def from_whole_character(data: bytes) -> bytes:
 
 
 OUTPUT_CHARS = 40_000  # characters shown of an output (as in Gemini CLI)
-HEAD_SHARE = 5  # a fifth goes to the beginning, because the end is usually more important (as in both CLIs)
+# A fifth of the characters shows the beginning, because the end is usually more important (as in Qwen Code and Gemini
+# CLI)
+HEAD_SHARE = 5
 HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, and room for colours
 TAIL_BYTES = 1 << 18  # bytes kept of the end; shorter output is completely in memory
-SMALL_BYTES = 4096  # smaller pieces are joined, so that a million of them need no extra memory
+SMALL_BYTES = 4096  # pieces are joined up to this size, because a million tiny pieces would need much more memory
 QUICK_BYTES = 1 << 15  # longer output is converted to text in a thread
 FLUSH_SECONDS = 10.0  # how long a result waits for a slow disk
 CUT_MARK = "[... output omitted here ...]"
@@ -85,22 +87,22 @@ class ShownOutput:
     text: str  # the text to show, without surrounding blank lines
     total: int
     is_cut: bool = False  # whether the middle was left out
-    is_binary: bool = False  # whether the output is not text, so that nothing is shown
-    note: str = ""  # a sentence about the encoding, if that is a guess
-    file: str | None = None  # the path of the file with the output, or `None`
+    is_binary: bool = False  # whether the output is not text; if so, nothing is shown
+    note: str = ""  # a sentence about the encoding, if the encoding is a guess
+    file: str | None = None  # the path of the file with the output, or `None` without a file
     missing: int = 0  # bytes at the end of the output that are not in the file
 
 
 @dataclass(frozen=True, slots=True)
 class OutputSnapshot:
-    """The output in memory at one moment. Converting it to text takes a while, so this can be done in a thread."""
+    """The output in memory at one moment, which can be converted to text in a thread, because that may take time."""
 
     head: bytes
     tail: bytes  # the end, or everything if `is_whole`
     is_whole: bool  # whether nothing is missing
 
     def decoding(self) -> tuple[str, str]:
-        """Return the codec of the output, detected as for files, and a sentence if it is a guess."""
+        """Return the codec of the output, detected as for files, and a sentence about it if it is a guess."""
         whole = (
             self.tail if self.is_whole else b"%s\n%s" % (whole_characters(self.head), from_whole_character(self.tail))
         )
@@ -177,7 +179,7 @@ class Output:
 
     @property
     def tail_start(self) -> int:
-        """The position of the first byte of the end in memory."""
+        """The position in the whole output at which the end that is kept in memory starts."""
         return self.total - self._recent_bytes
 
     @property
@@ -208,7 +210,7 @@ class Output:
         return OutputSnapshot(bytes(self._head), self.tail(), is_whole=self.tail_start == 0)
 
     async def shown(self, budget: int = OUTPUT_CHARS) -> ShownOutput:
-        """Return the output so far for a result, in `budget` characters. Longer output is kept in a file."""
+        """Return the output so far for a result, in about `budget` characters. Longer output is kept in a file."""
         text, is_cut, note = "", False, ""
         if not self.is_binary:
             snapshot = self.snapshot()
@@ -226,7 +228,7 @@ class Output:
         return ShownOutput(text, self.total, is_cut, self.is_binary, note, self.kept_in, missing)
 
     def keep_only_end(self, size: int) -> None:
-        """Free memory after the end of the output. The dropped part can only be read from the file."""
+        """Keep only the last `size` bytes in memory. Called when the output has ended; the file has the rest."""
         self._head.clear()
         end = self.tail(size)
         self._recent = deque([end])
@@ -310,10 +312,10 @@ WINDOW_BYTES = 1 << 15  # bytes shown in one result
 class OutputWindow:
     text: str  # the shown text, without a final line ending
     start: int  # position of its first byte
-    end: int  # position after its last byte, to continue from
+    end: int  # position after its last byte, where the next window can start
     total: int  # bytes printed so far
     lost: int = 0  # requested bytes before `start` that were not kept
-    note: str = ""  # a sentence about the encoding, if that is a guess
+    note: str = ""  # a sentence about the encoding, if the encoding is a guess
 
 
 async def last_lines(output: Output, lines: int, *, is_over: bool) -> OutputWindow:

@@ -1,7 +1,7 @@
 """Limits on the size of a command's files and the number of its processes.
 
-The operating system's limits apply to every command, even outside the sandbox. They do not limit the processes of root,
-even in a user namespace, so a control group counts these if one can be created.
+The operating system's limits apply to every command, even outside the sandbox. They do not limit the number of root's
+processes, even in a user namespace. For root, a control group therefore sets that limit, if the group can be created.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tools.shell.process_spec import ResourceLimits
 
 FILE_BYTES = 4 * 1024**3  # larger than any build output, but stops a runaway command before an ordinary disk is full
 PROCESSES = 512  # processes and threads that commands may add to those of their user
-PROCESS_STEP = 256  # the limit is rounded to this, so that successive commands usually have the same limit
+PROCESS_STEP = 256  # the limit is a multiple of this, so that successive commands usually have the same limit
 GROUP_PROCESSES = 1_024  # processes and threads of all commands together, if the server runs as root
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
@@ -26,7 +26,7 @@ def default_limits() -> ResourceLimits:
     if sys.platform != "win32" and not is_root():
         import resource  # noqa: PLC0415 - POSIX only
 
-        # Count the user's threads. Without `/proc`, assume as many as may be added.
+        # Count the user's threads. Without `/proc`, assume that there are `PROCESSES` of them.
         running = 0
         try:
             for name in filter(str.isdigit, os.listdir("/proc")):
@@ -56,11 +56,11 @@ class ProcessGroupLimit:
         self._group: str | None = None
 
     def entrance(self) -> str | None:
-        """Return the file to join the group (`ResourceLimits.group`), or `None` without a group."""
+        """Return the file through which to join the group (`ResourceLimits.group`), or `None` without a group."""
         if self._group is None or not os.path.isdir(self._group):
             self._group = None
             with suppress(OSError, ValueError), open("/proc/self/cgroup", encoding="utf-8") as lines:
-                # Next to or below the server's own group, in the hierarchy that counts processes.
+                # Create the group in the server's own group or next to it, in the hierarchy that counts processes.
                 parents: list[str] = []
                 for line in lines:
                     _, controllers, own = line.rstrip("\n").split(":", 2)
@@ -89,7 +89,7 @@ class ProcessGroupLimit:
         group = os.path.join(parent, f"{_GROUP_NAME}{os.getpid()}")
         try:
             os.makedirs(group, exist_ok=True)
-            # This must not create the file, which does not exist if nothing counts processes here.
+            # Do not create the file: it does not exist if processes are not counted here.
             descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
             try:
                 os.write(descriptor, str(GROUP_PROCESSES).encode())

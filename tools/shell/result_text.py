@@ -30,7 +30,7 @@ _ABSENT = re.compile(r"no such file or directory|\bENOENT\b", re.IGNORECASE)
 _CONNECTS = re.compile(r"connect", re.IGNORECASE)
 _NO_SOCKET = re.compile(r"address family not supported|\bEAFNOSUPPORT\b", re.IGNORECASE)
 _SOCKET = re.compile(r"\bunix:/|\.sock\b|\bsocket\b", re.IGNORECASE)
-# Patterns of commands that may stop processes: for use after a failure, and after a success
+# Patterns of commands that may stop processes. The first is used if the command failed, the second if it succeeded
 _ENDS_PROCESSES = (
     re.compile(r"\b(?:p?kill|killall)\b|\bps\s[^|;&\n]{0,40}?-?p\s{0,4}\d|\bwait\s+\d|/proc/\d"),
     re.compile(r"\b(?:pkill|killall)\b"),
@@ -92,7 +92,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 
 def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
-    """Return the content about a command for the model. `directory` is the one that the call named, if any."""
+    """Return the content about a command for the model. `directory` is the folder that the call named, if any."""
     shown, status, request = finished.shown, finished.exit, finished.request
     lines: list[str] = []
     if directory is not None:
@@ -108,7 +108,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         if finished.job is None:
             why = f"this client can have no background jobs, or already has {MAX_RUNNING}"
             then = "Let the command wait for them, or stop a job with stop_background_job first."
-            lines.append(f"Note: it left processes running ({pids}). They were stopped, because {why}. {then}")
+            lines.append(f"Note: the command left processes running ({pids}). They were stopped, because {why}. {then}")
         else:
             lines.append(
                 f"Background Jobs: {finished.job.id} ({pids}), left running by the command. read_background_output "
@@ -119,8 +119,8 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         lines.append(f"Note: bash is not installed; {POSIX_SHELL} ran the command.")
     if finished.seconds >= max(1.0, request.timeout_seconds * NEAR_THE_LIMIT):
         lines.append(
-            f"Note: it took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work set a larger "
-            "timeout, or use is_background."
+            f"Note: the command took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work, set a "
+            "larger timeout, or use is_background."
         )
     confined, text = finished.running.confined, shown.text
     has_failed = status is None or status.code != 0
@@ -138,8 +138,8 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             ]
             if causes:
                 lines.append(
-                    f"Note: it may have failed because the sandbox hides {_named_paths(causes)}, which has a secret. "
-                    "Ask the user to run it, or the operator to add what it needs to shell.readable."
+                    f"Note: it may have failed because the sandbox hides {_named_paths(causes)} to protect secrets. "
+                    "Ask the user to run the command, or the operator to add what it needs to shell.readable."
                 )
     if has_failed and (lacking := _lacking_variables(confined.spec.environment, text)):
         lines.append(
@@ -172,7 +172,7 @@ def _lacking_variables(environment: Mapping[str, str], text: str) -> list[str]:
 
 
 def _view_note(finished: FinishedCommand) -> str:
-    """Describe a command's view and how to get more, if its output suggests that the view was too small.
+    """Describe a command's view and how to get more access, if its output suggests that the view was too small.
 
     The exit status does not help, because `grep`, `diff` and `test` return 1 in normal use.
     """
@@ -186,7 +186,7 @@ def _view_note(finished: FinishedCommand) -> str:
         names = frozenset(re.split(r"[\s'\"`:/]+", text))
         rules = dict.fromkeys(why for path, why in kept if path in request.roots or basename(path) in names)
         if is_reading:
-            ways.append('Set needs: "write" to ask the user for a view in which it can change files.')
+            ways.append('Set needs: "write" to ask the user for a view in which the command can change files.')
         elif not rules:
             ways.append(
                 "Commands can change files in /tmp and in the workspace (unless it is mounted read-only), so install "
@@ -197,36 +197,41 @@ def _view_note(finished: FinishedCommand) -> str:
             )
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
-                    'Git can change them too, if the user agreed to a command with git alone. Set needs: "write" to '
-                    "ask (but not in approval mode yolo). Check git status: files may be half changed."
+                    "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
+                    '"write" to ask (but not in approval mode yolo). Check git status: files may be half changed.'
                 )
         if rules:
             named = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
-            ways.append(f"Protected by {named}." + ("" if is_denied else " Name it in the command to ask the user."))
+            ways.append(
+                f"Protected by {named}." + ("" if is_denied else " Name the file in the command to ask the user.")
+            )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         ways.append("To ask the user for a path in the home folder, write it in the command.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
-        why, way = "A rule allowed it", "write the file's path in the command to ask the user"
+        why, way = (
+            "A rule rather than the user allowed the command",
+            "write the file's path in the command to ask the user",
+        )
         if is_reading:
             why, way = (
-                "It only reads, with the network",
+                "The command ran in the reading view with network access",
                 'needs: "write" asks the user for a view with the session\'s /tmp',
             )
         ways.append(f"{why}, so its /tmp started empty: {way}.")
     if is_reading and not is_landlock and _WORK.search(request.command):
         ways.append(
             "Files that other commands left in /var/tmp (their TMPDIR) are not in this view. read_file, grep_search "
-            'and commands with needs: "write" find them by that name.'
+            'and commands with needs: "write" find them under that path.'
         )
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         ways.append(
             'A repository around the workspace is not shown if rules hide files in it. Set needs: "write" to ask the '
-            "user for a view in which git sees it."
+            "user for a view in which git sees the repository."
         )
     if _CLOSED.search(text):
         ways.append(
-            "To reach a hidden file, or one outside the view, write its path in the command; the user is then asked."
+            "To reach a hidden file, or a file outside the view, write its path in the command to ask the user."
         )
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
         ways.append('Set needs: "network" to ask the user for the network.')
@@ -239,14 +244,14 @@ def _view_note(finished: FinishedCommand) -> str:
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
             "With the network, a command uses the machine's loopback. A server that a command without the network has "
-            "started is reached only by commands without it: name no other hosts, and do not set needs."
+            "started can be reached only by commands without the network: name no other hosts, and do not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
-        ways.append("Sockets of other programs, such as docker, are not in the sandbox. Ask the user to run it.")
+        ways.append("Sockets of other programs, such as docker, are not in the sandbox. Let the user run the command.")
     if not is_landlock and _NO_SOCKET.search(text):
         ways.append(
             "Commands cannot create UNIX sockets, not even for their own processes (managers and fork servers of "
-            "multiprocessing, tmux, agents). Use pipes or a port on 127.0.0.1, or ask the user to run it."
+            "multiprocessing, tmux, agents). Use pipes or a port on 127.0.0.1, or ask the user to run the command."
         )
     ends = _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
@@ -254,7 +259,7 @@ def _view_note(finished: FinishedCommand) -> str:
     if not ways:
         return ""
     network = "the network" if confined.network is Network.HOST else "no network"
-    network += "" if is_landlock or confined.network is Network.HOST else " except the loopback of its commands"
+    network += "" if is_landlock or confined.network is Network.HOST else " except a loopback inside the sandbox"
     return f"Note: it ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
 
 
@@ -277,8 +282,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         more = f" and {len(moves) - MAX_NAMED} more" if len(moves) > MAX_NAMED else ""
         how = (
             f"they were renamed in place: {named}{more}. They could not be moved out of the workspace, or are too "
-            "large to copy to another file system (100 MB, 10,000 files and folders). Tell the user, who can restore "
-            "the names that are wanted, and remove the rest."
+            "large to copy to another file system (more than 100 MB, or 10,000 files and folders). Tell the user, who "
+            "can restore the names of the files that are wanted, and remove the others."
             if is_renamed
             else f"they were moved out of the workspace: {named}{more}. They stay there after this session, until the "
             "system clears its temporary files. If you need them, write them with write_file, which asks the user, or "
@@ -298,11 +303,11 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
     if changes.uncovered:
         notes.append(
             f"Note: {changes.uncovered} of the files and folders that programs outside the sandbox execute could not "
-            "be write-protected, because there are too many. The command could change the most deeply nested ones."
+            "be write-protected, because there are too many. The command could change those that are nested deepest."
         )
     if changes.not_lasting:
         notes.append(
-            "Note: the workspace is in /tmp, where nothing else survives a command. Deleted: "
+            "Note: the workspace is in /tmp, and everything else in /tmp is deleted after a command. Deleted: "
             f"{_named_paths(changes.not_lasting)}. Keep what you need in the workspace."
         )
     if changes.is_unknown:
@@ -312,13 +317,13 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         )
     if changes.has_overfilled:
         notes.append(
-            "Note: the command was stopped, because its temporary files became too many or too large. Deleted files "
-            "that it still had open count too. Print less, or write to the workspace."
+            "Note: the command was stopped, because its temporary files exceeded the limit for their number, size or "
+            "depth. Deleted files that it still had open count too. Print less, or write to the workspace."
         )
     if changes.temporary_files:
         notes.append(
             f"Note: its temporary files took {size(changes.temporary_bytes)}, {changes.temporary_files:,} files and "
-            "folders. This is too large or too deep, so they were removed."
+            "folders. They were removed, because they were too many or too large, or nested too deeply."
         )
     return notes
 

@@ -15,7 +15,8 @@ from tools.shell.program_output import Output, OutputReader
 from tools.shell.temporary_watch import overfull
 
 GRACE_SECONDS = 0.2  # pause between SIGTERM and SIGKILL (as in Qwen Code and Gemini CLI)
-DRAIN_SECONDS = 0.05  # how long to wait for the rest of the output, because parts of a pipeline may exit later
+# How long to wait for the rest of the output after the shell has exited, because parts of a pipeline may exit later
+DRAIN_SECONDS = 0.05
 LEAVING_SECONDS = 0.2  # how long other processes may take to exit after the program
 CLEAN_UP_SECONDS = 10.0  # limit for stopping and closing, so that nothing waits forever for a hung disk
 
@@ -29,7 +30,7 @@ class CommandRequest:
     timeout_seconds: float  # time limit, including the time in the queue; for a background command, only for its start
     description: str = ""  # its purpose, as described by the model
     folder_name: str = ""  # the folder's name for people and models, if different from its path
-    view: CommandView = UNCONFINED  # what it will be able to see and change
+    view: CommandView = UNCONFINED  # what the command will be able to see and change
 
 
 class Ending(StrEnum):
@@ -49,7 +50,7 @@ class RunningProgram:
     confined: ConfinedCommand  # what was started, and how it is confined
     started_at: float  # monotonic seconds
     on_closed: Callable[[], None]  # called when all resources are released
-    # The changes to auto-run files; known after `close`.
+    # The changes to auto-run files and temporary files; known after `close`
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
     # Whether it was stopped because its writable folders became too large
     has_overfilled: bool = field(default=False, init=False)
@@ -67,7 +68,7 @@ class RunningProgram:
         await self.end()
 
     async def read_to_end(self) -> None:
-        """Read the remaining output after the program's exit, although other processes may continue to print."""
+        """Read the remaining output after the program's exit. Waits only briefly if other processes still print."""
         # Usually the end of the output is found immediately, without a turn of the event loop.
         self.reader.read_present()
         if not await self.reader.wait_ended(DRAIN_SECONDS):

@@ -1,7 +1,7 @@
 """The server's side of the broker: the broker process, its supervisors, and their programs.
 
-Each supervisor runs one program at a time, and a few idle ones are kept. All supervisors of a pool may share one
-process. If the broker dies, the next program starts a new one.
+Each supervisor runs one program at a time, and a few idle supervisors are kept. All supervisors of a pool may share one
+process. If the broker dies, the pool starts a new broker for the next program.
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "broker", "bro
 MAX_IDLE = 4  # idle supervisors kept for the next programs
 ATTEMPTS = MAX_IDLE + 3  # supervisors to try per program, because all idle ones may be gone
 BUSY_PAUSE_SECONDS = 0.005  # pause between attempts to reach a broker that has hundreds of sockets to accept
-REAP_PAUSE_SECONDS = 0.002  # a process that closed its socket or was killed usually exits within a few of these
+# Pause between checks whether the broker has exited. After it has closed its socket or was killed, it usually exits
+# within a few of these pauses
+REAP_PAUSE_SECONDS = 0.002
 END_SECONDS = 3.0  # after the grace period and this time, the supervisor is killed, and the broker kills its processes
 CLOSE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own when the server shuts down
-CLOSE_SECONDS = 1.0  # how long to wait for the programs after that
-BROKER_SECONDS = 0.5  # how long the broker may take to exit after that
+CLOSE_SECONDS = 1.0  # how long stopping all programs may take when the server shuts down, including the grace period
+BROKER_SECONDS = 0.5  # how long the broker may take to exit when the programs have been stopped
 
 
 class SupervisorPool:
@@ -52,8 +54,10 @@ class SupervisorPool:
     async def start(self, spec: ProcessSpec) -> Process:
         """Start a program. Cancellation leaves no process behind.
 
-        Besides a `StartFailedError`, it may raise an `OSError` if the broker fails or no descriptors are left, and a
-        `ValueError` for text that cannot be passed to a program.
+        Raises:
+            StartFailedError: The program could not be started.
+            OSError: The broker failed, or no descriptors are left.
+            ValueError: A text of the spec cannot be passed to a program.
         """
         with launch_of(spec) as launch:
             for _ in range(ATTEMPTS):
@@ -83,7 +87,7 @@ class SupervisorPool:
                 self._broker = None
 
     async def _fork(self, spec: ProcessSpec) -> SupervisorHandle:
-        """Return a new supervisor, from a new broker if there is none."""
+        """Return a new supervisor. Starts a new broker if there is no broker."""
         if self._broker is None:
             self._broker = BrokerProcess(by_group=self._by_group, on_lost=self._on_broker_lost)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -110,7 +114,7 @@ class SupervisorPool:
             self._idle.remove(supervisor)
 
     def _on_broker_lost(self) -> None:
-        """Start over without a broker. Busy supervisors stop their programs on their own."""
+        """Forget the broker, and close idle supervisors. Busy supervisors stop their programs on their own."""
         self._broker = None
         for supervisor in list(self._idle):
             supervisor.close()
@@ -121,7 +125,7 @@ class Launch(NamedTuple):
 
     body: bytes  # body of the RUN message
     descriptors: list[int]  # its descriptors: write ends of the outputs, attachments, and those passed on
-    outputs: list[int]  # read ends of the output and, if separate, the errors; the receiver takes them
+    outputs: list[int]  # read ends of the output and, if separate, the errors; the receiver takes ownership of them
 
 
 @contextmanager
@@ -254,7 +258,7 @@ class NotTakenError(Exception):
 
 
 class SupervisorHandle:
-    """The server's handle of a supervisor, which runs one program at a time, in its own process or in the shared one.
+    """The server's handle for a supervisor, which runs one program at a time, in its own process or in the shared one.
 
     The end of the connection proves that nothing is left of the program.
     """
@@ -322,7 +326,7 @@ class SupervisorHandle:
             self._channel.send(broker_messages.framed(kind, *numbers))
 
     async def list(self) -> tuple[int, ...]:
-        """Return the running processes below the supervisor; empty if it is gone."""
+        """Return the ids of all running processes of the program; empty if the supervisor is gone."""
         answer = self._expected()
         self.ask(broker_messages.LIST)
         return await answer
@@ -351,7 +355,7 @@ class SupervisorHandle:
                 os.kill(self._pid, number)
 
     def close(self) -> None:
-        """Close the connection without waiting. The supervisor then stops everything below it, and exits."""
+        """Close the connection without waiting. The supervisor then stops its program's processes, and exits."""
         self._lose(StartFailedError(0))
 
     def _read(self, why_ended: Exception | None = None) -> None:
@@ -416,7 +420,7 @@ class SupervisorHandle:
 
 
 class SupervisedProcess:
-    """A `Process` below a supervisor. It takes ownership of the descriptors in `outputs`."""
+    """A `Process` that a supervisor runs. It takes ownership of the descriptors in `outputs`."""
 
     def __init__(self, supervisor: SupervisorHandle, pid: int, outputs: list[int]) -> None:
         self.pid = pid

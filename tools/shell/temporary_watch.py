@@ -15,14 +15,14 @@ from tools.shell.private_folders import measured
 from tools.shell.process_spec import Process
 
 LOOK_SECONDS = 1.0  # pause between checks of the free space
-STEPS = 8  # the folders are measured whenever any program has used 1/8 of the limit
-FILES_STEP = 10_000  # they are also measured when this many files have been created
+STEPS = 8  # the folders are measured whenever the free space has changed by about 1/8 of the limit
+FILES_STEP = 10_000  # the folders are also measured whenever the number of free inodes has changed by about this
 
 
 async def overfull(folders: Sequence[str], most_bytes: int, process: Process) -> None:
     """Wait until the folders of a running program are too large.
 
-    Also counts deleted files that its processes still have open.
+    Deleted files that the program's processes still have open count too.
     """
     rooms: list[tuple[int, int]] = []
     while True:
@@ -38,7 +38,7 @@ async def overfull(folders: Sequence[str], most_bytes: int, process: Process) ->
 
 
 def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
-    """Return the approximate free space of each folder's file system, in steps of bytes and files."""
+    """Return the free space of each folder's file system, in steps of `step` bytes and of `FILES_STEP` files."""
     if sys.platform == "win32":
         raise NotImplementedError
     found = map(os.statvfs, folders)

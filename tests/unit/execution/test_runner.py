@@ -83,7 +83,7 @@ async def test_the_limit_of_the_settings_holds_where_the_call_names_none(root: P
 
 @pytest.mark.requirement("shell.limit.time")
 async def test_who_took_much_of_the_time_is_told_how_to_get_more(shell: Shell) -> None:
-    assert re.search(r"Note: it took [12] s of 2 s\.", text_of(await shell.run("sleep 1.1", timeout=2000)))
+    assert re.search(r"Note: the command took [12] s of 2 s\.", text_of(await shell.run("sleep 1.1", timeout=2000)))
 
 
 @pytest.mark.requirement("shell.limit.time")
@@ -128,8 +128,8 @@ async def test_what_no_program_can_be_given_is_a_failure_that_says_what_to_write
     async with shell_in(root, tmp_path, environment={"ODD": "a\0b"}) as shell:
         error = await shell.error_of("true")
     assert error.code is ToolErrorType.SHELL_EXECUTE_ERROR
-    assert error.message.startswith("The command was not started: it, its folder or a variable")
-    assert "write it as an escape" in error.message
+    assert error.message.startswith("The command was not started: the command, its folder or one of its environment")
+    assert "write that character as an escape" in error.message
 
 
 @pytest.mark.requirement("shell.start")
@@ -306,7 +306,7 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         docs = await said("echo touch: docs/a: Read-only file system")
         assert "Protected by permissions.deny rule Edit(/docs/**).\n" in docs
         assert "write_file" not in docs
-        assert "by permissions.ask rule Read(.env). Name it in" in await said(
+        assert "by permissions.ask rule Read(.env). Name the file in" in await said(
             "echo rm: o/.env: Device or resource busy"
         )
         plain = await said("echo touch: /x: Read-only file system")

@@ -290,7 +290,7 @@ async def test_agents_wait_for_their_turn_and_no_longer_than_their_time(context:
             while not agents.told:  # noqa: ASYNC110 - nobody tells
                 await anyio.sleep(0.005)
         error = await agents.error(script("echo second", timeout=50))
-        assert "too many others were running" in error.message
+        assert "too many other programs were running" in error.message
         await anyio.to_thread.run_sync((tmp_path / "workspace" / "go").write_text, "")
 
 
