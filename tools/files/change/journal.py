@@ -1,9 +1,10 @@
 """The journal of changes by tools, with the file contents before and after, so that they can be undone.
 
-It is one SQLite file in a folder of the user, shared by all servers. Contents are stored once, by SHA-256. A change is
-recorded before it is made, and the record is withdrawn if the change fails. If the process is killed in between, the
-file still has the record's `before` content. Nothing waits for the disk, so a crash of the machine can damage the
-journal but never a workspace file. If the journal fails, edits continue and report that they cannot be undone.
+The journal is one SQLite file in a folder of the user, shared by all servers. Contents are stored once, by SHA-256. A
+change is recorded before it is made, and the record is withdrawn if the change fails. If the process is killed in
+between, the file still has the record's `before` content. Writes to the journal do not wait for the disk, so a crash of
+the machine can damage the journal but never a workspace file. If the journal fails, edits continue and report that they
+cannot be undone.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ DAY = 86_400.0
 # Twice SQLite's default. Files of 100 kB are written a sixth faster, those of 500 kB a third faster, and small ones as
 # fast as before. Even larger pages slow down changes to small files, because each change touches at least five pages.
 PAGE_BYTES = 8_192
-_APPLICATION = 0x43544A31  # identifies our files among other databases (SQLite's application_id)
+_APPLICATION = 0x43544A31  # SQLite's application_id, which distinguishes the journal from other databases
 _SCHEMA = f"""
 CREATE TABLE image (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL);
 CREATE TABLE change (
@@ -57,16 +58,16 @@ class JournaledChange:
 
     id: int
     time: float  # seconds since the epoch
-    client: str  # the client, as in `client_name`
+    client: str  # the client's name, from `client_name`
     tool: str
     path: str  # real path of the file
     before: str | None  # SHA-256 of the old content; `None` if the file did not exist
-    after: str | None  # SHA-256 of the new content
+    after: str | None  # SHA-256 of the new content; `None` if the file was removed
     mode: int | None  # mode of a removed file
-    added: int  # lines
-    removed: int
+    added: int  # number of added lines
+    removed: int  # number of removed lines
     undoes: int | None = None  # the number of the undone change, for an undo
-    is_undone: int = False  # as stored in SQLite
+    is_undone: int = False  # whether the change has been undone; 0 or 1, as stored in SQLite
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class JournalError(ToolError):
 
     def __init__(self, why: str, *, is_damaged: bool = False) -> None:
         super().__init__(ToolErrorType.EXECUTION_FAILED, why)
-        self.is_damaged = is_damaged  # whether the file is unreadable and may be deleted
+        self.is_damaged = is_damaged  # whether the file can only be deleted
 
 
 def client_name(key: str) -> str:
@@ -196,7 +197,7 @@ class Journal:
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
-        """Delete all records permanently. An unusable file is removed."""
+        """Delete all records permanently. A damaged file is removed."""
         if not os.path.lexists(self._file):
             return
         try:
@@ -234,7 +235,10 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Generator[sqlite3.Connection]:
-        """Yield the database to one thread. After a failure, roll the transaction back and reopen the database."""
+        """Yield the database to one thread.
+
+        After a failure, close the database, which rolls the transaction back. The next use opens it again.
+        """
         try:
             import sqlite3  # noqa: PLC0415 - loaded on first use
         except ImportError:
@@ -265,7 +269,7 @@ class Journal:
         with open_private_folder(self._folder, makes=True) as held, alone_in(held):
             with suppress(FileExistsError):
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            for ending in ENDINGS:  # SQLite also reads and writes its files next to the database
+            for ending in ENDINGS:  # SQLite also reads and writes the files next to the database
                 with suppress(FileNotFoundError):
                     _make_private(self._file + ending)
             info = os.lstat(self._file)
@@ -287,7 +291,7 @@ class Journal:
         return database
 
     def _prune(self, database: sqlite3.Connection, newest: int) -> None:
-        """Delete the oldest changes while they are too old or too large in total. Never delete the newest one."""
+        """Delete the oldest change while it is too old or the journal is too large. Never delete the newest change."""
         since = time.time() - self._max_seconds
         look = """
             SELECT id, time,
@@ -316,9 +320,9 @@ def _make_private(path: str) -> None:
 def _mark_undone(database: sqlite3.Connection, path: object) -> None:
     """Mark the changes to a file that have been undone, based on all recorded undos.
 
-    An undo that was itself undone does not count. An undo is possible only if the file is as its change left it.
-    Therefore any changes in between, by any client, are no longer in the file: they failed, or were undone in another
-    way.
+    An undo that was itself undone does not count. A change can be undone only if the file is as the change left it.
+    Therefore any changes between a change and its undo, by any client, are no longer in the file: they failed, or were
+    undone in another way.
     """
     undos: dict[int, bool] = {}  # for each undone change, whether its undo counts
     marks: list[tuple[bool, int]] = []
