@@ -78,8 +78,8 @@ class PdfText:
     count: int
     first: int
     last: int
-    is_complete: bool  # whether it has every requested page
-    cut: str  # why the text is incomplete, for the end of a sentence; empty if it was enough
+    is_complete: bool  # whether the text has every requested page
+    cut: str  # why the text is incomplete, for the end of a sentence; empty if the text was enough
     has_words: bool  # whether any page has text
 
     @property
@@ -108,8 +108,8 @@ def extract(
     Moves the file position. `is_enough` gets the text of each page, and returns True to stop.
 
     Raises:
-        ToolError: `read_content_failure` if it is encrypted or damaged, or if no page could be read within the limits;
-            `invalid_tool_params` if it has no such page; `cancelled`.
+        ToolError: `read_content_failure` if the PDF is encrypted or damaged, or if no page could be read within the
+            limits; `invalid_tool_params` if the PDF has no such page; `cancelled`.
     """
     opened.stream.seek(0)
     arguments = (str(pages.first), str(pages.last or 0))
@@ -199,8 +199,8 @@ def _turn(name: str, signal: AbortSignal) -> Generator[None]:
     if not _running.acquire(blocking=False):
         busy = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{name}' was not read: {MAX_AT_ONCE} other PDF files are being read, which takes long. Try again in a "
-            "minute.",
+            f"'{name}' was not read: {MAX_AT_ONCE} other PDF files are being read, which can take a long time. Try "
+            "again in a minute.",
         )
         if not _waiting.acquire(blocking=False):
             raise busy
@@ -221,7 +221,7 @@ def _turn(name: str, signal: AbortSignal) -> Generator[None]:
 def read_pdf(
     opened: OpenedFile, location: Location, media: MediaHandling, wanted: WantedLines, *, pages: Pages, seconds: float
 ) -> Reading:
-    """Read a PDF for a model. `wanted` counts lines of the text of these pages."""
+    """Read a PDF for a model. `wanted` counts lines in the text of `pages`."""
     lines = chars = 0
 
     def is_enough(text: str) -> bool:
