@@ -26,7 +26,7 @@ from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
 WATCH_SECONDS = 0.05  # how often cancellation and the time limit are checked while the child prints nothing
-REAP_SECONDS = 0.0002  # between checks whether a process has exited; most exit soon after closing their output
+REAP_SECONDS = 0.0002  # pause between checks whether a process has exited; most exit soon after closing their output
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
 MAX_STDERR_BYTES = 1 << 20
@@ -50,9 +50,9 @@ class Child:
         folder: str,
         deadline: Deadline,
         *,
-        given: int | IO[bytes] = subprocess.DEVNULL,  # its stdin
-        errors: int | None = None,  # receives its stderr; without it, `finish` returns stderr
-        environment: Mapping[str, str] | None = None,  # its whole environment, except for variables that Windows needs
+        given: int | IO[bytes] = subprocess.DEVNULL,  # the process's stdin
+        errors: int | None = None,  # receives the process's stderr; if `None`, `finish` returns stderr
+        environment: Mapping[str, str] | None = None,  # all environment variables, except those that Windows needs
     ) -> None:
         self.deadline = deadline
         self.was_killed = False
@@ -139,7 +139,7 @@ class Child:
             os.close(self._lifeline)
 
     def _watch(self) -> None:
-        """Watch the process in a thread. On Windows, a read from its pipe blocks until the process exits."""
+        """Kill the process when it is due. Runs in a thread on Windows, where a read blocks until the process exits."""
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(WATCH_SECONDS)
@@ -165,7 +165,7 @@ class Child:
     def _is_gone(self) -> bool:
         if not self._is_reaped:
             if sys.platform == "linux":
-                with suppress(ChildProcessError):  # another thread has reaped it
+                with suppress(ChildProcessError):  # another thread has reaped the process
                     # The process id stays reserved until it is reaped, so it still identifies the children to kill.
                     if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                         self._end_group()
@@ -250,8 +250,8 @@ def find_configured(name: str, search_path: str, folder: str | None, roots: Sequ
     """Return the absolute path of a program named in the settings, or `None` if it cannot be run.
 
     A name without a folder is looked up outside the workspace. A path means exactly that file, wherever it is; `~` is
-    the home folder. A relative path starts from `folder`, which the operator chose. With `None`, relative paths are
-    rejected: if clients choose the folder, the same path would mean a different program for each client.
+    the home folder. A relative path starts from `folder`, which the operator chose. If it is `None`, relative paths
+    are rejected: if clients choose the folder, the same path would mean a different program for each client.
     """
     if os.path.basename(name) == name:
         return find_program(name, search_path, roots)

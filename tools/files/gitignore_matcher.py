@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 IGNORE_CASE = sys.platform in ("win32", "darwin")
 MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary ones
 COST_OF_RULE = 25  # the cost of a rule in time and memory; each of its characters adds 1
-# If a file has more rules and RE2 is installed, RE2 matches them all in one pass, which needs extra memory
+# If a file has more rules than this and RE2 is installed, RE2 matches them all in one pass, which needs extra memory
 MAX_RULES_FOR_RE = 16
 MAX_CACHED_BYTES = 64_000_000  # approximate memory for cached rules
 # A rule's bytes of memory per unit of cost (measured and rounded up), and the bytes that RE2 may use

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 MAX_PAGE_CHARS = 500_000  # characters per PDF page in the output; a book page has about 3,000
-MAX_GROWTH = 8  # links are left out of a text this many times as long as its page (because of a long `<base>`)
+MAX_GROWTH = 8  # if the text is this many times as long as the page (due to a long `<base>`), links are left out
 FREE_CHARS = 100_000  # text up to this length always keeps its links
 # Elements of a page that are not content
 NOISE = (
@@ -43,8 +43,8 @@ NOISE = (
 )  # fmt: skip
 HIDDEN = ("template", "[aria-hidden=true]")  # elements with text that a page may show later, or to some users
 MAX_TRIED = 2_000_000  # pages with more characters are not converted a second time to find hidden text
-MAX_LEADS = 10  # meta refreshes in the output, and also frames
-NICENESS = 10  # the server takes precedence, because clients wait for it
+MAX_LEADS = 10  # limit for the meta refreshes, and for the frames, in the output
+NICENESS = 10  # lower priority than the server, because many clients wait for the server
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 # Markup that may hide text; a second conversion finds out whether it does

@@ -28,7 +28,7 @@ from tools.files.workspace import Forbidden, Location, Workspace
 from tools.text.file_names import shown_path, shown_whole_path
 
 logger = logging.getLogger(__name__)
-# In any folder of a workspace. Later names take precedence over earlier ones in the same folder
+# Ignore files for agents, in any folder of a workspace. In one folder, later names take precedence over earlier ones
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
 GIT_IGNORE_FILE = ".gitignore"
 GIT_FOLDER = ".git"  # a repository's data folder, or a file that names it
@@ -130,7 +130,7 @@ class IgnoreScope:
             for name in AGENT_IGNORE_FILES:
                 if name in names and (rules := rules_for_agents(folder, name)):
                     if sum(file.rules.cost for file in self.agent or ()) >= MAX_COST_IN_FORCE:
-                        raise _unknown_protection(folder, name, "is below others that have too many rules")
+                        raise _unknown_protection(folder, name, "is below other ignore files that have too many rules")
                     agent = (*agent, IgnoreFile(rules, base, os.path.join(folder, name), HiddenBy.AGENT))
         if git is self.git and agent is self.agent:
             return self

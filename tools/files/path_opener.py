@@ -56,15 +56,15 @@ _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: stat a descriptor without asking a file server
 _OF_DESCRIPTOR = 0x1000 | 0x4000
 _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # the mode and the device numbers in `struct statx`
-# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays
-# are missing, because the file system under an overlay may be implemented by a program. tmpfs is missing, because it
-# has no reads that fail instead of waiting, and its device numbers are soon reused.
+# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are missing,
+# because the file system under an overlay may be implemented by a program. tmpfs is missing, because it has no reads
+# that fail instead of waiting, and its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding larger ones would block it
 PAUSE_SECONDS = 0.1  # after a miss, the cache is not tried for this long
-# If a folder is moved while the kernel resolves a path, the call must be repeated, but never this many times in a row
+# Maximum attempts to open a path. The kernel asks for another attempt if a folder is moved while it resolves the path
 _ATTEMPTS = 100
-TEMPORARY_PREFIX = ".coretools-"  # prefix for the temporary files of writes
+TEMPORARY_PREFIX = ".coretools-"  # prefix of the temporary files that writes create
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
@@ -162,7 +162,8 @@ class _KernelOpener:
         os.close(self.open(os.fsencode(os.sep), os.O_RDONLY | _FOLDER | _CLOSED_IN_CHILDREN, 0))
         try:
             os.close(self.open_from_memory(os.fsencode(os.sep), JUST_LOOK | _CLOSED_IN_CHILDREN, 0))
-            self.memory_pause = 0.0 if self._statx is not None else math.inf  # no attempt before
+            # The cache is not tried before this time.
+            self.memory_pause = 0.0 if self._statx is not None else math.inf
         except (OSError, NotInMemoryError):
             self.memory_pause = math.inf
 
@@ -628,7 +629,7 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
 
 
 def remove_folders(paths: Sequence[str]) -> None:
-    """Remove folders that turned out to be unnecessary, last first. Folders that are not empty are kept."""
+    """Remove folders that turned out to be unnecessary, from last to first. Folders that are not empty are kept."""
     for path in reversed(paths):
         above, name = os.path.split(path)
         with suppress(OSError), open_folder(above, to_list=False) as folder:

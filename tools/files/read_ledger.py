@@ -13,7 +13,7 @@ MAX_REPLACED = 20  # overwritten contents kept per client
 
 
 class FileIdentity(NamedTuple):
-    """A file's fingerprint without its content. A tuple, to save memory, because there may be very many of them."""
+    """A file's fingerprint, taken without reading it. A tuple, to save memory, because there may be very many."""
 
     dev: int
     ino: int

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 SETTLED_NANOSECONDS = 2_000_000_000  # two changes within this time may get the same timestamp
-Stamp = tuple[int, int, int]  # inode, modification time and change time; programs cannot set the last one
+Stamp = tuple[int, int, int]  # inode, modification time and change time; programs cannot set the change time
 Value = TypeVar("Value")
 
 

@@ -122,7 +122,7 @@ def encode(text: str, encoding: Encoding) -> bytes:
 
 SAMPLE_BYTES = 4_000  # bytes of text to compare; more would take a long time and help little
 STEP_BYTES = 1 << 20  # bytes decoded in one step, so that no step processes a whole large file
-MAX_CHARACTER_BYTES = 4  # the longest character in any of these encodings (GB18030)
+MAX_CHARACTER_BYTES = 4  # the longest character in any encoding that is guessed (GB18030)
 CONTEXT_BYTES = 32  # bytes of ASCII before a word that are compared together with the word
 # By how much the best encoding's score must differ from the next one to be probably right (0 is sense, 1 is nonsense)
 CLEAR_LEAD = 0.1

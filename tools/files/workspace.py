@@ -70,7 +70,7 @@ Forbidden = Callable[[str], str | None]
 class Scratch:
     """The folder that is `/tmp` for one client. Commands see it at `/tmp`, and tools reach it only by that name."""
 
-    path: str  # its real path, in the real `/tmp` or elsewhere
+    path: str  # the folder's real path, in the real `/tmp` or elsewhere
     make: Callable[[], None] = field(compare=False, repr=False)  # creates the folder if it does not exist; blocks
     work: str = ""  # the `/var/tmp` of commands that change files, inside a readable folder
 
@@ -98,7 +98,7 @@ class Workspace:
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Usually the server's folders and the roots are apart, so that no path has to be checked later.
+        # Usually no private folder contains a root or is inside one, so later no path has to be checked against them.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -249,7 +249,7 @@ class Workspace:
         return hides
 
     def _name_of(self, real: str) -> str:
-        """Return the name of a real path. For files in the scratch folder, rules use names."""
+        """Return the name that rules use for a real path. In the scratch folder, this is a path in `/tmp`."""
         return SCRATCH_NAME + real[len(self._top) :] if self._top and contains(self._top, real) else real
 
     def _other_reading(self, base: str, spelled: str) -> str:
@@ -299,7 +299,7 @@ class Workspace:
         return frozenset(self.roots) if self._ignore_case else frozenset()
 
     def holds(self, real: str) -> bool:
-        """Return True if a real path is in a root or in a readable folder."""
+        """Return True if a real path is in a root, a readable folder or the scratch folder."""
         return self._root_above(real) != ""
 
     def root_locations(self) -> list[Location]:
@@ -313,7 +313,7 @@ class Workspace:
     def at(self, path: str) -> Location:
         """Return the location of a real path or of a name in the scratch folder, without disk access.
 
-        Raises `PathNotInWorkspaceError` outside every root.
+        Raises `PathNotInWorkspaceError` for a path outside every root.
         """
         real = self._in_scratch(path) or path
         root = self._root_of(real, path)

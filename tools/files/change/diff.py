@@ -32,7 +32,7 @@ _SYNC_WORDS = 50  # words to look ahead for a place where two lines agree again
 _MAX_SYNC_WORK = 1_000_000
 # Characters shown of the beginning of a long line, on each side of a difference, and of the end of the line
 _HEAD, _AROUND, _TAIL = 300, 200, 100
-_NEAR = 20  # differences that are closer than this are shown as one
+_NEAR = 20  # differences with at most this many characters between them are shown as one
 _WORD = re.compile(r"\w+|\W")
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
 MAX_TOLD_RUNS = 10  # maximum number of runs of changed lines that are listed

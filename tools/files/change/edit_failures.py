@@ -99,8 +99,8 @@ def not_found(
     nearest = None
     if skipped:
         sentences.append(
-            f"{skipped} places look like it, but the byte before each is not ASCII and may form one character with the "
-            "first byte of old_string in this file's encoding. Start old_string earlier or later."
+            f"{skipped} places look like old_string, but the byte before each is not ASCII and may form one character "
+            "with the first byte of old_string in this file's encoding. Start old_string earlier or later."
         )
     else:
         sentences += causes(haystack, old_string, new_string)
@@ -121,7 +121,7 @@ def not_found(
         "copy old_string exactly from there."
     )
     if _MARK.search(nearest.text):
-        sentences.append("A mark such as <U+200B> in it means an invisible character; use the character itself.")
+        sentences.append("A mark such as <U+200B> in that part means an invisible character; use the character itself.")
     return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, f"{' '.join(sentences)}\n---\n{nearest.text}\n---")
 
 
@@ -221,7 +221,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     """
     if is_too_large_for_relaxed(old):
         return None
-    # If the file has more lines, keep its rest as one item, so that no line in the middle counts as the last line.
+    # If the file has more lines, the rest becomes one item, so that no line before it is taken for the last line.
     bodies = _lf_head(haystack, MAX_RELAXED_CHARS).split("\n", MAX_LINES + MAX_REGION_LINES)
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]

@@ -176,7 +176,7 @@ def refuse_part_of_hidden(target: TargetFile, snapshot: FileSnapshot) -> None:
 
 
 def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) -> None:
-    """Refuse a text that would undo the latest write, if another client may have made it and this is the first call."""
+    """Refuse, once, a text that would undo the latest write if another client may have made that write."""
     reads, path = target.reads, target.location.path
     replaced = reads.replaced(path) if reads is not None else None
     if reads is None or replaced is None:
@@ -292,7 +292,7 @@ class FileChange(ABC):
 
     @property
     def state(self) -> str:
-        """The file's digest and real path. They identify what the question is about; an answer applies only to that."""
+        """The file's digest and real path. An answer to the question is valid only for this state."""
         return f"{self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def is_current(self) -> bool:
@@ -352,8 +352,9 @@ def make_change(
         if confirmed_state is not None and confirmed_state != change.state:
             raise ToolError(
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
-                f"'{location.shown}' was changed by somebody else while the user was being asked, so their answer no "
-                "longer applies. Nothing was written. Read it again and repeat the change on its current content.",
+                f"'{location.shown}' was changed by somebody else while the user was being asked, so the user's "
+                "answer no longer applies. Nothing was written. Read the file again and repeat the change on its "
+                "current content.",
             )
         sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
@@ -426,7 +427,7 @@ class ChangeRecord:
     """The journal's record of a change."""
 
     number: int | None = None  # the change's number, by which it can be undone
-    why_not: str = ""  # why it cannot be undone, as a sentence; empty if it can, or if no changes are recorded
+    why_not: str = ""  # why the change cannot be undone, as a sentence; empty if it can, or if none are recorded
 
     @property
     def notes(self) -> list[str]:

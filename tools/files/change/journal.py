@@ -31,8 +31,9 @@ FILE = "changes.db"
 ENDINGS = ("", "-shm", "-wal", "-journal")  # endings of the database file, and of files that SQLite creates next to it
 BUSY_SECONDS = 0.5  # how long an edit waits while another server writes, which normally takes milliseconds
 DAY = 86_400.0
-# Twice SQLite's default. Files of 100 kB are written a sixth faster, those of 500 kB a third faster, and small ones as
-# fast as before. Even larger pages slow down changes to small files, because each change touches at least five pages.
+# Twice SQLite's default. Contents of 100 kB are written a sixth faster, contents of 500 kB a third faster, and small
+# contents as fast as before. Even larger pages slow down changes to small files, because each change touches at least
+# five pages.
 PAGE_BYTES = 8_192
 _APPLICATION = 0x43544A31  # SQLite's application_id, which distinguishes the journal from other databases
 _SCHEMA = f"""
@@ -191,7 +192,7 @@ class Journal:
             return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
 
     def content(self, sha256: str | None) -> bytes | None:
-        """Return content by its digest, or `None` if it was not kept or is damaged."""
+        """Return the content with this digest, or `None` if it was not kept or is damaged."""
         with self._locked() as database:
             row = database.execute("SELECT content FROM image WHERE sha256 = ?", (sha256,)).fetchone()
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
@@ -309,7 +310,9 @@ def _make_private(path: str) -> None:
     """Make a journal file private. Raises a `JournalError` if another user may have written it."""
     info = os.lstat(path)
     if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not is_ours(info):
-        raise JournalError("The change journal is not a regular file, belongs to another user, or has a second name.")
+        raise JournalError(
+            "The change journal is not a regular file, belongs to another user, or has a second name (a hard link)."
+        )
     if sys.platform != "win32" and info.st_mode & 0o022:
         said = "Other users could write to the change journal (coretools-mcp undo --forget starts a new one)."
         raise JournalError(said, is_damaged=True)

@@ -112,7 +112,8 @@ def plan_notebook_edit(
     except NotANotebookError as error:
         raise _not_a_notebook(location.shown, str(error)) from None
     target.signal.raise_if_aborted()
-    encode_or_refuse(source, old.encoding, "new_source")  # before escapes hide invalid characters
+    # Check the source itself, because the escapes of JSON would hide invalid characters.
+    encode_or_refuse(source, old.encoding, "new_source")
     names, notes = notebook.names, list[str]()
     number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1
     if mode == "insert":

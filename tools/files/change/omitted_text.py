@@ -79,7 +79,8 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     counts, new_counts = Counter(before), Counter(lines)
     places = {line: at for at, line in enumerate(before) if line and counts[line] == new_counts[line] == 1}
     texts = [0, *accumulate(line != "" for line in before)]  # number of non-blank lines before each position
-    # The position in `before` of the last common line; the number of non-blank lines, and the ambiguous lines, after it
+    # The position in `before` of the last common line; since that line, the number of non-blank new lines, and the
+    # ambiguous lines
     last, came, waiting = -1, 0, list[str]()
     for number, line in enumerate([*lines, None]):
         at = len(before) if line is None else places.get(line)

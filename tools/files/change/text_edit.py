@@ -299,7 +299,7 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
         elif indentations is not None:
             pieces.append(_indented(line, indentations))
         elif source is not None and strategy is Strategy.LOOK_ALIKES:
-            # Keep the file's own characters in the common beginning and end.
+            # Keep the file's own characters at the common beginning and end of the line.
             first, last = _common_ends(old_lines[source], line)
             body = raw_bodies[source]
             pieces.append(body[:first] + line[first : len(line) - last] + body[len(body) - last :])

@@ -278,7 +278,7 @@ def scope_below(
 
 
 def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within: str | None = None) -> PathKind | None:
-    """Return the kind of what a path leads to through symlinks, or `None` if it is hidden or not accessible."""
+    """Return the kind of the entry that a path leads to through symlinks; `None` if it is hidden or not accessible."""
     try:
         location = workspace.locate(path, within=within)
     except ToolError:

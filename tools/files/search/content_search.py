@@ -60,7 +60,7 @@ def check_pattern(spelled: str, pattern: str) -> None:
     elif "\n" in pattern or "\r" in pattern:
         problem = "it contains a line break, but files are searched line by line; search for one of its lines."
     elif "\0" in pattern:
-        problem = "it contains a NUL character, which only binary files contain."
+        problem = "it contains a NUL character, which cannot be searched for."
     else:
         try:
             pattern.encode()
@@ -137,7 +137,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     if search.otherwise:
         named_files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(search.otherwise.items(), 3)]
         notes.append(
-            f"Not shown, because read_file decodes the file in another way: {', '.join(named_files)}"
+            "Not shown are files that match only in an encoding that read_file does not use for them: "
+            f"{', '.join(named_files)}"
             + (f" and {len(search.otherwise) - 3} more" if len(search.otherwise) > 3 else "")
         )
     if is_file and not report.matches:
@@ -155,7 +156,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     )
 
 
-MAX_SORTED = 1_000  # maximum number of matching lines to sort here
+MAX_SORTED = 1_000  # maximum number of matching lines that are sorted without ripgrep
 EXCLUDED_AT_ONCE = 20  # files per ripgrep run that searches for the exclude pattern
 
 

@@ -285,7 +285,7 @@ class MatchReport:
             text.append(f"[Not shown or searched: {', '.join(skipped)}.]")
         if self._part:
             text.append(
-                f"[Of lines longer than {self._line_chars:,} characters only a part is shown, in a matching line the "
+                f"[Only a part of lines longer than {self._line_chars:,} characters is shown: in a matching line, the "
                 f"text around its first match. To see more, use read_file with {self._part}.]"
             )
         if undecoded:
