@@ -620,7 +620,7 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
                     os.mkdir(folder.named(name), dir_fd=folder.descriptor)
                     made.append(path)
                 except FileExistsError:
-                    pass  # created by another process meanwhile
+                    pass  # created by another process in the meantime
             folder = open_folder(path, to_list=False)
     except OSError:
         remove_folders(made)

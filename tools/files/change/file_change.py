@@ -66,7 +66,7 @@ class TargetFile:
         """Warnings, for the question and the result, about jobs that may read hidden content."""
         if not self.jobs or not is_hidden_target(self.workspace, self.location, agent=True):
             return ()
-        return (f"The file is hidden from commands, but these running jobs may read it: {', '.join(self.jobs)}.",)
+        return (f"The file is hidden from commands, but running background jobs may read it: {', '.join(self.jobs)}.",)
 
     @property
     def seen(self) -> SeenFile | None:
