@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 logger = logging.getLogger(__name__)
-# git's default for `core.ignoreCase` on these systems
+# On Windows and macOS, git ignores case by default (`core.ignoreCase`)
 IGNORE_CASE = sys.platform in ("win32", "darwin")
 MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary ones
 COST_OF_RULE = 25  # the cost of a rule in time and memory; each of its characters adds 1

@@ -51,7 +51,7 @@ class IgnoreFile:
     rules: RuleList  # the rules in the file
     base: int  # length of the `IgnoreScope.prefix` of the file's folder
     path: str
-    hidden_by: HiddenBy  # the kind of file
+    hidden_by: HiddenBy  # the kind of this ignore file
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    # Without the byte order mark, and with unchanged line endings. In an unknown encoding this is one character per
-    # byte, and only the ASCII ones are meaningful.
+    # The text without the byte order mark, and with unchanged line endings. In an unknown encoding, it has one
+    # character per byte, and only the ASCII characters are meaningful.
     text: str
     encoding: Encoding  # `encode` with it restores the exact original bytes
 

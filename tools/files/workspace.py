@@ -35,7 +35,7 @@ _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 class Location:
     """A path inside a root, whether or not it exists."""
 
-    root: str  # real path of its root
+    root: str  # real path of the root
     path: str  # the real path; equal to `root` for the root itself
     spelled: str  # the path as the caller wrote it
     in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path is never shown
@@ -83,13 +83,13 @@ class Workspace:
         roots: Sequence[str],  # existing directories; their symlinks are resolved only once
         problem: str = "No workspace folder is configured.",  # why there is no root, and what to do
         *,
-        respect_git_ignore: bool = True,  # default: whether files that git ignores are left out
-        respect_agent_ignore: bool = True,  # default: whether agent-ignore files apply
+        respect_git_ignore: bool = True,  # whether calls leave out files that git ignores, by default
+        respect_agent_ignore: bool = True,  # whether agent-ignore files apply, by default
         ignore_case: bool | None = None,  # whether names that differ only in case mean the same file; `None`: detect
         # Real paths of further folders whose files may be read by name. These folders are not listed with the roots,
         # are never written to, and need not exist.
         readable: Sequence[str] = (),
-        forbidden: Forbidden | None = None,  # rules against reading; these files are never found or listed
+        forbidden: Forbidden | None = None,  # rules against reading; files that they cover are never listed
         rule_of_all_reading: str = "",  # the permission rule that forbids all reading or asks about it
         private: Sequence[str] = (),  # real paths of the server's own folders, which tools never read, find or write
         scratch: Scratch | str = "",  # or a sentence that says why there is no such folder; empty if none is expected

@@ -111,7 +111,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
         return Diff("", 0, 0)
     # Lines end with LF, or with CR if neither text has LF.
     separator = "\r" if "\n" not in before and "\n" not in new and ("\r" in before or "\r" in new) else "\n"
-    # The range of whole lines that contains all differences: a common start, and an end in each text.
+    # The range of whole lines that contains all differences. It starts at the same position in both texts.
     same = _common_prefix(before, new)
     tail = _common_suffix(before, new, min(len(before), len(new)) - same)
     start = before.rfind(separator, 0, same) + 1

@@ -427,7 +427,7 @@ class ChangeRecord:
     """The journal's record of a change."""
 
     number: int | None = None  # the change's number, by which it can be undone
-    why_not: str = ""  # why the change cannot be undone, as a sentence; empty if it can, or if none are recorded
+    why_not: str = ""  # why the change cannot be undone, as a sentence; empty if it can, or if no record is kept
 
     @property
     def notes(self) -> list[str]:

@@ -91,7 +91,7 @@ class JournalError(ToolError):
 
     def __init__(self, why: str, *, is_damaged: bool = False) -> None:
         super().__init__(ToolErrorType.EXECUTION_FAILED, why)
-        self.is_damaged = is_damaged  # whether the file can only be deleted
+        self.is_damaged = is_damaged  # whether the journal is unusable until its file is deleted
 
 
 def client_name(key: str) -> str:

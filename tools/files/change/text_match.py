@@ -111,7 +111,7 @@ class Haystack:
 
     @cached_property
     def line_starts(self) -> array[int]:
-        """The start of each line in `lf_text`. Only for texts below the limits."""
+        """The start of each line in `lf_text`. Do not use it if `too_large_for_relaxed`."""
         return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
 
     def raw(self, position: int) -> int:
@@ -189,7 +189,7 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
     # If the file lacks only the final line ending of `old`, match at the end of the file.
     core = wanted.removesuffix("\n")
     if core and core != wanted:
-        # Twice the length is enough for the core with any line endings.
+        # Twice the length of the core is enough to contain it with any line endings.
         tail = Haystack(text[-2 * len(core) :], checkpoint=haystack.checkpoint)
         if tail.lf_text.endswith(core):
             start = len(text) - len(tail.text) + tail.raw(len(tail.lf_text) - len(core))

@@ -28,7 +28,7 @@ class Selection(Protocol):
     # The wanted files of this folder
     def chosen(self, names: list[str]) -> list[str]: ...
 
-    # The selection in a subfolder; `None` if nothing there is wanted
+    # The selection in a subfolder; `None` if nothing in it is wanted
     def enter(self, name: str) -> Selection | None: ...
 
     # Like `enter`, for a symlink to a folder, which is followed only if the pattern names it

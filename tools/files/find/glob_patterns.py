@@ -282,13 +282,13 @@ def glob_hint(pattern: str) -> str:
         return "This is a glob, not a regular expression: '*' matches any characters, and '.' only itself."
     meant, why = _GROUP.sub(lambda found: f"{{{found[1].replace('|', ',')}}}", pattern), ""
     if meant != pattern:
-        why = "alternatives are in braces"
+        why = "alternatives are written in braces"
     parts = [part for part in _SEVERAL.split(_BRACED.sub("", meant)) if part]
     if len(parts) > 1:
-        meant, why = f"{{{','.join(part for part in _SEVERAL.split(meant) if part)}}}", "several patterns are in braces"
+        meant, why = f"{{{','.join(part for part in _SEVERAL.split(meant) if part)}}}", "several patterns go in braces"
     if "\\" in meant and os.sep != "\\":
         meant, why = meant.replace("\\", "/"), "a slash separates folders, and a backslash makes a character literal"
-    return f"In a glob {why}. Did you mean '{one_line(meant)}'?" if why else ""
+    return f"In a glob, {why}. Did you mean '{one_line(meant)}'?" if why else ""
 
 
 def _parts(pattern: str) -> list[str]:

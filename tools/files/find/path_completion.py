@@ -98,7 +98,7 @@ MAX_BELOW = 1_000  # files after which such a search stops; the best of them are
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    # Relative to the folder, best first, with forward slashes; folders end in a slash
+    # Paths relative to the folder, best first, with forward slashes; folders end in a slash
     names: tuple[str, ...] = ()
     total: int = 0  # the number of completions; `names` may have fewer
     partial: bool = False  # there may be more than `total`, because time ran out

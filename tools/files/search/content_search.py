@@ -46,7 +46,7 @@ from tools.files.workspace import Location, Workspace
 from tools.text.file_names import brief, shown_whole_path
 
 MAX_PATTERN_CHARS = 10_000  # longer than any real pattern, but still fits on the command line of every system
-# A glob name that ripgrep reads the same way: literal text and single stars
+# A name in a glob that ripgrep reads in the same way as this server: literal text and single stars
 _PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
 
 
