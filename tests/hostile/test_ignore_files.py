@@ -109,7 +109,7 @@ def test_below_folders_with_too_many_rules_further_ignore_files_do_not_count(
     assert in_force.hides("hidden0", is_folder=False) is HiddenBy.GIT
     assert in_force.hides("hidden5", is_folder=False) is None
     assert sum(layer.rules.cost for layer in in_force.git or ()) < 2 * MAX_COST_IN_FORCE
-    assert "those above it have too many rules" in caplog.text
+    assert "the ignore files above it have too many rules" in caplog.text
 
 
 @pytest.mark.requirement("ignore.bounded_rules")

@@ -282,7 +282,7 @@ def test_below_files_with_too_many_rules_a_further_one_hides_its_folder(root: Pa
     found, walk = walked(root)
     assert {path for path in found if path.endswith("a.txt")} == {"d/a.txt", "d/d/a.txt", "d/d/d/a.txt"}
     assert walk.hidden == {HiddenBy.AGENT: 1}
-    with pytest.raises(ToolError, match="below others that have too many rules"):
+    with pytest.raises(ToolError, match="below other ignore files that have too many rules"):
         hidden_by(root, "d/d/d/d/a.txt")
 
 

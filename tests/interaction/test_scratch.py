@@ -219,7 +219,7 @@ async def test_plan_mode_has_its_own_which_is_gone_with_the_plan(outer_root: Pat
 @pytest.mark.requirement("scratch.absent")
 @pytest.mark.parametrize(
     ("settings", "is_below", "why"),
-    [({}, True, "This workspace is below /tmp"), ({"shell": {"sandbox": "off"}}, False, "")],
+    [({}, True, "This workspace is in /tmp"), ({"shell": {"sandbox": "off"}}, False, "")],
 )
 async def test_where_there_is_none_a_name_is_refused_with_the_reason(
     settings: Mapping[str, Any], is_below: bool, why: str, outer_root: Path, root: Path, tmp_path: Path

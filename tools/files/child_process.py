@@ -1,6 +1,7 @@
 """Child processes that are stopped when the call's time is over: ripgrep, and the worker for untrusted documents.
 
-Programs have an absolute path and never come from the workspace, where anybody could have put them.
+Programs are started by their absolute path. They never come from the workspace, where anybody could have put them,
+unless the settings name a path there.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
 WATCH_SECONDS = 0.05  # how often cancellation and the time limit are checked while the child prints nothing
-REAP_SECONDS = 0.0002  # a process that has closed its output usually exits within a few of these intervals
+REAP_SECONDS = 0.0002  # pause between checks whether a process has exited; most exit soon after closing their output
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
 MAX_STDERR_BYTES = 1 << 20
@@ -49,9 +50,9 @@ class Child:
         folder: str,
         deadline: Deadline,
         *,
-        given: int | IO[bytes] = subprocess.DEVNULL,  # its stdin
-        errors: int | None = None,  # receives its stderr; without it, `finish` returns stderr
-        environment: Mapping[str, str] | None = None,  # its whole environment, except for variables that Windows needs
+        given: int | IO[bytes] = subprocess.DEVNULL,  # the process's stdin
+        errors: int | None = None,  # receives the process's stderr; if `None`, `finish` returns stderr
+        environment: Mapping[str, str] | None = None,  # all environment variables, except those that Windows needs
     ) -> None:
         self.deadline = deadline
         self.was_killed = False
@@ -78,8 +79,8 @@ class Child:
             if sys.platform == "linux":
                 import fcntl  # noqa: PLC0415 - POSIX only
 
-                # However this process exits, the kernel then signals the pipe's owner, because only this process had
-                # the other end.
+                # Only this process has the other end of the pipe. However this process exits, the kernel closes that
+                # end and signals the pipe's owner, which is the child's process group.
                 with suppress(OSError):
                     fcntl.fcntl(reading, fcntl.F_SETOWN, -self.pid)
                     fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
@@ -106,7 +107,10 @@ class Child:
         self._close(self._process.stdout)
 
     def read(self) -> bytes:
-        """Return some output, or nothing at its end. Does not wait for children of a process that has exited."""
+        """Return some output, or an empty value at the end of the output.
+
+        Does not wait for children of a process that has exited.
+        """
         assert self._process.stdout is not None  # noqa: S101 - requested above
         descriptor = self._process.stdout.fileno()
         self._kill_if_due()
@@ -135,7 +139,7 @@ class Child:
             os.close(self._lifeline)
 
     def _watch(self) -> None:
-        """Watch the process in a thread. On Windows, a read from its pipe blocks until the process exits."""
+        """Kill the process when it is due. Runs in a thread on Windows, where a read blocks until the process exits."""
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(WATCH_SECONDS)
@@ -161,7 +165,7 @@ class Child:
     def _is_gone(self) -> bool:
         if not self._is_reaped:
             if sys.platform == "linux":
-                with suppress(ChildProcessError):  # another thread has reaped it
+                with suppress(ChildProcessError):  # another thread has reaped the process
                     # The process id stays reserved until it is reaped, so it still identifies the children to kill.
                     if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                         self._end_group()
@@ -217,7 +221,10 @@ class DocumentWorker(Child):
         )
 
     def messages(self, longest: int) -> Iterator[dict[str, Any]]:
-        """Yield messages until one is too long. The last message has `end`, unless the process died first."""
+        """Yield messages until one has more than `longest` bytes.
+
+        The last message has `end`, unless the process died first.
+        """
         buffer = b""
         while chunk := self.read():
             *lines, buffer = (buffer + chunk).split(b"\n")
@@ -243,8 +250,8 @@ def find_configured(name: str, search_path: str, folder: str | None, roots: Sequ
     """Return the absolute path of a program named in the settings, or `None` if it cannot be run.
 
     A name without a folder is looked up outside the workspace. A path means exactly that file, wherever it is; `~` is
-    the home folder. A relative path starts from `folder`, which the operator chose. With `None`, relative paths are
-    rejected: if clients choose the folder, a path would mean a different program for each.
+    the home folder. A relative path starts from `folder`, which the operator chose. If it is `None`, relative paths
+    are rejected: if clients choose the folder, the same path would mean a different program for each client.
     """
     if os.path.basename(name) == name:
         return find_program(name, search_path, roots)
@@ -256,7 +263,7 @@ def find_configured(name: str, search_path: str, folder: str | None, roots: Sequ
 
 
 def is_outside(program: str, roots: Sequence[str]) -> bool:
-    """Return True if a program, and the link to it if any, are outside the workspace."""
+    """Return True if a program is outside the workspace. If its path is a symlink, the symlink must be outside too."""
     real = (os.path.realpath(os.path.dirname(program)), os.path.realpath(program))
     return not any(contains(root, path) for root in roots for path in real)
 

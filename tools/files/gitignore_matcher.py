@@ -22,23 +22,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 logger = logging.getLogger(__name__)
-# git's default for `core.ignoreCase` on these systems
+# On Windows and macOS, git ignores case by default (`core.ignoreCase`)
 IGNORE_CASE = sys.platform in ("win32", "darwin")
 MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary ones
-COST_OF_RULE = 25  # a rule's cost in time and memory, plus one per character
-# Above this, RE2 matches all rules in one pass if it is installed. It needs extra memory
+COST_OF_RULE = 25  # the cost of a rule in time and memory; each of its characters adds 1
+# If a file has more rules than this and RE2 is installed, RE2 matches them all in one pass, which needs extra memory
 MAX_RULES_FOR_RE = 16
 MAX_CACHED_BYTES = 64_000_000  # approximate memory for cached rules
-# A rule's memory per unit of cost (measured and rounded up), and the memory that RE2 may use
+# A rule's bytes of memory per unit of cost (measured and rounded up), and the bytes that RE2 may use
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
 MAX_PATTERN_CHARS = 4_096  # longest possible path; longer lines count as not understood
-# Bytes that are white space or line ends in Latin-1, mapped to letters. They are common in UTF-8: the last byte of `à`
-# is 0xA0, which `pathspec` would trim.
+# Bytes that are white space or line ends in Latin-1, mapped to letters. Such bytes are common in UTF-8: the last byte
+# of `à` is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
-# Lines that `pathspec` reads as git does. It takes a backslash in brackets literally and does not know `[:alpha:]`.
-# Other brackets go to Python or RE2, where `--`, `&&` and a range that includes the slash have other meanings. So only
-# ranges of letters and digits are accepted.
+# Lines that `pathspec` reads as git does. `pathspec` takes a backslash in brackets literally and does not know
+# `[:alpha:]`. It passes other brackets on to Python or RE2, where `--`, `&&` and a range that includes the slash have
+# other meanings. Therefore only ranges of letters and digits are accepted.
 _UNDERSTOOD = re.compile(
     r"""(?>(?: [^\\[] | \\[^/]
     | \[ [!^]?+ \]?+ -?+ (?>(?: [^\W_]-[^\W_] | (?!([&|~])\1) [^]\\[-] )*) -? \]
@@ -84,7 +84,7 @@ class RuleList:
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
-        # Whether a rule may match a path, which ends in a slash for a folder. RE2 is as fast without this check
+        # Whether a rule may match a path; the path of a folder ends in a slash. RE2 is as fast without this check
         self.may_match: Callable[[str], object] = bool
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - not needed at startup
 
@@ -104,17 +104,17 @@ class RuleList:
         return self.count
 
     def hides(self, path: str, *, is_folder: bool) -> bool | None:
-        """Return True if these rules hide an entry, False if they unhide it, `None` if none matches. Ignores parents.
+        """Return True if these rules hide an entry, False if they unhide it, `None` if none matches.
 
-        The path is relative to the ignore file's folder, as bytes text with forward slashes. A symlink to a folder is
-        not a folder.
+        Rules that match a folder above the entry are not considered. The path is relative to the ignore file's folder,
+        converted by `bytes_text`, with forward slashes. A symlink to a folder is not a folder.
         """
         if is_folder:
             path += "/"
         return self._rules.check_file(path).include if self.may_match(path) else None
 
     def hidden_folders(self, paths: Sequence[str]) -> list[str]:
-        """Return the folders that are hidden. Fast if there are few."""
+        """Return the folders in `paths` that these rules hide. Fast if few are hidden."""
         may_match = self.may_match
         return [path for path in paths if may_match(f"{path}/") and self.hides(path, is_folder=True)]
 
@@ -122,7 +122,7 @@ class RuleList:
 def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
     """Return a function that tests whether one of these expressions matches.
 
-    The folders above a name are skipped once for all expressions.
+    For expressions that match a name in any folder, the folders above the name are skipped only once.
     """
     of_names, others = ["(?!)"], ["(?!)"]
     for pattern in patterns:
@@ -137,8 +137,8 @@ def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
     """Return an equivalent expression for which Python's `re` does not retry parts at the same position.
 
-    The parts after a star have a fixed length. If another star follows, the first match is therefore as good as any
-    later one, and an atomic group prevents retries. The same applies to `**` and the names after it.
+    The parts after a star have a fixed length. If another star follows, the first match of these parts is therefore
+    as good as any later one, and an atomic group prevents retries. The same applies to `**` and the names after it.
     """
     bounded = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex.pattern)
     first, *others = bounded.split(_TREE)
@@ -151,7 +151,7 @@ def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
 
 
 class _Cache:
-    """A least-recently-used cache of rules by file content, bounded by memory."""
+    """A least-recently-used cache of rules, keyed by file content and bounded by memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,17 +1,17 @@
 """Extract the text of a PDF file or web page, which may be built to exhaust time and memory.
 
 This module runs as a script, in a process that can be killed at any time and has none of the server's environment.
-`child_process.py` starts it. The arguments are the kind of document, bytes of memory, seconds, and then arguments that
-depend on the kind. Standard input is the document itself, so no path is opened here. Each line of standard output is a
-JSON object.
+`child_process.py` starts it. The arguments are the kind of document, the memory limit in bytes, the time limit in
+seconds, and then arguments that depend on the kind. Standard input is the document itself, so no path is opened here.
+Each line of standard output is a JSON object.
 
-`pdf FIRST LAST` (pages from 1; 0 is the end) writes
+`pdf FIRST LAST` (page numbers from 1; if LAST is 0, the last page of the file) writes
 
     {"pages": 12}                   the number of pages, before anything else
-    {"page": 3, "text": "..."}      or {"page": 3, "failed": "broken"}, in order
-    {"end": "done"}                 or why it stopped: encrypted, broken, memory, missing
+    {"page": 3, "text": "...", "cut": false}    or {"page": 3, "failed": "broken"}, in order
+    {"end": "done"}                 or why reading stopped: encrypted, broken, memory, missing (the library)
 
-`html URL` (empty for text without links) writes
+`html URL` (with an empty URL, the text has no links) writes
 
     {"title": "...", "text": "...", "is_partial": false, "hides": false, "refresh": [], "frames": [], "end": "done"}
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 
 MAX_PAGE_CHARS = 500_000  # characters per PDF page in the output; a book page has about 3,000
-MAX_GROWTH = 8  # links are left out if they lengthen the text more than this many times (by a long `<base>`)
+MAX_GROWTH = 8  # if the text is this many times as long as the page (due to a long `<base>`), links are left out
 FREE_CHARS = 100_000  # text up to this length always keeps its links
 # Elements of a page that are not content
 NOISE = (
     "nav", "[role=navigation]", "button", "select", "textarea", "iframe", "svg", "template", "[aria-hidden=true]",
 )  # fmt: skip
 HIDDEN = ("template", "[aria-hidden=true]")  # elements with text that a page may show later, or to some users
-MAX_TRIED = 2_000_000  # longer pages are not converted a second time to find hidden text
-MAX_LEADS = 10  # refreshes and frames in the output
-NICENESS = 10  # the server takes precedence, because clients wait for it
+MAX_TRIED = 2_000_000  # pages with more characters are not converted a second time to find hidden text
+MAX_LEADS = 10  # limit for the meta refreshes, and for the frames, in the output
+NICENESS = 10  # lower priority than the server, because many clients wait for the server
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 # Markup that may hide text; a second conversion finds out whether it does
@@ -68,7 +68,7 @@ def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
         signal.alarm(seconds + 1)
         limits = ((resource.RLIMIT_CPU, seconds + 1), (resource.RLIMIT_CORE, 0), (resource.RLIMIT_AS, memory))
         for what, most in limits:
-            # macOS defines this limit but does not accept it.
+            # macOS defines `RLIMIT_AS` but does not accept it.
             with suppress(OSError, ValueError):
                 resource.setrlimit(what, (most, most))
     try:
@@ -154,7 +154,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
     found = converted(**linked, exclude_selectors=list(NOISE))
     hides = False
     if not (found.content or "").strip():
-        # A page with its navigation is better than no text.
+        # The whole page, with its navigation and hidden text, is better than no text.
         found = converted(**linked, hidden_content="all")
     elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
         seen = [selector for selector in NOISE if selector not in HIDDEN]
@@ -173,7 +173,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
 
 
 def _leads(page: str) -> dict[str, list[str]]:
-    """Find URLs that a page loads by itself, through a refresh or in frames."""
+    """Find what a page loads on its own: the contents of its meta refreshes, and the URLs of its frames."""
     from html import unescape  # noqa: PLC0415 - only after the limits are set
 
     leads: dict[str, dict[str, None]] = {"refresh": {}, "frames": {}}

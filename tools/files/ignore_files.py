@@ -1,13 +1,13 @@
-"""Decides which files to leave out, by `.gitignore`, `.git/info/exclude`, agent-ignore files and permission rules.
+"""Decides which files to leave out, from `.gitignore`, `.git/info/exclude`, agent-ignore files and permission rules.
 
 Ignore files are read again for every call, so changes apply at once. Git's rules apply from the top of a folder's
-repository, even above the root. An inner repository starts without them. Agent-ignore files may be in the root and in
-any folder below it. As in git, deeper files take precedence, and nothing below a hidden folder can be unhidden.
-Agent-ignore files come after git's files, so `!name` in them unhides files that git hides. Files that permission rules
-forbid reading are always left out too.
+repository, even if the top is above the root. The rules of an outer repository do not apply in a repository inside it.
+Agent-ignore files may be in the root and in any folder inside it. As in git, deeper files take precedence, and nothing
+inside a hidden folder can be unhidden. Agent-ignore files take precedence over git's files, so `!name` in them unhides
+files that git hides. Files that permission rules forbid reading are always left out too.
 
-In git's files, lines that are not understood are skipped. Agent-ignore files protect something, so if any of their
-lines is not understood, the file hides its whole folder.
+In git's files, lines that are not understood are skipped. Agent-ignore files protect something, so a file with a line
+that is not understood hides its whole folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tools.files.workspace import Forbidden, Location, Workspace
 from tools.text.file_names import shown_path, shown_whole_path
 
 logger = logging.getLogger(__name__)
-# In any folder of a workspace. Later names take precedence over earlier ones in the same folder
+# Ignore files for agents, in any folder of a workspace. In one folder, later names take precedence over earlier ones
 AGENT_IGNORE_FILES = (".geminiignore", ".qwenignore", ".coretoolsignore")
 GIT_IGNORE_FILE = ".gitignore"
 GIT_FOLDER = ".git"  # a repository's data folder, or a file that names it
@@ -49,16 +49,18 @@ class HiddenBy(StrEnum):
 @dataclass(frozen=True, slots=True)
 class IgnoreFile:
     rules: RuleList  # the rules in the file
-    base: int  # length of the path from the top to the file's folder
+    base: int  # length of the `IgnoreScope.prefix` of the file's folder
     path: str
-    hidden_by: HiddenBy  # the kind of file
+    hidden_by: HiddenBy  # the kind of this ignore file
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoreScope:
     """The rules that apply in one folder."""
 
-    prefix: str  # the folder relative to the top, as bytes text that ends in a slash; empty for the top
+    # The folder's path relative to the top (the root, or the top of the repository around it), converted by
+    # `bytes_text`, with a slash at the end; empty for the top
+    prefix: str
     git: tuple[IgnoreFile, ...] | None  # git's ignore files, weakest first; `None` if git's rules do not apply
     agent: tuple[IgnoreFile, ...] | None  # agent-ignore files, weakest first; `None` if they do not apply
     forbidden: Forbidden | None  # the permission rules that forbid reading, if any
@@ -76,13 +78,13 @@ class IgnoreScope:
         return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        """Like `hides`, for several entries of this folder. Return the hidden ones.
+        """Like `hides`, for several entries of this folder. Return the hidden ones, each with the kind of rule.
 
         Either all or none of the entries must be folders.
         """
         likely: Iterable[str] = names
         if self.forbidden is None:
-            # Hardly any name matches a rule.
+            # Few names match a rule, so a fast test finds those first.
             files, end = (
                 [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules.count],
                 "/" * is_folder,
@@ -123,12 +125,12 @@ class IgnoreScope:
                 path = os.path.join(folder, GIT_IGNORE_FILE)
                 git = (*git, IgnoreFile(_rules_of_git(path), base, path, HiddenBy.GIT))
             else:
-                logger.warning("an ignore file is ignored, because those above it have too many rules")
+                logger.warning("an ignore file is ignored, because the ignore files above it have too many rules")
         if agent is not None:
             for name in AGENT_IGNORE_FILES:
                 if name in names and (rules := rules_for_agents(folder, name)):
                     if sum(file.rules.cost for file in self.agent or ()) >= MAX_COST_IN_FORCE:
-                        raise _unknown_protection(folder, name, "is below others that have too many rules")
+                        raise _unknown_protection(folder, name, "is below other ignore files that have too many rules")
                     agent = (*agent, IgnoreFile(rules, base, os.path.join(folder, name), HiddenBy.AGENT))
         if git is self.git and agent is self.agent:
             return self
@@ -176,8 +178,8 @@ def scope_of(
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
     """Return the agent-ignore file that hides a path or a folder above it, as a path relative to the root.
 
-    With `own_files`, ignore files inside the path count too if it is a folder, because one that is not understood hides
-    the whole folder. Raises a `ToolError` (`path_ignored`) if one of these files is not understood.
+    If the path is a folder and `own_files` is true, the ignore files in that folder count too, because one that is not
+    understood hides the whole folder. Raises a `ToolError` (`path_ignored`) if an ignore file is not understood.
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None
@@ -218,17 +220,17 @@ def is_hidden_target(workspace: Workspace, location: Location, *, agent: bool) -
     try:
         return agent and agent_ignore_file(workspace, location) is not None
     except ToolError:
-        return True  # unknown; a call that names the path gets the reason
+        return True  # it may be hidden; a call that names the path gets the reason
 
 
 def refuse_hidden(workspace: Workspace, location: Location, done: str, *, own_files: bool = True) -> None:
-    """Refuse a path hidden by an agent-ignore file (`path_ignored`). `done` is the action, such as `read`."""
+    """Refuse a path hidden by an agent-ignore file (`path_ignored`). `done` is a participle, such as `read`."""
     hidden_by = agent_ignore_file(workspace, location, own_files=own_files)
     if hidden_by is not None:
         raise ToolError(
             ToolErrorType.PATH_IGNORED,
             f"'{location.shown}' is hidden from agents by {hidden_by}, so it was not {done}. If you need it, ask the "
-            "user to change that file.",
+            "user to change that ignore file.",
         )
 
 
@@ -259,7 +261,7 @@ class PresentNames:
 
 
 def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
-    """Return the rules of a git ignore file that are understood; none if it cannot be read."""
+    """Return the rules of a git ignore file that are understood; none if the file cannot be read."""
     rules = parse_rules(_beginning_of(path, through_links=through_links))
     if rules.odd_line is not None:
         logger.warning("the pattern in line %s of an ignore file is not understood and is ignored", rules.odd_line)
@@ -267,7 +269,7 @@ def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
 
 
 def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
-    """Return the beginning of a regular file, for use as rules only; empty if there is no file."""
+    """Return the beginning of one of git's regular files, which is never shown; empty if it cannot be read."""
     try:
         with open_regular(path, through_links=through_links) as opened:
             size = opened.info.st_size
@@ -288,7 +290,7 @@ def _read(opened: OpenedFile, size: int) -> bytes:
     while size > 0:
         block: bytes | None = opened.stream.read(size)
         if block is None:
-            raise BlockingIOError  # generated on demand, so there may be more
+            raise BlockingIOError  # the file is generated on demand, so more content may follow
         if not block:
             break
         blocks.append(block)
@@ -359,6 +361,6 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
 def _unknown_protection(folder: str, name: str, why: str) -> ToolError:
     return ToolError(
         ToolErrorType.PATH_IGNORED,
-        f"{name} in {shown_whole_path(folder)} {why}, so it is unknown what it hides, and nothing there is read. Ask "
-        "the user to repair or remove it.",
+        f"{name} in {shown_whole_path(folder)} {why}, so it is unknown what it hides, and nothing in that folder is "
+        "read. Ask the user to repair or remove the file.",
     )

@@ -44,7 +44,7 @@ def line_endings(text: str) -> LineEndings:
 
 
 def eol_style(text: str) -> Eol | None:
-    """Return the style of a text's line endings. Counts them only if there is more than one kind."""
+    """Return the style of a text's line endings. Counts them only if the text has carriage returns."""
     if "\r" not in text:
         return "lf" if "\n" in text else None
     return line_endings(text).style
@@ -65,7 +65,11 @@ class NearbyEndings:
         return "\r\n" if self._text[position - 1 : position + 1] == "\r\n" else self._text[position]
 
     def for_lines_at(self, start: int, end: int, new: str) -> str:
-        """Return the ending for lines that replace a span: one from inside it, else the next, else the previous."""
+        """Return the line ending for `new`, which replaces a span of the text.
+
+        This is the most frequent ending in the span, else the next one after the span, else the last one of the text.
+        In a text without line endings, it is CRLF if `new` contains any, else LF.
+        """
         text = self._text
         inside = line_endings(text[start:end]).majority
         if inside is not None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, cast
 
-# Larger notebooks are not parsed, because parsing holds the interpreter's lock for up to 50 ms
+# Larger notebooks are not parsed, because parsing holds the interpreter's lock; for this size, up to 50 ms
 MAX_NOTEBOOK_BYTES = 16_000_000
-# Limit on the approximate number of values in a notebook, for the same reason. Each line counts as one value.
+# Limit on the approximate number of values in a notebook, for the same reason. Commas and opening brackets are counted.
 MAX_VALUES = 300_000
 NOTEBOOK_ENDING = ".ipynb"
 _VALID_ID = re.compile(r"(?!cell-\d+$)[A-Za-z0-9_-]{1,64}")  # as in the format, except `cell-N`, which means a position
@@ -51,7 +51,7 @@ def text_of(value: Any) -> str:
 
 
 def source_of(cell: Mapping[str, Any]) -> str:
-    """Return the source of a cell. Format 3 has another key for code."""
+    """Return the source of a cell. In format 3, the key for the source of code is `input`."""
     return text_of(cell.get("source", cell.get("input")))
 
 
@@ -73,7 +73,7 @@ class JsonPart:
     label: str  # for a member: the key and the colon
     key: str
     value: Any
-    start: int  # where the value begins
+    start: int  # the position of the value in the notebook's text
     raw: str  # the text of the value
 
 
@@ -108,9 +108,9 @@ class Parts:
                 self.parts[0].gap = part.gap
 
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
-        """Insert a part that has the white space of a first one, and adapt it to its neighbours.
+        """Insert a part whose `gap` is that of a first part, and adapt the gaps to the new order.
 
-        The comma is used on a single line if the only neighbour gives no example.
+        `comma` is the gap between two parts. It is used if there was only one part, without white space before it.
         """
         if self.parts:
             first = self.parts[0].gap
@@ -169,7 +169,7 @@ class Layout:
     is_ascii: bool  # whether non-ASCII characters are escaped
 
     def written(self, value: Any, depth: int = 0, *, in_one_line: bool = False) -> str:
-        """Format a value at a depth below this position."""
+        """Format a value that is nested `depth` levels deeper than this position."""
         unit = None if in_one_line else self.unit
         comma = self.comma if self.unit is None or not in_one_line else ", "
         separators = ("," if unit is not None else comma, self.colon)
@@ -270,7 +270,8 @@ def parse_notebook(text: str) -> Notebook:
 def cell_finder(data: bytes) -> Callable[[int, int | None], str]:
     """Return a function that names the cell at a line and byte of the file, both from 1.
 
-    Without a byte, it uses the line's first non-blank one. The name is empty if there is no cell.
+    If the byte is `None`, the function uses the first non-blank character of the line. Outside cells, the name is
+    empty.
     """
     try:
         text = data.decode("utf-8-sig")

@@ -1,8 +1,9 @@
 """Opens regular files without blocking, and folders as descriptors that stay valid if their path changes.
 
 A real path is opened without following symlinks, with one system call if the kernel supports it, otherwise folder by
-folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files in them. Only ignore
-files are opened without the workspace, because git's may be above the root, and their content is never shown.
+folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files in them. Some files
+are opened without the workspace, such as ignore files and git's own files, which may be above the root. Their content
+is never shown.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from tools.files.read_ledger import FileIdentity
 WorkT = TypeVar("WorkT")
 MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
 # Components followed to find a real path, including those in symlinks: twice as many as the longest path has. Each
-# needs a disk access, and with forty symlinks they can add up to a tenth of a second.
+# component needs a disk access. Without this limit, a path with forty long symlinks could take a tenth of a second.
 MAX_NAMES = 4_096
 BLOCK_BYTES = 1 << 20  # size of one read when a whole file is read
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
-# Whether folders can be opened as descriptors. Windows lacks this, so there a path is checked and then opened
+# Whether folders can be opened as descriptors. They cannot on Windows, where a path is first checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd
 JUST_LOOK: int = getattr(os, "O_PATH", 0)  # flag for a descriptor without read access; 0 if unavailable
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
@@ -54,21 +55,21 @@ _RESOLVE_NO_LINKS = 0x02 | 0x04  # `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_SYMLI
 _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: stat a descriptor without asking a file server
 _OF_DESCRIPTOR = 0x1000 | 0x4000
-_MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # where `struct statx` has the mode and the device numbers
-# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. An overlay depends on the
-# file system below it, which may be a program. tmpfs is missing, because a read from it always waits and its device
-# numbers are soon reused.
+_MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # the mode and the device numbers in `struct statx`
+# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are missing,
+# because the file system under an overlay may be implemented by a program. tmpfs is missing, because it has no reads
+# that fail instead of waiting, and its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
 PAUSE_SECONDS = 0.1  # after a miss, the cache is not tried for this long
-# If a folder was moved meanwhile, the kernel asks to try again, but never this many times in a row
+# Maximum attempts to open a path. The kernel asks for another attempt if a folder is moved while it resolves the path
 _ATTEMPTS = 100
-TEMPORARY_PREFIX = ".coretools-"  # prefix for the temporary files of writes
+TEMPORARY_PREFIX = ".coretools-"  # prefix of the temporary files that writes create
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """Return a new name for a temporary file. All such files are hidden, because their targets may be."""
+    """Return a new name for a temporary file. Tools never show such files, because the target may be hidden."""
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
@@ -91,7 +92,7 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
     """Do file work if the kernel can answer from its cache, so that no thread is needed.
 
     All file access in the work must go through this module or call `may_block` first. The work must be repeatable.
-    Returns `None` if it would block; it then has to be done in a thread.
+    Returns `None` if the work would block; the caller then has to do it in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -106,13 +107,13 @@ def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
 
 
 def may_block() -> None:
-    """Declare that the following code may block or take long. Raises `NotInMemoryError` inside `from_memory`."""
+    """Declare that the following code may block or take a long time. Raises `NotInMemoryError` in `from_memory`."""
     if _mode.is_memory_only:
         raise NotInMemoryError
 
 
 def open_link_free(path: str, flags: int, mode: int = 0) -> int:
-    """Open a real path: absolute, without `.` and `..`. Child processes do not inherit the descriptor.
+    """Open a real path, which is absolute and has no `.` or `..`. Child processes do not inherit the descriptor.
 
     The flags are those of `os.open`; `O_PATH` and `O_NOFOLLOW` together open a final symlink itself. Raises an
     `OSError` with `ELOOP` if a part of the path is now a symlink.
@@ -132,7 +133,10 @@ def open_link_free(path: str, flags: int, mode: int = 0) -> int:
 
 
 class _KernelOpener:
-    """Opens a real path with one Linux system call. Raises an `OSError` if the kernel or a sandbox forbids it."""
+    """Opens a real path with one Linux system call.
+
+    The constructor raises an `OSError` if the kernel lacks this call or a sandbox forbids it.
+    """
 
     def __init__(self) -> None:
         import ctypes  # noqa: PLC0415 - not needed at startup
@@ -158,7 +162,8 @@ class _KernelOpener:
         os.close(self.open(os.fsencode(os.sep), os.O_RDONLY | _FOLDER | _CLOSED_IN_CHILDREN, 0))
         try:
             os.close(self.open_from_memory(os.fsencode(os.sep), JUST_LOOK | _CLOSED_IN_CHILDREN, 0))
-            self.memory_pause = 0.0 if self._statx is not None else math.inf  # earliest next try of the cache
+            # The cache is not tried before this time.
+            self.memory_pause = 0.0 if self._statx is not None else math.inf
         except (OSError, NotInMemoryError):
             self.memory_pause = math.inf
 
@@ -189,7 +194,7 @@ class _KernelOpener:
                 kind, *device = _MODE_AND_DEVICE.unpack_from(buffer)
             finally:
                 os.close(descriptor)
-            # Opening a device may take long, even if its file is on a local disk.
+            # Opening a device may take a long time, even if its file is on a local disk.
             if not self._is_local.get(os.makedev(*device)) or not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
                 raise NotInMemoryError
         how = self._how(flags, mode, _RESOLVE_NO_LINKS | _RESOLVE_CACHED)
@@ -202,7 +207,7 @@ class _KernelOpener:
         raise OSError(number, os.strerror(number))
 
     def learn(self, descriptor: int, device: int) -> None:
-        """Find out whether files on a device can be opened without blocking. This call itself blocks."""
+        """Find out whether files on a device can be opened without blocking. This call itself may block."""
         if device not in self._is_local and not self._fstatfs(descriptor, buffer := self._new_buffer(256)):
             (kind,) = struct.unpack_from("@l", buffer.raw)
             self._is_local[device] = kind & 0xFFFFFFFF in _LOCAL_FILE_SYSTEMS
@@ -212,7 +217,7 @@ class _KernelOpener:
 
 @cache
 def _kernel_opener() -> _KernelOpener | None:
-    """Return the opener, or `None` on other systems, on old kernels and in some sandboxes."""
+    """Return the opener, or `None` on systems other than Linux, on old kernels and in some sandboxes."""
     try:
         return _KernelOpener() if sys.platform == "linux" else None
     except OSError:
@@ -255,7 +260,10 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
 
 
 def lstat(path: str) -> os.stat_result:
-    """Return the stat of a real path without following a final symlink. `ELOOP` if a folder above is now a symlink."""
+    """Return the stat of a real path without following a final symlink.
+
+    Raises an `OSError` with `ELOOP` if a folder in the path is now a symlink.
+    """
     may_block()
     if not CAN_STEP:
         return os.lstat(path)
@@ -285,7 +293,7 @@ def exists(path: str) -> bool:
 
 
 def path_without_links(path: str) -> str | None:
-    """Return the normalised absolute path if it exists and has no symlinks, else `None`. Takes one system call."""
+    """Return the normalised absolute path if one system call shows that it exists and has no symlinks, else `None`."""
     if ".." in path or not JUST_LOOK:
         return None
     normal = os.path.normpath(path)
@@ -297,10 +305,10 @@ def path_without_links(path: str) -> str | None:
 
 
 def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
-    """Resolve all symlinks of an absolute path. `ELOOP` if there are too many. Missing parts stay as written.
+    """Resolve all symlinks of an absolute path. Missing parts stay as written.
 
-    With a mount, the path and all symlinks are resolved as if its second folder were mounted on the first. The content
-    of the first folder is ignored.
+    With `mount`, a pair of folders, the path and all symlinks are resolved as if the second folder were mounted on the
+    first. The content of the first folder is ignored. Raises an `OSError` with `ELOOP` if there are too many symlinks.
     """
     if not CAN_STEP:
         return os.path.realpath(path)
@@ -337,7 +345,7 @@ def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
 
 
 class PathKind(Enum):
-    """What a path is, without following symlinks."""
+    """What the entry at a path is. A symlink is a kind of its own, whatever it leads to."""
 
     FOLDER = "folder"
     FILE = "file"
@@ -381,12 +389,15 @@ def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
 
 
 class OpenedFile:
-    """A regular file open for reading. It owns the descriptor. Raises a `NotRegularError` for anything else."""
+    """A regular file that is open for reading. The object owns the descriptor.
+
+    The constructor raises a `NotRegularError` for a descriptor of anything else.
+    """
 
     __slots__ = ("_descriptor", "_stream", "info")
 
     def __init__(self, descriptor: int) -> None:
-        self.info = os.fstat(descriptor)  # its stat at the time of opening
+        self.info = os.fstat(descriptor)  # the file's stat at the time of opening
         if not stat.S_ISREG(self.info.st_mode):
             os.close(descriptor)
             raise NotRegularError(PathKind.of_mode(self.info.st_mode))
@@ -413,8 +424,8 @@ class OpenedFile:
         return self._stream
 
     def head(self, size: int) -> bytes:
-        """Return the first bytes, independently of other reads."""
-        # Some kernel-generated files report size 0, so the size is not a limit.
+        """Return up to `size` bytes from the beginning of the file, independently of other reads."""
+        # Some kernel-generated files report size 0, so a size of 0 is not a limit.
         wanted = self.info.st_size + 1 if 0 < self.info.st_size < size else size
         if _mode.is_memory_only:
             if sys.platform != "linux" or not 0 < self.info.st_size <= MEMORY_BYTES:
@@ -465,7 +476,7 @@ class Entries(NamedTuple):
     folders: list[str]
     links: list[str]
     others: list[str]
-    dotted: list[str]  # the names of all kinds that begin with a dot
+    dotted: list[str]  # the names that begin with a dot, of entries of all kinds
 
     @property
     def total(self) -> int:
@@ -564,7 +575,7 @@ def is_ours(info: os.stat_result) -> bool:
 def open_private_folder(path: str, *, makes: bool) -> Folder:
     """Open a private folder of this user at a real path, and revoke other users' access to it.
 
-    Others may have created files in it earlier, so files that matter must be checked one by one.
+    Other users may have created files in it earlier, so the caller must check the owner of each file that it uses.
 
     Args:
         path: The folder.
@@ -586,7 +597,7 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
 
 
 def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
-    """Open the folder at a real path, and create it and its missing parents.
+    """Open the folder at a real path. Create the folder and its parents if they are missing.
 
     `above` is one of the parents, and is never created. Also returns the created folders, deepest last.
     """
@@ -609,7 +620,7 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
                     os.mkdir(folder.named(name), dir_fd=folder.descriptor)
                     made.append(path)
                 except FileExistsError:
-                    pass  # created by another process meanwhile
+                    pass  # created by another process in the meantime
             folder = open_folder(path, to_list=False)
     except OSError:
         remove_folders(made)
@@ -618,7 +629,7 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
 
 
 def remove_folders(paths: Sequence[str]) -> None:
-    """Remove folders that turned out to be unnecessary, last first. Folders in use are kept."""
+    """Remove folders that turned out to be unnecessary, from last to first. Folders that are not empty are kept."""
     for path in reversed(paths):
         above, name = os.path.split(path)
         with suppress(OSError), open_folder(above, to_list=False) as folder:

@@ -1,4 +1,4 @@
-"""Records what a client has read, in order to notice before a write that a file has changed since."""
+"""Records what a client has read, so that a later write can detect that the file has changed since."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 MAX_FILES = 10_000  # files per client; the oldest reads are dropped first
-MAX_CONTENT_BYTES = 2_000_000  # bytes of contents kept per client to show what changed; models remember no more
+MAX_CONTENT_BYTES = 2_000_000  # bytes of file contents kept per client, to show what has changed
 
 MAX_REPLACED = 20  # overwritten contents kept per client
 
 
 class FileIdentity(NamedTuple):
-    """A file's fingerprint without its content. A plain tuple, because there may be very many."""
+    """A file's fingerprint, taken without reading it. A tuple, to save memory, because there may be very many."""
 
     dev: int
     ino: int
@@ -28,20 +28,20 @@ class SeenFile(NamedTuple):
 
 
 class ReadLedger:
-    """A record of files by real path. Thread-safe.
+    """A record of the files that a client has seen, keyed by real path. Thread-safe.
 
     Args:
-        is_shared: Whether several clients that cannot be told apart may use it.
+        is_shared: Whether several clients that cannot be told apart may use the ledger.
     """
 
     __slots__ = ("_contents", "_held", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
 
     def __init__(self, *, is_shared: bool = False) -> None:
         self.is_shared = is_shared
-        self._replaced: OrderedDict[str, bytes] = OrderedDict()  # what the latest writes replaced
+        self._replaced: OrderedDict[str, bytes] = OrderedDict()  # what the latest write to a path replaced
         self._seen: OrderedDict[str, SeenFile] = OrderedDict()
         self._contents: OrderedDict[str, bytes] = OrderedDict()
-        self._held = 0  # total bytes of both kinds of contents
+        self._held = 0  # total bytes in `_contents`
         self._noticed: set[str] = set()
         self._lock = threading.Lock()
 
@@ -50,7 +50,8 @@ class ReadLedger:
     ) -> None:
         """Record a file as seen.
 
-        Its content, if read in full, and the content it replaced are also kept for a while.
+        `content`, the whole content if it is known, is kept for a while. `replaced`, the content that a write replaced,
+        is kept only if the ledger is shared.
         """
         with self._lock:
             if self.is_shared and replaced is not None and len(replaced) <= MAX_CONTENT_BYTES // MAX_REPLACED:
@@ -79,7 +80,7 @@ class ReadLedger:
             return self._replaced.get(real_path)
 
     def is_first_notice(self, real_path: str) -> bool:
-        """Return True on the first call for a path. Used to mention files with similar names only once."""
+        """Return True on the first call with this path or other text. Used to give each warning only once."""
         with self._lock:
             is_first = real_path not in self._noticed
             if len(self._noticed) >= MAX_FILES:

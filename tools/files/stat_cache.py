@@ -6,13 +6,13 @@ import os
 from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
-SETTLED_NANOSECONDS = 2_000_000_000  # within this time, a later change may get the same timestamp
-Stamp = tuple[int, int, int]  # the identity of a file or folder and its change time, which cannot be set back
+SETTLED_NANOSECONDS = 2_000_000_000  # two changes within this time may get the same timestamp
+Stamp = tuple[int, int, int]  # inode, modification time and change time; programs cannot set the change time
 Value = TypeVar("Value")
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return a stamp that differs after every change.
+    """Return a stamp of a path, which differs after every change, or `None` if the path is not accessible.
 
     A folder's stamp changes when an entry is added, removed or renamed.
     """
@@ -43,8 +43,8 @@ class Remembered(Generic[Value]):
         Args:
             key: The key of the value.
             value: The value.
-            stamps: The paths that it depends on, each with its stamp from before they were examined.
-            looked_at: When the paths were examined, in nanoseconds.
+            stamps: The paths that the value depends on, each with its stamp from before the path was examined.
+            looked_at: When the paths were examined, in nanoseconds since the epoch.
         """
         stamps = tuple(stamps)
         if all(stamp is None or looked_at - stamp[-1] > SETTLED_NANOSECONDS for _, stamp in stamps):

@@ -1,8 +1,9 @@
 """Decodes the bytes of text files, and encodes texts for writing.
 
 There are three cases. A byte order mark names the encoding. Without one, strictly valid UTF-8 is UTF-8. All other text
-has an unknown encoding: only its ASCII parts may be changed, byte for byte, and it is never re-encoded. To show it, a
-guess is good enough and marked as such. Text is never written in a guessed encoding, so the caller has to name one.
+has an unknown encoding: only its ASCII parts may be changed, byte for byte, and it is never re-encoded. To show such
+text, a guess is good enough, and is marked as a guess. Text is never written in a guessed encoding: to change non-ASCII
+parts, the caller has to name the encoding.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tools.text.file_names import brief
 
 SNIFFED_BYTES = 4096  # bytes examined to decide whether a file is text (4 KB in Qwen Code)
 MAX_CONTROL_SHARE = 0.3  # a file with a larger share of control characters counts as binary (30 % in Qwen Code)
-# Shown for an undecodable byte. A file may also contain it, so it does not prove a failure.
+# Shown for an undecodable byte. A file may contain this character itself, so finding it does not prove a failure.
 REPLACEMENT = "\ufffd"
 UNKNOWN_8BIT = "unknown-8bit"  # registered by IANA for unknown encodings
 _CONTROLS = bytes([*range(9), *range(14, 32)])
-_NOT_BESIDE_NUL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]|\0\0\0")  # not in text that contains NUL
+_NOT_BESIDE_NUL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]|\0\0\0")  # does not occur in text that contains NUL
 NUL_MARK = "\u2400"  # the character shown for a NUL
 
 
@@ -32,7 +33,7 @@ NUL_MARK = "\u2400"  # the character shown for a NUL
 class Encoding:
     name: str  # the name for the model, for example `utf-8`, `utf-8-bom`, `utf-16-le`
     codec: str  # Python's codec for the bytes after the byte order mark
-    bom: bytes = b""  # the byte order mark, or nothing
+    bom: bytes = b""  # the byte order mark; empty if there is none
     shown_as: str = "utf-8"  # for an unknown encoding, the guessed codec for display; never used for writing
     is_known: bool = True
 
@@ -58,8 +59,8 @@ _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    # Without the byte order mark, and with unchanged line endings. In an unknown encoding this is one character per
-    # byte, and only the ASCII ones are meaningful.
+    # The text without the byte order mark, and with unchanged line endings. In an unknown encoding, it has one
+    # character per byte, and only the ASCII characters are meaningful.
     text: str
     encoding: Encoding  # `encode` with it restores the exact original bytes
 
@@ -119,17 +120,17 @@ def encode(text: str, encoding: Encoding) -> bytes:
     return encoding.bom + text.encode(encoding.codec)
 
 
-SAMPLE_BYTES = 4_000  # bytes of text to compare; more would take long and add little
-STEP_BYTES = 1 << 20  # bytes decoded at a time, so that no step processes a whole file
-MAX_CHARACTER_BYTES = 4  # the longest character in any of these encodings (GB18030)
+SAMPLE_BYTES = 4_000  # bytes of text to compare; more would take a long time and help little
+STEP_BYTES = 1 << 20  # bytes decoded in one step, so that no step processes a whole large file
+MAX_CHARACTER_BYTES = 4  # the longest character in any encoding that is guessed (GB18030)
 CONTEXT_BYTES = 32  # bytes of ASCII before a word that are compared together with the word
-# How far the best encoding must lead to count as probably right (1 is the distance from sense to nonsense)
+# By how much the best encoding's score must differ from the next one to be probably right (0 is sense, 1 is nonsense)
 CLEAR_LEAD = 0.1
-MAX_OTHERS = 3  # other encodings named besides the best
+MAX_OTHERS = 3  # other possible encodings that a message names
 # Text with this many valid characters per invalid byte counts as damaged UTF-8. Text in other encodings rarely looks
 # like this.
 VALID_SHARE = 2
-# Assumed if nothing fits: web browsers' default, then an encoding in which every byte is valid
+# Assumed if no encoding fits: web browsers' default, then an encoding in which every byte is valid
 _ASSUMED = ("windows-1252", "iso-8859-1")
 # Encodings to propose, the most frequent first
 _RANKED = (
@@ -153,7 +154,7 @@ RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")
 _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
-_LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are always single characters in these encodings
+_LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are always single characters in the encodings above
 
 
 # In windows-1252: non-ASCII letters, words with them, and characters that never stand between two letters
@@ -163,14 +164,14 @@ _NOT_WEST = re.compile(
     b"[\x81\x8d\x8f\x90\x9d]|(?<=[A-Za-z%b])[^\x00-\x7f\x92\xb7%b](?=[A-Za-z%b])" % (_WEST, _WEST, _WEST)
 )
 MAX_FOREIGN = 0.2  # the largest share of words without an ASCII letter in windows-1252 text
-# The highest scores of windows-1252 text: without non-ASCII letters, and with some
+# Upper bounds for the score of windows-1252 text: without non-ASCII letters, and with some
 _WEST_SCORES = (-0.01, 0.06)
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    decoded: Decoded  # the text in this encoding
-    how: str  # how it was found, phrased for the model
+    decoded: Decoded  # the text, decoded with the guessed encoding
+    how: str  # how the encoding was found, phrased for the model
 
     @property
     def name(self) -> str:
@@ -195,7 +196,7 @@ def guess(data: bytes) -> Guess | None:
         decoded = decode_as(data, Encoding(name, name))
         if decoded is None:
             continue
-        others = dict[str, str]()  # by the resulting text, so that encodings with the same text count once
+        others = dict[str, str]()  # keyed by the resulting text, so that encodings with the same text count once
         for other in ranking[place + 1 :]:
             if scores[other] - scores[name] < CLEAR_LEAD:
                 others.setdefault(sample.decode(other, "replace"), other)
@@ -235,9 +236,9 @@ def shown_text(data: bytes) -> ShownText:
 
 
 def readings(data: bytes) -> dict[str, set[str]]:
-    """Return all texts that `shown_text` might show for bytes that are not UTF-8, each with its encodings.
+    """Return all texts that `shown_text` might show for bytes that are not UTF-8, each with its possible encodings.
 
-    Much faster than a guess.
+    This is much faster than `guess`.
     """
     if marked_encoding(data) is not None:
         return {shown_text(data).text: {UNKNOWN.name}}
@@ -268,7 +269,7 @@ def _scores(sample: bytes) -> dict[str, float]:
                 score = match.chaos - match.coherence * RANK_PENALTY + _NAMES[name] * RANK_PENALTY
                 score -= bonus if name in _MULTI_BYTE else 0
                 scores[name] = min(score, scores.get(name, score))
-    # charset-normalizer treats many accented letters as noise, and misses the most common encoding.
+    # charset-normalizer treats many accented letters as noise, so it misses windows-1252, the most common encoding.
     words = _WEST_WORD.findall(sample)
     foreign = sum(len(word) > 1 and _ASCII_LETTER.search(word) is None for word in words)
     if _NOT_WEST.search(sample) is None and foreign <= MAX_FOREIGN * len(words):
@@ -280,7 +281,7 @@ def _scores(sample: bytes) -> dict[str, float]:
 def _words(data: bytes) -> Iterator[bytes]:
     """Yield the non-ASCII parts of a text with some context, about `SAMPLE_BYTES` in all.
 
-    No character is split, except at the end of a word of that length.
+    No character is split, except at the end of a word that is cut to this length.
     """
     room = SAMPLE_BYTES
     found = _HIGH.search(data)
@@ -343,8 +344,8 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
     if decoded is None:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
-            f"'{spelled}' is not {encoding.name}: some of its bytes are invalid in it. Nothing was done. Read the file "
-            "to see what its encoding may be.",
+            f"'{spelled}' is not {encoding.name}: some of its bytes are invalid in that encoding. Nothing was done. "
+            "Read the file to see what its encoding may be.",
         )
     try:
         comes_back = encode(decoded.text, encoding) == data
@@ -384,7 +385,7 @@ def _named_or_refused(name: str) -> Encoding:
         raise ToolError(
             ToolErrorType.INVALID_TOOL_PARAMS,
             f"The encoding '{brief(name)}' is unknown; nothing was done. Use a name such as windows-1252, shift_jis, "
-            "gb18030 or koi8-r, or omit it.",
+            "gb18030 or koi8-r, or omit 'encoding'.",
         )
     return encoding
 

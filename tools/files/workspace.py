@@ -1,4 +1,4 @@
-"""The only access to files. Turns a path as written into a location inside a root, or an error.
+"""The only access of tools to files. Turns a path as written into a location inside a root, or an error.
 
 Containment is checked on the real path, with every symlink resolved, by path components. The real path is then opened
 without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and never in a blocking way. All
@@ -26,7 +26,7 @@ from tools.text.look_alikes import visible_form
 MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
 SCRATCH_NAME = "/tmp"  # noqa: S108 - the name of a client's scratch folder for tools and commands
 WORK_NAME = "/var/tmp"  # noqa: S108 - for temporary files of commands that change files
-_BELOW_TMP = "This workspace is below /tmp, so files that commands put elsewhere in /tmp do not last."
+_BELOW_TMP = "This workspace is in /tmp, so files that commands put elsewhere in /tmp are not kept."
 # Characters that a model may have copied with a shell escape (Qwen Code's list)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 
@@ -35,11 +35,11 @@ _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
 class Location:
     """A path inside a root, whether or not it exists."""
 
-    root: str  # real path of its root
-    path: str  # its real path; equal to `root` for the root itself
+    root: str  # real path of the root
+    path: str  # the real path; equal to `root` for the root itself
     spelled: str  # the path as the caller wrote it
     in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path is never shown
-    by_look: bool = False  # whether its name merely looks like the one that the caller wrote
+    by_look: bool = False  # whether the file's name only looks like the one that the caller wrote
 
     @property
     def shown(self) -> str:
@@ -47,7 +47,7 @@ class Location:
 
     @property
     def name(self) -> str:
-        """The absolute path for results, questions and rules: the real path, or a path below `/tmp`."""
+        """The absolute path for results, questions and rules: the real path, or a path in `/tmp`."""
         return SCRATCH_NAME + self.path[len(self.root) :] if self.in_scratch else self.path
 
     @property
@@ -68,28 +68,28 @@ Forbidden = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """The folder that is `/tmp` for one client. Commands see it there, and tools reach it only by that name."""
+    """The folder that is `/tmp` for one client. Commands see it at `/tmp`, and tools reach it only by that name."""
 
-    path: str  # its real path, below the real `/tmp` or elsewhere
+    path: str  # the folder's real path, in the real `/tmp` or elsewhere
     make: Callable[[], None] = field(compare=False, repr=False)  # creates the folder if it does not exist; blocks
     work: str = ""  # the `/var/tmp` of commands that change files, inside a readable folder
 
 
 class Workspace:
-    """The roots, and the only functions that access anything below them."""
+    """The roots, and the only functions that access anything inside them."""
 
     def __init__(
         self,
         roots: Sequence[str],  # existing directories; their symlinks are resolved only once
         problem: str = "No workspace folder is configured.",  # why there is no root, and what to do
         *,
-        respect_git_ignore: bool = True,  # default: whether files that git ignores are left out
-        respect_agent_ignore: bool = True,  # default: whether agent-ignore files apply
+        respect_git_ignore: bool = True,  # whether calls leave out files that git ignores, by default
+        respect_agent_ignore: bool = True,  # whether agent-ignore files apply, by default
         ignore_case: bool | None = None,  # whether names that differ only in case mean the same file; `None`: detect
         # Real paths of further folders whose files may be read by name. These folders are not listed with the roots,
         # are never written to, and need not exist.
         readable: Sequence[str] = (),
-        forbidden: Forbidden | None = None,  # rules against reading; these files are never found or listed
+        forbidden: Forbidden | None = None,  # rules against reading; files that they cover are never listed
         rule_of_all_reading: str = "",  # the permission rule that forbids all reading or asks about it
         private: Sequence[str] = (),  # real paths of the server's own folders, which tools never read, find or write
         scratch: Scratch | str = "",  # or a sentence that says why there is no such folder; empty if none is expected
@@ -98,7 +98,7 @@ class Workspace:
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Usually none are left, so later checks cost nothing.
+        # Usually no private folder contains a root or is inside one, so later no path has to be checked against them.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -178,7 +178,7 @@ class Workspace:
         return Location(root, real, spelled, in_scratch=root == self._top, by_look=len(alike) == 1)
 
     def look_alikes(self, path: str) -> list[str]:
-        """Return real paths that look like a missing one, except those that rules forbid to read."""
+        """Return real paths that look like a missing one, except those that rules forbid reading."""
         root = self._root_above(path)
         found = [root] if root else []
         for name in path[len(root) :].strip(os.sep).split(os.sep):
@@ -206,11 +206,11 @@ class Workspace:
         return work + normal[len(WORK_NAME) :] if is_theirs else literal
 
     def _in_scratch(self, literal: str) -> str | None:
-        """Map a name below `/tmp` to the scratch folder without resolving symlinks. Return `None` for other names."""
+        """Map a name in `/tmp` to the scratch folder without resolving symlinks. Return `None` for other names."""
         if not self._top or not (literal.startswith(SCRATCH_NAME) or ".." in literal):
             return None
         normal = os.path.normpath(literal)
-        # Do not map real paths of the server's own folders, which are often below the real `/tmp`.
+        # Do not map real paths of the server's own folders, which are often in the real `/tmp`.
         if not contains(SCRATCH_NAME, normal) or is_inside(normal, (*self._readable, self._top)):
             return None
         return self._top + normal[len(SCRATCH_NAME) :]
@@ -225,13 +225,13 @@ class Workspace:
         return real if contains(self._top, real) else ""
 
     def rule_about_reading(self, location: Location) -> str | None:
-        """Return the permission rule that forbids showing a file's content to calls that may not read it."""
+        """Return the permission rule, if any, because of which results must not show a file's content."""
         forbidden = self.forbidden_in(location)
         rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
         return f"the {rule}" if rule else None
 
     def forbidden_in(self, place: Location) -> Forbidden | None:
-        """Return the rules against reading that apply at or below a location, by its real path or its name."""
+        """Return the rules against reading that apply to a location and its contents, by its real path or its name."""
         forbidden, named = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
         if forbidden is None or named == place.path:
             return forbidden
@@ -249,7 +249,7 @@ class Workspace:
         return hides
 
     def _name_of(self, real: str) -> str:
-        """Return the name of a real path. For files in the scratch folder, rules use names."""
+        """Return the name that rules use for a real path. In the scratch folder, this is a path in `/tmp`."""
         return SCRATCH_NAME + real[len(self._top) :] if self._top and contains(self._top, real) else real
 
     def _other_reading(self, base: str, spelled: str) -> str:
@@ -299,7 +299,7 @@ class Workspace:
         return frozenset(self.roots) if self._ignore_case else frozenset()
 
     def holds(self, real: str) -> bool:
-        """Return True if a real path is in a root or in a readable folder."""
+        """Return True if a real path is in a root, a readable folder or the scratch folder."""
         return self._root_above(real) != ""
 
     def root_locations(self) -> list[Location]:
@@ -313,14 +313,14 @@ class Workspace:
     def at(self, path: str) -> Location:
         """Return the location of a real path or of a name in the scratch folder, without disk access.
 
-        Raises `PathNotInWorkspaceError` outside every root.
+        Raises `PathNotInWorkspaceError` for a path outside every root.
         """
         real = self._in_scratch(path) or path
         root = self._root_of(real, path)
         return Location(root, real, self._name_of(real), in_scratch=root == self._top)
 
     def _root_above(self, real: str) -> str:
-        """Return the innermost root, readable folder or scratch folder with a real path, or an empty string."""
+        """Return the innermost root, readable or scratch folder that contains a real path; empty if there is none."""
         found = ""
         for root in self._folders:
             if len(root) > len(found) and contains(root, real):
@@ -356,7 +356,7 @@ class Workspace:
             return None
 
     def has(self, folder: Location, relative: str) -> bool:
-        """Return True if a folder contains exactly this name. A symlink that leads out is not followed."""
+        """Return True if a folder contains exactly this name. Symlinks out of the workspace are not followed."""
         above, name = os.path.split(os.path.join(folder.path, relative))
         try:
             real = path_opener.real_path(above)
@@ -372,7 +372,7 @@ class Workspace:
 
         Raises:
             ToolError: `file_not_found`, `target_is_directory`, `permission_denied`, `read_content_failure` (not a
-                regular file), `path_not_in_workspace` (the path was replaced by a symlink that leads out).
+                regular file), `path_not_in_workspace` (the path was replaced by a symlink out of the workspace).
         """
         try:
             return path_opener.open_regular(location.path)
@@ -392,8 +392,8 @@ class Workspace:
     def open_folder(self, path: str) -> Folder:
         """Open a folder at its real path to list it. It is closed at the end of the `with` block.
 
-        Raises an `OSError` if it cannot be opened, and `PathNotInWorkspaceError` if it is outside every root or was
-        replaced by a symlink that leads out.
+        Raises an `OSError` if the folder cannot be opened, and `PathNotInWorkspaceError` if its path is outside every
+        root or was replaced by a symlink out of the workspace.
         """
         self._root_of(path, path)
         try:
@@ -403,15 +403,15 @@ class Workspace:
             raise
 
     def refuse_to_write(self, location: Location) -> None:
-        """Raise `PathNotInWorkspaceError` outside the roots, where nothing may be written."""
+        """Raise `PathNotInWorkspaceError` if a location is neither in a root nor in the scratch folder."""
         if location.root not in self.roots and not location.in_scratch:
             raise PathNotInWorkspaceError(location.spelled, self.roots)
 
     @contextmanager
     def folder_to_write_in(self, location: Location) -> Generator[Folder]:
-        """Open the folder for writing a file. Missing folders are created, and removed again after an error.
+        """Open the folder in which a file will be written. Create missing folders, and remove them after an error.
 
-        Raises an `OSError` (see `explain`), or `PathNotInWorkspaceError` outside the roots.
+        Raises an `OSError` (see `explain`), or `PathNotInWorkspaceError` (see `refuse_to_write`).
         """
         self.refuse_to_write(location)
         folder, made = path_opener.make_folders(os.path.dirname(location.path), location.root)
@@ -428,7 +428,7 @@ class Workspace:
         location: Location,
         otherwise: ToolErrorType = ToolErrorType.READ_CONTENT_FAILURE,
     ) -> ToolError:
-        """Explain why a location cannot be used. A symlink may now lead out of the workspace."""
+        """Explain why a location cannot be used. A possible cause is a symlink that now leads out of the workspace."""
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
             try:
                 self._root_of(path_opener.real_path(location.path), location.shown)
@@ -483,7 +483,7 @@ def ignores_case(folder: str) -> bool:
 
 
 def _as_written(path: str, root: str) -> str:
-    """Return a real path with the actual case of each name below the root. Missing names stay as written."""
+    """Return a real path with the actual case of each name under the root. Missing names stay as written."""
 
     def folded(name: str) -> str:
         return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
@@ -515,7 +515,7 @@ _CODES: dict[int, tuple[ToolErrorType | None, str]] = {
     errno.ENAMETOOLONG: (ToolErrorType.INVALID_TOOL_PARAMS, "is too long for a path"),
     errno.ELOOP: (
         ToolErrorType.READ_CONTENT_FAILURE,
-        "is a symlink that loops or passes through too many names, or was replaced meanwhile",
+        "is a symlink that loops or passes through too many names, or was replaced during the call",
     ),
     errno.ENXIO: (ToolErrorType.READ_CONTENT_FAILURE, "is not a regular file"),
     errno.EBUSY: (None, "is in use by another program; try again"),

@@ -259,7 +259,7 @@ async def test_files_beyond_the_number_are_listed_by_name_and_size(root: Path, c
     assert len(result.facts["files"]) == 2
     assert result.facts["not_read"] == [str(root / f"{number}.txt") for number in (2, 3, 4)]
     notes = texts(result)[-2]
-    assert notes.startswith("[3 more files not read, the result would become too long.")
+    assert notes.startswith("[3 more files not read, because the result would become too long.")
     assert f"- {root}/4.txt (4 bytes)" in notes
     assert "**3 files not read**" in str(result.return_display)
 

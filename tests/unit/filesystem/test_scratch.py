@@ -210,7 +210,7 @@ def test_a_workspace_below_tmp_has_none_and_says_why(root: Path, outer_root: Pat
     workspace = Workspace([str(outer_root), str(root)], scratch=Scratch(str(scratch), partial(os.makedirs, scratch)))
     (root / "a.txt").write_text("in the workspace")
     assert content(workspace, workspace.locate(str(root / "a.txt"))) == b"in the workspace"
-    with pytest.raises(PathNotInWorkspaceError, match="This workspace is below /tmp, so files that commands put"):
+    with pytest.raises(PathNotInWorkspaceError, match="This workspace is in /tmp, so files that commands put"):
         workspace.locate("/tmp/a.txt")
     with pytest.raises(PathNotInWorkspaceError) as outside:
         workspace.locate("/etc/passwd")

@@ -1,7 +1,7 @@
 """Unified diffs for people.
 
-White space is exact. The time is bounded for any input: a common beginning and end are removed first, and `difflib`
-compares the rest. If the rest has too many lines, it is shown as completely replaced.
+White space is kept exactly. The time is bounded for any input: a common beginning and end are removed first, and
+`difflib` compares the rest. If the rest has too many lines, it is shown as completely replaced.
 """
 
 from __future__ import annotations
@@ -16,24 +16,26 @@ from tools.text.file_names import shown_name
 
 CONTEXT_LINES = 3  # unchanged lines around each change (as usual in unified diffs)
 MAX_DIFF_CHARS = 64_000  # longer diffs are truncated
-# Lines on each side between the first and the last difference. If every other line has changed, `difflib` takes half a
-# second for this many, and its time grows with the square of the number.
+# Maximum number of lines between the first and the last difference, in either text. If every other line has changed,
+# `difflib` takes half a second for this many, and its time grows with the square of the number.
 MAX_COMPARED_LINES = 4_000
 # Of a longer line, only the beginning, the differences from the replaced line and the end are shown
 MAX_LINE_CHARS = 2_000
-# Characters for these differences, in equal shares. A longer difference is reduced to its beginning and end
+# Characters shown of these differences, divided equally among them. A difference with more characters is reduced to its
+# beginning and end
 MAX_CHANGED_CHARS = 12_000
 MAX_PARTS = 40  # differences shown within one line
 # Characters of a line that are searched for differences; the rest counts as one difference
 MAX_COMPARED_CHARS = 100_000
-_SYNC_WORDS = 50  # words to look ahead until two lines agree again
-_MAX_SYNC_WORK = 1_000_000  # word comparisons for this; beyond the limit, the rest of the line counts as one difference
-# Characters of the other parts: the beginning, the context of a difference, the end
+_SYNC_WORDS = 50  # words to look ahead for a place where two lines agree again
+# Word comparisons for all these searches in a line; beyond the limit, the rest of the line counts as one difference
+_MAX_SYNC_WORK = 1_000_000
+# Characters shown of the beginning of a long line, on each side of a difference, and of the end of the line
 _HEAD, _AROUND, _TAIL = 300, 200, 100
-_NEAR = 20  # differences that are closer than this are shown as one
+_NEAR = 20  # differences with at most this many characters between them are shown as one
 _WORD = re.compile(r"\w+|\W")
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-MAX_TOLD_RUNS = 10  # runs of changed lines that are listed
+MAX_TOLD_RUNS = 10  # maximum number of runs of changed lines that are listed
 _IN_PART = " characters, shown in part]"  # the end of a shortened line
 
 
@@ -55,7 +57,7 @@ class Diff:
 
 
 def changed_lines(diff: Diff) -> str:
-    """Return the new lines that differ, such as `lines 3-5, 9`. For a deletion, this is the line after it."""
+    """Return the numbers of new lines that differ, as in `lines 3-5, 9`. For a deletion, this is the line after it."""
     runs: list[list[int]] = []
     number = 0
     for line in diff.hunks.split("\n"):
@@ -79,7 +81,7 @@ def _told(runs: list[list[int]]) -> str:
     return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}" if lines else ""
 
 
-# Appended to a last line without an ending. The line feed makes it differ from a line with an ending
+# Appended to a last line that has no ending. The line feed in it makes the line differ from one that has an ending
 _NO_ENDING = "\n\\ No newline at end of file"
 _Change = tuple[int, int, int, int]  # start and end of the changed lines in the old text, then in the new text
 
@@ -109,7 +111,7 @@ def unified_diff(old: str | None, new: str) -> Diff:
         return Diff("", 0, 0)
     # Lines end with LF, or with CR if neither text has LF.
     separator = "\r" if "\n" not in before and "\n" not in new and ("\r" in before or "\r" in new) else "\n"
-    # The range of whole lines that contains all differences: a common start, and an end in each text.
+    # The range of whole lines that contains all differences. It starts at the same position in both texts.
     same = _common_prefix(before, new)
     tail = _common_suffix(before, new, min(len(before), len(new)) - same)
     start = before.rfind(separator, 0, same) + 1
@@ -180,7 +182,7 @@ def _common_suffix(old: str, new: str, limit: int) -> int:
 
 
 def _lines(text: str, separator: str) -> list[str]:
-    """Split a text into lines without endings. A last line without an ending is marked."""
+    """Split a text into lines and strip their endings. A last line that had no ending is marked."""
     lines = text.split(separator)
     if lines[-1]:
         lines[-1] += _NO_ENDING
@@ -206,7 +208,10 @@ def _hunk(group: list[_Change], old: list[str], new: list[str], base: int, separ
 
 
 def _range(start: int, stop: int) -> str:
-    """Format line numbers, from 1, for a hunk header. An empty range is given by the line before it."""
+    """Format a range of line positions, which count from 0, for a hunk header, where lines count from 1.
+
+    An empty range is given as the line before it.
+    """
     count = stop - start
     first = start + 1 if count else start
     return f"{first}" if count == 1 else f"{first},{count}"
@@ -243,9 +248,10 @@ def _shortened(line: str, other: str) -> str:
 
 
 def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
-    """Return the start and end of each difference between a line and another one, within the search limits.
+    """Return the start and end, in `line`, of each difference between two lines, within the search limits.
 
-    Both lines are scanned word by word until they agree again. `difflib` handles repeated words badly.
+    After a difference, both lines are scanned word by word until they agree again. `difflib` is not used, because it
+    handles repeated words badly.
     """
     if line == other:
         return []

@@ -1,7 +1,7 @@
-"""Errors of edits whose `old_string` matched nothing, or not the expected number of times.
+"""Errors for edits whose `old_string` did not match, or matched an unexpected number of times.
 
-If nothing matched, the error gives the likely cause and the most similar part of the file. The time is bounded for any
-input. Approximate matches only help the model to write the next call; they are never replaced.
+If `old_string` did not match, the error gives the likely cause and the most similar part of the file. The time is
+bounded for any input. Approximate matches only help the model to write the next call; they are never replaced.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tools.files.workspace import Location
 from tools.text.look_alikes import marked, visible_form
 
 MAX_LISTED_LINES = 10  # line numbers of matches listed in an error
-MAX_REGION_LINES = 10  # lines of the nearest region
-MAX_LINE_CHARS = 300  # characters per line of that region
-MAX_SECONDS = 0.5  # time for the comparison of single lines
+MAX_REGION_LINES = 10  # lines shown of the most similar part of the file
+MAX_LINE_CHARS = 300  # characters shown of each of these lines
+MAX_SECONDS = 0.5  # maximum time to compare single lines
 MIN_RATIO = 0.5  # minimum similarity of a line that is shown
 MAX_LINES = 300_000  # lines of the file to compare
 MAX_CHARS = 4_000_000  # characters of the file to search for causes
@@ -55,7 +55,7 @@ def check_count(
 ) -> None:
     """Reject an edit with the wrong number of matches (`edit_expected_occurrence_mismatch`).
 
-    `lines` has the line numbers of at least the first matches.
+    `lines` has the line numbers of the matches, at least of the first `MAX_LISTED_LINES`.
     """
     count = len(match.spans)
     where = f"line {lines[0]}" if count == 1 else f"lines {', '.join(str(line) for line in lines[:MAX_LISTED_LINES])}"
@@ -91,13 +91,16 @@ def check_count(
 def not_found(
     location: Location, haystack: Haystack, old_string: str, new_string: str, *, skipped: int, is_read: bool
 ) -> ToolError:
-    """Return the error for no match, with the cause and the nearest text. `skipped` counts unsafe matches."""
+    """Return the error for an `old_string` that was not found, with the likely cause and the most similar text.
+
+    `skipped` is the number of matches that may begin inside a character (`TextMatch.skipped`).
+    """
     sentences = [f"old_string was not found in '{location.shown}' (0 matches), so nothing was written."]
     nearest = None
     if skipped:
         sentences.append(
-            f"{skipped} places look like it, but the byte before each is not ASCII and may form one character with the "
-            "first byte of old_string in this file's encoding. Start old_string earlier or later."
+            f"{skipped} places look like old_string, but the byte before each is not ASCII and may form one character "
+            "with the first byte of old_string in this file's encoding. Start old_string earlier or later."
         )
     else:
         sentences += causes(haystack, old_string, new_string)
@@ -105,7 +108,7 @@ def not_found(
     if location.path.lower().endswith(NOTEBOOK_ENDING):
         sentences.append(
             "The file is a notebook, which is JSON, and read_file shows only its cells. To change a cell, "
-            "use notebook_edit. To change anything else, copy old_string from the JSON. There a quote is "
+            "use notebook_edit. To change anything else, copy old_string from the JSON, where a quote is "
             '\\" and every line of a cell is a string that ends in \\n.'
         )
     if not is_read:
@@ -118,7 +121,7 @@ def not_found(
         "copy old_string exactly from there."
     )
     if _MARK.search(nearest.text):
-        sentences.append("A mark such as <U+200B> in it means an invisible character; use the character itself.")
+        sentences.append("A mark such as <U+200B> in that part means an invisible character; use the character itself.")
     return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, f"{' '.join(sentences)}\n---\n{nearest.text}\n---")
 
 
@@ -157,21 +160,21 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
         yield "old_string is only white space."
     elif holds(_squeezed(haystack, text), words):
         if "\u00a0" in wanted or "\u00a0" in text:
-            yield "It differs from the file only in white space: one of them has no-break spaces (U+00A0)."
+            yield "old_string differs from the file only in white space: one of them has no-break spaces (U+00A0)."
         elif ("\t" in wanted) != ("\t" in text):
             where = "old_string" if "\t" in wanted else "the file"
-            yield f"It differs from the file only in white space: {where} has tabs, the other one has none."
+            yield f"old_string differs from the file only in white space: {where} has tabs, the other one has none."
         else:
-            yield "It differs from the file only in white space (indentation, spaces or line breaks)."
+            yield "old_string differs from the file only in white space (indentation, spaces or line breaks)."
     elif (folded != text or visible_form(words) != words) and holds(_squeezed(haystack, folded), visible_form(words)):
         yield (
-            "It differs from the file in look-alike or invisible characters: quotes, dashes, special spaces, "
+            "old_string differs from the file in look-alike or invisible characters: quotes, dashes, special spaces, "
             "zero-width characters, or letters with separate accents."
         )
 
     casefolded = ["".join([piece.casefold() for piece in _pieces(haystack, each)]) for each in (text, wanted)]
     if holds(*casefolded):
-        yield "It would match if case were ignored."
+        yield "old_string would match if case were ignored."
 
     position = find_text(text, put_in, 0, haystack.checkpoint) if len(put_in.strip()) > 1 else -1
     if position >= 0:
@@ -212,15 +215,18 @@ class Nearest(NamedTuple):
 
 
 def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
-    """Return the part of the file that shares the most lines with `old`, else the line most similar to one in `old`."""
+    """Return the part of the file that shares the most lines with `old`.
+
+    If no line is shared, the part begins where `old` would, judged by the line that is most similar to one in `old`.
+    """
     if is_too_large_for_relaxed(old):
         return None
-    # Split off any text after the last line, so that no line is mistaken for the file's last one.
+    # If the file has more lines, the rest becomes one item, so that no line before it is taken for the last line.
     bodies = _lf_head(haystack, MAX_RELAXED_CHARS).split("\n", MAX_LINES + MAX_REGION_LINES)
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
     haystack.checkpoint()
-    # Find the run of as many lines as in `old` that has the most of those lines, in any order.
+    # Among all runs with as many lines as `old`, find the one with the most text from lines of `old`, in any order.
     weights = {line: min(len(line), _MAX_COMPARED) for line in wanted if _WORD.search(line)}
     scores = [weights.get(key, 0) for key in keys]
     score = best = 0

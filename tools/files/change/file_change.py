@@ -1,8 +1,8 @@
 """Changes one file: plan the change, ask about it, check the file again, and write it.
 
-`tools.files.change.text_edit` plans for `edit`, and `tools.files.change.whole_file` for `write_file`. This module does
-what both need: it checks that the file is what the model and the user saw, locks out other writers, then makes, records
-and reports the change.
+Other modules of this package plan the change: `text_edit` for `edit`, `whole_file` for `write_file`, `notebook_change`
+for `notebook_edit`, and `revert` for undo. This module does what all of them need: it checks that the file is what the
+model and the user saw, locks out other writers, then makes, records and reports the change.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tools.text.file_names import exact_path, meant_path, sendable_name, shown_n
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
 ABSENT = "absent"  # the state of a file that does not exist
 EDITABLE_BYTES = 16_000  # text up to this size can be edited in the question
-SHOWN_BYTES = 5_000  # maximum bytes of a change repeated in the result, which stays below 8 kB
+SHOWN_BYTES = 5_000  # maximum bytes of a change shown in the result, so that the result stays below 8 kB
 # The labels of the two sides of a diff in a question (as in Qwen Code and Gemini CLI)
 PROPOSED = ("Current", "Proposed")
 
@@ -46,7 +46,7 @@ class Author:
     """The author of a change, and the journal that records it."""
 
     journal: Journal
-    client: str  # its name in the journal
+    client: str  # the client's name in the journal
     tool: str
 
 
@@ -56,9 +56,9 @@ class TargetFile:
 
     workspace: Workspace
     location: Location
-    reads: ReadLedger | None  # what the client has seen of files, if recorded
+    reads: ReadLedger | None  # the files that the client has seen; `None` if they are not recorded
     signal: AbortSignal
-    author: Author | None = None  # the author, if changes are recorded
+    author: Author | None = None  # `None` if changes are not recorded
     jobs: Sequence[str] = ()  # ids of the client's running jobs
 
     @property
@@ -66,7 +66,7 @@ class TargetFile:
         """Warnings, for the question and the result, about jobs that may read hidden content."""
         if not self.jobs or not is_hidden_target(self.workspace, self.location, agent=True):
             return ()
-        return (f"Hidden from commands, but these running background jobs may read it: {', '.join(self.jobs)}.",)
+        return (f"The file is hidden from commands, but running background jobs may read it: {', '.join(self.jobs)}.",)
 
     @property
     def seen(self) -> SeenFile | None:
@@ -176,7 +176,7 @@ def refuse_part_of_hidden(target: TargetFile, snapshot: FileSnapshot) -> None:
 
 
 def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) -> None:
-    """Refuse to undo the latest write if another client may have made it, unless the call is repeated."""
+    """Refuse, once, a text that would undo the latest write if another client may have made that write."""
     reads, path = target.reads, target.location.path
     replaced = reads.replaced(path) if reads is not None else None
     if reads is None or replaced is None:
@@ -189,9 +189,9 @@ def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) ->
     if takes_back and target.hidden_by(snapshot) is None and reads.is_first_notice(f"{snapshot.sha256} {path}"):
         raise ToolError(
             ToolErrorType.FILE_CHANGED_SINCE_READ,
-            f"'{target.location.shown}' was written since then by a call with your token, and this content would undo "
-            f"that ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If that was another "
-            "agent, read the file again and repeat the change on its current content. To undo it, repeat this call.",
+            f"'{target.location.shown}' was last written by a call with your token, and this content would undo that "
+            f"write ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If another agent made "
+            "it, read the file again and repeat the change on its current content. To undo it, repeat this call.",
         )
 
 
@@ -248,7 +248,7 @@ class FileChange(ABC):
 
     labels: ClassVar[tuple[str, str]]  # labels of the two sides of the diff in a result
 
-    proposal_noun: ClassVar[str]  # what the user may have modified
+    proposal_noun: ClassVar[str]  # a noun for the text that the user may have edited
 
     target: TargetFile
     snapshot: FileSnapshot
@@ -269,7 +269,10 @@ class FileChange(ABC):
 
     @abstractmethod
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """Return further fields of the structured result. A diff is in the result if the user modified the change."""
+        """Return further fields of the structured result.
+
+        `has_final_diff` is whether the result has a diff, because the user modified the change.
+        """
 
     @property
     def is_new(self) -> bool:
@@ -289,7 +292,7 @@ class FileChange(ABC):
 
     @property
     def state(self) -> str:
-        """Return the real path and the file's state. The question shows them, and the answer applies only to them."""
+        """The file's digest and real path. An answer to the question is valid only for this state."""
         return f"{self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     def is_current(self) -> bool:
@@ -297,7 +300,7 @@ class FileChange(ABC):
         return (identity_of(info) if info is not None else None) == self.snapshot.identity
 
     def question(self, proposed: str) -> EditConfirmation:
-        """Build the question before the file is written. The user may edit `proposed`."""
+        """Return the question to ask before the file is written. The user may edit `proposed`."""
         location, diff = self.target.location, self.diff
         is_short = len(proposed) <= EDITABLE_BYTES and len(proposed.encode("utf-8", "surrogatepass")) <= EDITABLE_BYTES
         return EditConfirmation(
@@ -333,8 +336,8 @@ def make_change(
 ) -> ToolResult:
     """Make a change, and record the file as seen by this client. Blocking.
 
-    `plan` plans the change for a text; its other argument is whether the user wrote that text. The plan made for
-    the question is reused if it still fits. `confirmed_state` is the state of the file that the user saw.
+    `plan` plans the change for a text; its other argument is whether the user wrote that text. `planned` is the plan
+    made for the question, and is reused if it still fits. `confirmed_state` is the state of the file that the user saw.
 
     Raises:
         ToolError: The change cannot be made. The old content is intact.
@@ -349,8 +352,9 @@ def make_change(
         if confirmed_state is not None and confirmed_state != change.state:
             raise ToolError(
                 ToolErrorType.FILE_CHANGED_SINCE_READ,
-                f"'{location.shown}' was changed by somebody else while the user was being asked, so their answer no "
-                "longer applies. Nothing was written. Read it again and repeat the change on its current content.",
+                f"'{location.shown}' was changed by somebody else while the user was being asked, so the user's "
+                "answer no longer applies. Nothing was written. Read the file again and repeat the change on its "
+                "current content.",
             )
         sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
@@ -422,8 +426,8 @@ def _result(
 class ChangeRecord:
     """The journal's record of a change."""
 
-    number: int | None = None  # the number with which it can be undone
-    why_not: str = ""  # why it cannot be undone, as a sentence; empty if it can, or if no changes are recorded
+    number: int | None = None  # the change's number, by which it can be undone
+    why_not: str = ""  # why the change cannot be undone, as a sentence; empty if it can, or if no record is kept
 
     @property
     def notes(self) -> list[str]:
@@ -460,6 +464,6 @@ def about_broken_links(count: int) -> str:
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:
-    """Truncate a text to at most `size` bytes, at the end of a line, and mark this."""
+    """Truncate a text to at most `size` bytes, at the end of a line, and mark the cut."""
     shown, is_cut = cut_at_line(text, size)
     return f"{shown}\n[cut here]" if is_cut else shown

@@ -1,9 +1,10 @@
 """The journal of changes by tools, with the file contents before and after, so that they can be undone.
 
-It is one SQLite file in a folder of the user, shared by all servers. Contents are stored once, by SHA-256. A change is
-recorded before it is made, and the record is withdrawn if the change fails. If the process is killed in between, the
-file still has the record's `before` content. Nothing waits for the disk, so a crash of the machine can damage the
-journal but never a workspace file. If the journal fails, edits continue and report that they cannot be undone.
+The journal is one SQLite file in a folder of the user, shared by all servers. Contents are stored once, by SHA-256. A
+change is recorded before it is made, and the record is withdrawn if the change fails. If the process is killed in
+between, the file still has the record's `before` content. Writes to the journal do not wait for the disk, so a crash of
+the machine can damage the journal but never a workspace file. If the journal fails, edits continue and report that they
+cannot be undone.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ FILE = "changes.db"
 ENDINGS = ("", "-shm", "-wal", "-journal")  # endings of the database file, and of files that SQLite creates next to it
 BUSY_SECONDS = 0.5  # how long an edit waits while another server writes, which normally takes milliseconds
 DAY = 86_400.0
-# Twice SQLite's default. Files of 100 kB are written a sixth faster, those of 500 kB a third faster, and small ones as
-# fast as before. Even larger pages slow down changes to small files, because each change touches at least five pages.
+# Twice SQLite's default. Contents of 100 kB are written a sixth faster, contents of 500 kB a third faster, and small
+# contents as fast as before. Even larger pages slow down changes to small files, because each change touches at least
+# five pages.
 PAGE_BYTES = 8_192
-_APPLICATION = 0x43544A31  # identifies our files among other databases (SQLite's application_id)
+_APPLICATION = 0x43544A31  # SQLite's application_id, which distinguishes the journal from other databases
 _SCHEMA = f"""
 CREATE TABLE image (sha256 TEXT PRIMARY KEY, content BLOB NOT NULL);
 CREATE TABLE change (
@@ -57,16 +59,16 @@ class JournaledChange:
 
     id: int
     time: float  # seconds since the epoch
-    client: str  # the client, as in `client_name`
+    client: str  # the client's name, from `client_name`
     tool: str
     path: str  # real path of the file
     before: str | None  # SHA-256 of the old content; `None` if the file did not exist
-    after: str | None  # SHA-256 of the new content
+    after: str | None  # SHA-256 of the new content; `None` if the file was removed
     mode: int | None  # mode of a removed file
-    added: int  # lines
-    removed: int
+    added: int  # number of added lines
+    removed: int  # number of removed lines
     undoes: int | None = None  # the number of the undone change, for an undo
-    is_undone: int = False  # as stored in SQLite
+    is_undone: int = False  # whether the change has been undone; 0 or 1, as stored in SQLite
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class JournalError(ToolError):
 
     def __init__(self, why: str, *, is_damaged: bool = False) -> None:
         super().__init__(ToolErrorType.EXECUTION_FAILED, why)
-        self.is_damaged = is_damaged  # whether the file is unreadable and may be deleted
+        self.is_damaged = is_damaged  # whether the journal is unusable until its file is deleted
 
 
 def client_name(key: str) -> str:
@@ -190,13 +192,13 @@ class Journal:
             return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
 
     def content(self, sha256: str | None) -> bytes | None:
-        """Return content by its digest, or `None` if it was not kept or is damaged."""
+        """Return the content with this digest, or `None` if it was not kept or is damaged."""
         with self._locked() as database:
             row = database.execute("SELECT content FROM image WHERE sha256 = ?", (sha256,)).fetchone()
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
-        """Delete all records permanently. An unusable file is removed."""
+        """Delete all records permanently. A damaged file is removed."""
         if not os.path.lexists(self._file):
             return
         try:
@@ -234,7 +236,10 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Generator[sqlite3.Connection]:
-        """Yield the database to one thread. After a failure, roll the transaction back and reopen the database."""
+        """Yield the database to one thread.
+
+        After a failure, close the database, which rolls the transaction back. The next use opens it again.
+        """
         try:
             import sqlite3  # noqa: PLC0415 - loaded on first use
         except ImportError:
@@ -265,7 +270,7 @@ class Journal:
         with open_private_folder(self._folder, makes=True) as held, alone_in(held):
             with suppress(FileExistsError):
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            for ending in ENDINGS:  # SQLite also reads and writes its files next to the database
+            for ending in ENDINGS:  # SQLite also reads and writes the files next to the database
                 with suppress(FileNotFoundError):
                     _make_private(self._file + ending)
             info = os.lstat(self._file)
@@ -287,7 +292,7 @@ class Journal:
         return database
 
     def _prune(self, database: sqlite3.Connection, newest: int) -> None:
-        """Delete the oldest changes while they are too old or too large in total. Never delete the newest one."""
+        """Delete the oldest change while it is too old or the journal is too large. Never delete the newest change."""
         since = time.time() - self._max_seconds
         look = """
             SELECT id, time,
@@ -305,7 +310,9 @@ def _make_private(path: str) -> None:
     """Make a journal file private. Raises a `JournalError` if another user may have written it."""
     info = os.lstat(path)
     if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1 or not is_ours(info):
-        raise JournalError("The change journal is not a regular file, belongs to another user, or has a second name.")
+        raise JournalError(
+            "The change journal is not a regular file, belongs to another user, or has a second name (a hard link)."
+        )
     if sys.platform != "win32" and info.st_mode & 0o022:
         said = "Other users could write to the change journal (coretools-mcp undo --forget starts a new one)."
         raise JournalError(said, is_damaged=True)
@@ -316,9 +323,9 @@ def _make_private(path: str) -> None:
 def _mark_undone(database: sqlite3.Connection, path: object) -> None:
     """Mark the changes to a file that have been undone, based on all recorded undos.
 
-    An undo that was itself undone does not count. An undo is possible only if the file is as its change left it.
-    Therefore any changes in between, by any client, are no longer in the file: they failed, or were undone in another
-    way.
+    An undo that was itself undone does not count. A change can be undone only if the file is as the change left it.
+    Therefore any changes between a change and its undo, by any client, are no longer in the file: they failed, or were
+    undone in another way.
     """
     undos: dict[int, bool] = {}  # for each undone change, whether its undo counts
     marks: list[tuple[bool, int]] = []

@@ -51,7 +51,7 @@ class NotebookEdit(FileChange):
     proposal_noun: ClassVar[str] = "new source"
 
     done: EditMode
-    cell_id: str  # the new name, or the name of a deleted cell
+    cell_id: str  # the cell's name after the change; for a deleted cell, its old name
     cell_type: str
     cells: int  # number of cells afterwards
 
@@ -83,7 +83,8 @@ def plan_notebook_edit(
 ) -> NotebookEdit:
     """Plan a change to one cell. Writes nothing. `is_users` is as in `plan_edit`.
 
-    A new cell is inserted after the named one, or at the beginning. The outputs of changed code are cleared.
+    A new cell is inserted after the cell `cell_id`, or at the beginning without one. The outputs of changed code are
+    cleared.
     """
     location = target.location
     size = target.workspace.size_of(location)
@@ -111,7 +112,8 @@ def plan_notebook_edit(
     except NotANotebookError as error:
         raise _not_a_notebook(location.shown, str(error)) from None
     target.signal.raise_if_aborted()
-    encode_or_refuse(source, old.encoding, "new_source")  # first, because escapes would hide invalid characters
+    # Check the source itself, because the escapes of JSON would hide invalid characters.
+    encode_or_refuse(source, old.encoding, "new_source")
     names, notes = notebook.names, list[str]()
     number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1
     if mode == "insert":
@@ -168,7 +170,7 @@ def _not_a_notebook(shown: str, why: str) -> ToolError:
 
 
 def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -> int:
-    """Return the number of the cell that has this name, id in the file, or number."""
+    """Return the position of the cell that `cell_id` means: a name, an id in the file, or `cell-` and a number."""
     if cell_id in names:
         return names.index(cell_id)
     same = [at for at, part in enumerate(notebook.cells) if mapping(part.value).get("id") == cell_id]
@@ -245,7 +247,7 @@ def _put(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
 
 
 def _of_code(notebook: Notebook) -> Mapping[str, Any]:
-    """Return the members that code cells have besides the source."""
+    """Return the members that code cells have in addition to those of other cells."""
     if notebook.major < 4:
         return {"collapsed": False, "language": notebook.language, "outputs": []}
     return {"execution_count": None, "outputs": []}
@@ -273,7 +275,7 @@ def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, dige
 
 
 def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Format a cell for a list. Also returns the white space before the first and after the last cell, and a comma."""
+    """Format a cell for a list. Also returns the gaps before the first cell, after the last one, and between cells."""
     holder = layout_of(text, where.holder)
     if where.parts.parts:
         first = where.parts.parts[0]

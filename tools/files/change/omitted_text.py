@@ -1,8 +1,8 @@
-"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing one would delete the text.
+"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing a placeholder would delete the text.
 
-Such a line has only comment marks, dots or brackets around words that are typical of placeholders. Real files contain a
-few such lines. An ambiguous line therefore counts only if it is not next to other comments, and if it would take the
-place of old lines.
+A placeholder line has only comment marks, dots or brackets around words that are typical of placeholders. Real files
+contain a few similar lines. An ambiguous line therefore counts only if it is not next to other comments, and if it
+would take the place of old lines.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
-MAX_UNKNOWN_WORDS = 3  # for example, the name of what is omitted
+MAX_UNKNOWN_WORDS = 3  # other words in a placeholder, such as the name of an omitted function
 _MAX_WORDS = 12
-_MORE_GONE = 2  # above this number of lost old lines per new line, ambiguous lines count
+_MORE_GONE = 2  # ambiguous lines count if the edit removes this many times as many lines as it adds
 _LINE = re.compile(
     r"""([\W_]*) ((?:[^\W_](?:[\w\ ,./'`\u2019\u2026()\[\]:-]*[^\W_])?)?) ([\W_]*)""",
     re.VERBOSE,
@@ -24,7 +24,7 @@ _COMMENT = re.compile(r"//|\#|--|;|%|\*|[{(]?/?\*|\{[/\#-]|<!--|<%|@\*|\{\{!")
 # Words that begin a comment, as in `REM ...`; dots after them belong to the placeholder
 _COMMENT_WORD = re.compile(r"(?:rem|dnl|c|\#\w+)\s+(?=\W*(?:\.\.|\u2026|\w+ of\b))", re.IGNORECASE)
 _DOTS = re.compile(r"(?<!\.)\.{2,5}(?![./])|[\u2026\u22ef]")
-_AROUND = " \t._\u2026\u22ef"  # allowed between brackets and words
+_AROUND = " \t._\u2026\u22ef"  # characters allowed between brackets and words
 _BRACKETS = frozenset(("()", "[]", "<>", "{}", "\u00ab\u00bb"))
 _MARKDOWN = ".md", ".mdx", ".markdown"
 _HEADING = re.compile(r"#+ [^.\u2026\u22ef\[(<{]+")
@@ -63,7 +63,7 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     Args:
         new: The text to be written.
         old: The text that it replaces, or `None` if the old text must not influence the result.
-        known: A text whose lines may be repeated; by default the old text.
+        known: A text whose lines are never reported; by default the old text.
         path: The path of the file. In Markdown, `#` begins a heading.
     """
     found = dict(_omissions(new))
@@ -79,7 +79,8 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     counts, new_counts = Counter(before), Counter(lines)
     places = {line: at for at, line in enumerate(before) if line and counts[line] == new_counts[line] == 1}
     texts = [0, *accumulate(line != "" for line in before)]  # number of non-blank lines before each position
-    # Since the last common line
+    # The position in `before` of the last common line; since that line, the number of non-blank new lines, and the
+    # ambiguous lines
     last, came, waiting = -1, 0, list[str]()
     for number, line in enumerate([*lines, None]):
         at = len(before) if line is None else places.get(line)

@@ -122,7 +122,7 @@ def target_of(
 
 
 def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, client: str | None) -> ChangeUndo:
-    """Plan the undo of a change for the current file. Writes nothing. Blocking.
+    """Plan how to undo a change in the current file. Writes nothing. Blocking.
 
     `client` is the caller's name in the journal, or `None` for the user, who sees the changes of all clients.
 
@@ -170,7 +170,7 @@ _BINARY = Encoding("binary", "latin-1", is_known=False)
 
 
 def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
-    """Plan an undo for the user: of the change with this number, or of the last one, by any client. Blocking.
+    """Plan an undo for the user: of the change with this number, or of the last change by any client. Blocking.
 
     Raises:
         ToolError: There is no such change, or it cannot be undone.

@@ -51,7 +51,7 @@ from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
 MAX_STRUCTURED_LINES = 100  # line numbers of replacements in the structured result
-MAX_INDENTATION = 1_000  # characters to examine before a match
+MAX_INDENTATION = 1_000  # characters before a match that are searched for its indentation
 CONTEXT_LINES = 5  # unchanged lines shown around each change (as in Gemini CLI)
 
 
@@ -124,8 +124,8 @@ def plan_edit(
 ) -> TextEdit:
     """Plan a replacement, or a new file if `old_string` is empty. Writes nothing.
 
-    `expected_sha256` is the required digest of the file. `is_users` is true if a person wrote the new text, who may
-    intend a line that looks like a placeholder.
+    `expected_sha256` is the required digest of the file. `is_users` is true if the user wrote the new text,
+    and may therefore intend a line that looks like a placeholder.
     """
     location, signal = target.location, target.signal
     snapshot = take_snapshot(target)
@@ -282,7 +282,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
 
 
 def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:
-    """Return the new lines. Lines that old and new have in common at either end are taken from the file."""
+    """Return the new lines. Lines that `old` and `new` have in common at either end are taken from the file."""
     raw_bodies, raw_endings = split_lines(raw)
     old_lines, new_lines = old.split("\n"), new.split("\n")
     head, tail = _common_ends(old_lines, new_lines)
@@ -299,7 +299,7 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
         elif indentations is not None:
             pieces.append(_indented(line, indentations))
         elif source is not None and strategy is Strategy.LOOK_ALIKES:
-            # Keep the file's own characters in the common beginning and end.
+            # Keep the file's own characters at the common beginning and end of the line.
             first, last = _common_ends(old_lines[source], line)
             body = raw_bodies[source]
             pieces.append(body[:first] + line[first : len(line) - last] + body[len(body) - last :])
@@ -311,16 +311,16 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
 
 
 def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
-    """Return how many leading lines of a new text lack the file's indentation, or `None` if all do, as in the old text.
+    """Return how many leading lines of `new` lack the file's indentation, or `None` if `new` is indented like `old`.
 
-    This is decided by the lines that both texts begin with, and by the next line if its indentation never occurs in the
-    old text.
+    This is decided by the lines that `old` and `new` both begin with. The next line of `new` counts too if it is
+    indented like the file. Unless it is the first line, its indentation must not occur in `old`.
 
     Raises:
-        ToolError: The new text has neither the file's indentation nor the old text's.
+        ToolError: `new` has neither the indentation of the file nor that of `old`.
     """
     known = {indentation_of(line) for line in old}
-    kept: list[tuple[bool, bool]] = []  # whether the indentation matches the old text's, and the file's
+    kept: list[tuple[bool, bool]] = []  # for each line, whether its indentation is that of `old`, and of the file
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         own, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)
@@ -368,7 +368,8 @@ def _indented(line: str, indentations: dict[str, str]) -> str:
     rest = line[len(own) :]
     known = max((known for known in indentations if own.startswith(known)), key=len, default=None)
     if known is None:
-        # The line is less indented than all of old_string. Keep the difference as far as the file's indentation allows.
+        # The line is less indented than every line of old_string. Keep the difference as far as the file's indentation
+        # allows.
         shortest = min(indentations, key=len)
         missing = shortest.removeprefix(own) if shortest.startswith(own) else ""
         return indentations[shortest].removesuffix(missing) + rest

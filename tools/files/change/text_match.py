@@ -23,7 +23,7 @@ from tools.text.look_alikes import fold
 BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes
 # Limit on matches; this many take about 50 MB and one second
 MAX_MATCHES = 200_000
-PIECE_CHARS = 1 << 16  # searched per step; a step takes a few milliseconds in the worst case, a repetitive text
+PIECE_CHARS = 1 << 16  # characters searched per step; with a repetitive text, this takes a few milliseconds
 # Longer texts are not compared line by line, because copies of this many characters take up to 100 MB
 MAX_RELAXED_CHARS = 8_000_000
 # The same limit in lines; this many take about 50 MB and half a second
@@ -111,11 +111,11 @@ class Haystack:
 
     @cached_property
     def line_starts(self) -> array[int]:
-        """The start of each line in `lf_text`. Only for texts below the limits."""
+        """The start of each line in `lf_text`. Do not use it if `too_large_for_relaxed`."""
         return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
 
     def raw(self, position: int) -> int:
-        """Convert a position in `lf_text` to one in the text."""
+        """Convert a position in `lf_text` to the corresponding one in `text`."""
         if not self.has_returns:
             return position
         known, at = self._mapped if self._mapped[0] <= position else (0, 0)
@@ -186,10 +186,10 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
     else:
         yield Strategy.LINE_ENDINGS, _in_lf(haystack, haystack.lf_text, wanted)
 
-    # If only the file's final line ending is missing, match at its end.
+    # If the file lacks only the final line ending of `old`, match at the end of the file.
     core = wanted.removesuffix("\n")
     if core and core != wanted:
-        # Twice the length is enough for the core with any line endings.
+        # Twice the length of the core is enough to contain it with any line endings.
         tail = Haystack(text[-2 * len(core) :], checkpoint=haystack.checkpoint)
         if tail.lf_text.endswith(core):
             start = len(text) - len(tail.text) + tail.raw(len(tail.lf_text) - len(core))
@@ -222,7 +222,7 @@ def indentation_of(line: str) -> str:
 
 
 def indentation_map(old: str, raw: str) -> dict[str, str] | None:
-    """Map each indentation in one text to the indentation in another text with the same lines.
+    """Map each indentation in `old` to the indentation in `raw`, a text with the same number of lines.
 
     Return `None` if an indentation has two counterparts, because the texts are then nested differently.
     """
@@ -275,7 +275,7 @@ def _each_line(strip: Callable[[str, str], str], text: str) -> str:
 
 
 def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
-    """Find runs of whole lines. Both texts are in a form that preserves line boundaries.
+    """Find runs of whole lines in `text` that equal `wanted`. Both texts have the line breaks of the original texts.
 
     A single search in the joined lines, instead of a comparison per window, keeps the time linear.
     """

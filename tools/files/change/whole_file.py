@@ -1,4 +1,4 @@
-"""`write_file`: writes the new content in the form of the old one, and reports the file's state."""
+"""`write_file`: writes new content with the encoding and line endings of the old one, and reports the file's state."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def plan_write(
     encoding: str | None = None,
     is_users: bool = False,
 ) -> WholeFileWrite:
-    """Plan the new content in the form of the current one. Writes nothing. Parameters are as in `plan_edit`."""
+    """Plan a write that keeps the encoding and line endings. Writes nothing. The parameters are as in `plan_edit`."""
     location = target.location
     snapshot = take_snapshot(target)
     data = snapshot.data
@@ -69,8 +69,7 @@ def plan_write(
     elif expected_sha256 is None and not is_users:
         refuse_taking_back(target, snapshot, content)
 
-    # The current text for people. `None` if there is no text, or if it is hidden, because then nothing may depend on
-    # it.
+    # The current text as shown to people. `None` for a new file, and for hidden content, on which nothing may depend.
     old: str | None = None
     notes: list[str] = []
     if data is None or hidden_by is not None:

@@ -1,4 +1,4 @@
-"""The only way to change a file. Writes the whole content to a temporary file, and renames it over the old one.
+"""The only way in which tools change files. Writes the whole content to a new file, and renames it over the old one.
 
 Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept; set-id bits are
 dropped. All operations go through one open folder, so they cannot be redirected.
@@ -25,7 +25,7 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 
 CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another write checks for cancellation
-# By real path; unused locks are removed automatically
+# Keyed by real path; unused locks are removed automatically
 _file_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 _guard = threading.Lock()  # held briefly for access to the tables of this module
 
@@ -60,7 +60,7 @@ def _folder_id(descriptor: int) -> FolderId:
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Try to take the lock between processes. Return `None` if locks are not supported."""
+    """Try to take the lock that keeps other processes out. Return `None` if locks are not supported."""
     if sys.platform == "win32":
         return None
     import fcntl  # noqa: PLC0415 - POSIX only
@@ -114,7 +114,7 @@ def alone_in(folder: Folder) -> Generator[None]:
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 _INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-# Smaller folders are searched for leftovers at every write, which takes less than a millisecond.
+# Folders with fewer entries are searched for leftovers at every write, which takes less than a millisecond.
 LARGE_FOLDER = 1_000
 REST_SECONDS = 10.0  # pause between searches of a large folder; one with 150,000 files takes a tenth of a second
 MAX_RESTING = 1_000  # large folders remembered; the least recently used are dropped first
@@ -173,11 +173,11 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
 def _find_leftovers(folder: Folder) -> list[str]:
     """Find temporary files in a folder, including those still being written.
 
-    Takes no lock, because listing a folder may take long. Returns nothing while another thread searches, and shortly
-    after a search of a large folder.
+    Takes no lock, because listing a folder may take a long time. Returns an empty list while another thread searches
+    the folder, and for a large folder also shortly after a search.
     """
     if folder.descriptor is None:
-        return []  # locks need descriptors for folders
+        return []  # without a descriptor, the folder cannot be locked
     which, now = _folder_id(folder.descriptor), time.monotonic()
     with _guard:
         last = _last_searched.pop(which, None)

@@ -44,7 +44,7 @@ def find_files(
     recent_since: float,
     deadline: Deadline,
 ) -> ToolResult:
-    """Find files whose path below a folder, or below any root, matches a pattern. Blocking.
+    """Find files whose path relative to a folder, or to any root, matches a pattern. Blocking.
 
     An absolute pattern must be inside the folder to search. Files changed after `recent_since` come first, newest
     first, then the others by path.
@@ -81,9 +81,9 @@ def find_files(
                 base = os.path.join(folder.name, "")
                 for below, is_link, info in walk.files(folder, wanted, roots):
                     if info is None:
-                        continue  # the file has been removed since
+                        continue  # the file has been removed since it was found
                     found = base + below.replace("/", os.sep)
-                    # A symlink counts if it leads to a readable file.
+                    # A symlink counts only if it leads to a visible regular file.
                     if is_link and (
                         walk.is_out_of_time() or visible_kind(workspace, found, agent=agent) is not PathKind.FILE
                     ):

@@ -53,7 +53,7 @@ class Candidate(NamedTuple):
     """A file that may be read. There may be very many, so only the files that are read get a location."""
 
     path: str
-    named: Location | None  # its location, if the call named it
+    named: Location | None  # the file's location, if the call named the file
 
     @property
     def is_named(self) -> bool:
@@ -131,7 +131,7 @@ class FileSelection:
             self._search(root, pattern.start(), pattern.literals)
 
     def _take_named(self, root: str, entry: str) -> Location | None:
-        """Add the file or folder that an entry names in one root. Return its location if it does not exist."""
+        """Add the file or folder that an entry names in one root. Return the location if nothing exists there."""
         workspace = self._walk.workspace
         hidden_by, reason = None, ""
         try:
@@ -180,7 +180,7 @@ class FileSelection:
                 self.skipped[entry, f"does not exist.{meant}" if meant else "does not exist"] = None
 
     def _search(self, start: Location, wanted: Selection | None, named: Iterable[str] = ()) -> None:
-        """Add the files found below a folder. Named folders are searched even if they are excluded by default."""
+        """Add the wanted files in a folder tree. Folders in `named` are searched even if excluded by default."""
         if wanted is None:
             return
         walk, above = self._walk, start.relative.split("/") if start.path != start.root else []
@@ -203,7 +203,7 @@ class FileSelection:
 
 
 def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool = False) -> PathPattern:
-    """Compile globs into one pattern. The error names the unusable glob, if it is a single one."""
+    """Compile globs into one pattern. The error names the glob that is unusable or exceeds the limit."""
     alternatives = 0
     patterns: list[PathPattern] = []
     for glob in globs:
@@ -214,7 +214,7 @@ def _compiled(globs: Sequence[str], exists: Names | None, *, at_any_depth: bool 
         alternatives += len(pattern.alternatives)
         if alternatives > MAX_ALTERNATIVES:
             raise PatternRefusedError(
-                f"there are too many globs from '{shown_path(glob)}' on: together they expand to more than "
+                f"there are too many globs: those up to '{shown_path(glob)}' already expand to more than "
                 f"{MAX_ALTERNATIVES} patterns. Give fewer globs, or name the folders or files"
             )
         patterns.append(pattern)

@@ -1,7 +1,7 @@
 """`list_directory`: lists the visible entries of a folder, page by page.
 
-One scan gets the names. Then only the entries on the page are examined, and all symlinks, because those to folders are
-sorted with the folders.
+One scan gets the names. Then only the entries on the page are examined, and all symlinks, because symlinks to folders
+are sorted with the folders.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tools.files.workspace import Location, Workspace
 from tools.text.file_names import sendable_name, shown_name, shown_whole_path
 
 CHECK_EVERY = 1_000  # entries between checks for cancellation
-# Symlinks that are resolved before sorting, so that those to folders are sorted with the folders. If there are more,
-# all are sorted with the files. Resolving one takes microseconds, but milliseconds if somebody has made it slow on
-# purpose.
+# Symlinks that are resolved before sorting, so that symlinks to folders are sorted with the folders. If a folder has
+# more symlinks, they are all sorted with the files. Resolving a symlink takes microseconds, but milliseconds if
+# somebody has made it slow on purpose.
 MAX_SORTED_LINKS = 500
 
 
@@ -50,7 +50,7 @@ def list_folder(
 ) -> ToolResult:
     """List a folder. Blocking.
 
-    `ignore` has patterns of names to omit, in which only `*` and `?` are special.
+    `ignore` has patterns for names to omit, in which only `*` and `?` are special.
     """
     location = workspace.locate(path, by_look=True)
     if agent:

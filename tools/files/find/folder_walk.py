@@ -1,4 +1,4 @@
-"""The folder walk of all searches: what to include, what to leave out, and how to report that."""
+"""The folder walk of all searches: what to include, what to leave out, and how to report omissions."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Selection(Protocol):
     # The wanted files of this folder
     def chosen(self, names: list[str]) -> list[str]: ...
 
-    # The selection in a subfolder; `None` if nothing there is wanted
+    # The selection in a subfolder; `None` if nothing in it is wanted
     def enter(self, name: str) -> Selection | None: ...
 
-    # The same for a symlink to a folder, which is followed only if the pattern names it
+    # Like `enter`, for a symlink to a folder, which is followed only if the pattern names it
     def linked(self, name: str) -> Selection | None: ...
 
 
@@ -99,8 +99,8 @@ class Filters:
 
 class Found(NamedTuple):
     path: str  # relative to the starting folder, with forward slashes
-    is_link: bool  # whether it is a symlink (if those are requested) or a regular file
-    info: os.stat_result | None  # its stat, if requested; also `None` if it has been removed
+    is_link: bool  # whether the entry is a symlink (see `Filters.links`), not a regular file
+    info: os.stat_result | None  # its stat; `None` without `Filters.stats`, or if the entry has been removed
 
 
 @dataclass(slots=True)
@@ -110,22 +110,23 @@ class Walk:
     workspace: Workspace
     filters: Filters
     deadline: Deadline  # the time budget; `timed_out` says whether it was exceeded
-    # Wanted files, and folders, that ignore files hide
+    # How many wanted files and folders each kind of ignore file hides
     hidden: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
-    # Names and numbers of folders skipped by name
+    # How many folders of each name were skipped because of the name
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
     unreadable: int = 0  # folders that could not be read
-    # Why the first few folders were skipped (agent-ignore files that are not understood) or symlinks not followed
+    # Why a few folders were skipped (agent-ignore files that are not understood), and why symlinks were not followed
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
     has_passed_links: bool = False  # whether skipped symlinks may lead to wanted files
-    # Targets of symlinks that the selection names, with the selection in each
+    # Targets of symlinks that the selection names, each with the selection inside it
     _linked: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
 
     def through_links(self, start: Location, selection: Selection) -> Iterator[tuple[Location, Selection]]:
         """Yield a folder to walk, then the targets of symlinks that the walks find and the selection names.
 
-        Each comes with its selection. Request the next one only after the walk is complete. Loops are detected.
+        Each comes with its selection. Request the next folder only after the walk of this one is complete. Loops are
+        detected.
         """
         ahead = dict.fromkeys([(start, selection)])
         known = {(start.path, selection)}
@@ -147,8 +148,8 @@ class Walk:
         """Walk a folder. Folders come in order of their names, and the files of a folder in any order.
 
         The starting folder is walked even if it is ignored, because the call named it. `others` are roots that have
-        their own walk, and are skipped here. An `OSError` is about the starting folder; folders below it count as
-        `unreadable`.
+        their own walk, and are skipped here. An `OSError` is raised only for the starting folder; other folders that
+        cannot be read are counted in `unreadable`.
         """
         filters = self.filters
         top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
@@ -231,9 +232,9 @@ class Walk:
                 self.hidden[hidden_by] += 1
 
     def names_below(self, folder: Location) -> Callable[[str], bool]:
-        """Return a function that checks, until the time is up, whether a relative path exists below a folder.
+        """Return a function that checks whether a path relative to a folder exists.
 
-        A pattern may ask very often, and symlinks make each check slow.
+        A pattern may need very many checks, and symlinks make each one slow. When the time is up, the result is False.
         """
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 
@@ -277,7 +278,7 @@ def scope_below(
 
 
 def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within: str | None = None) -> PathKind | None:
-    """Return what a path leads to through symlinks, or `None` if that is hidden or not accessible."""
+    """Return the kind of the entry that a path leads to through symlinks; `None` if it is hidden or not accessible."""
     try:
         location = workspace.locate(path, within=within)
     except ToolError:
@@ -286,7 +287,7 @@ def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within:
     return None if kind is None or is_hidden_target(workspace, location, agent=agent) else kind
 
 
-MAX_TEXT_BYTES = 7_800  # the text beside structured content stays below 8 kB; this leaves room for the last lines
+MAX_TEXT_BYTES = 7_800  # text sent with structured content stays below 8 kB; this leaves room for the last lines
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
@@ -321,7 +322,7 @@ def walk_notes(walk: Walk) -> list[str]:
 def list_page(
     head: Sequence[str], lines: Sequence[str], offset: int, total: int, noun: str
 ) -> tuple[list[str], int, int | None]:
-    """Return a page of a list: as many lines as fit beside structured content, but at least one.
+    """Return a page of a list: as many lines as fit into `MAX_TEXT_BYTES`, but at least one.
 
     Returns the text's lines, the number of entries among them, and the offset of the next page, if any.
     """

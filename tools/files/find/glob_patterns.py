@@ -17,7 +17,7 @@ from tools.text.file_names import one_line
 from tools.text.look_alikes import visible_form
 
 MAX_ALTERNATIVES = 256  # patterns that braces may expand to
-# Their total length: eight patterns of maximum length, or 128 characters for each of the maximum number
+# Maximum total length of these patterns: eight of the longest patterns, or 128 characters for each of 256 patterns
 MAX_EXPANDED_CHARS = 32_768
 _BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # parts of braces; a backslash escapes the next character
 _RANGE = re.compile(r"(-?\d{1,6})\.\.(-?\d{1,6})|([A-Za-z])\.\.([A-Za-z])")
@@ -126,7 +126,7 @@ _Step = Names | _PatternTree
 class PatternPosition:
     """The position of a folder in a pattern, with the possible next steps. Equivalent folders share one position."""
 
-    # The possible next steps: the matcher of each, the number of the step after it, and whether it is the last one
+    # The possible next steps: the matcher of each, the number of the step after it, and whether it is the last step
     steps: tuple[tuple[_Step, int, bool], ...]
     pattern: PathPattern  # the pattern that the steps belong to
 
@@ -160,7 +160,7 @@ class PatternPosition:
 
     @property
     def leads_to_links(self) -> bool:
-        """True if the pattern may still name a folder."""
+        """True if the rest of the pattern names a folder, which may be a symlink."""
         return any(behind - 1 <= self.pattern.last_folder_named(behind - 1) for _, behind, _ in self.steps)
 
     def covers(self, name: str) -> bool:
@@ -172,7 +172,7 @@ class PatternPosition:
 
 
 class PathPattern:
-    """One or more alternative patterns for paths below a folder."""
+    """One or more alternative patterns for paths relative to a folder."""
 
     def __init__(self, alternatives: Sequence[Sequence[_Step]]) -> None:
         self.alternatives = alternatives
@@ -193,13 +193,16 @@ class PathPattern:
         return self.position(self._starts)
 
     def last_folder_named(self, number: int) -> int:
-        """Return the number of the last step in a step's alternative that names a folder, or -1."""
+        """Return the number of the last step that names a folder, in the alternative that contains step `number`.
+
+        If there is none, return a number before the first step of that alternative.
+        """
         end = self._steps.index(None, number)
         before = range(end - 2, -1, -1)
         return next((at for at in before if self._steps[at] is None or isinstance(self._steps[at], _Name)), -1)
 
     def reachable(self, number: int) -> Iterator[int]:
-        """Yield a step and those after it that may come next as well, because `**` can match no folders."""
+        """Yield a step, and the steps after it that may also come next, because `**` can match zero folders."""
         while self._steps[number] is not None:
             yield number
             if not isinstance(self._steps[number], _PatternTree):
@@ -230,7 +233,7 @@ def compile_patterns(
 ) -> PathPattern:
     """Compile alternative relative patterns. Raises a `PatternRefusedError` for an unusable pattern.
 
-    Parts that exist below the starting folder are taken literally. With `at_any_depth`, a pattern without a slash
+    Leading parts for which `exists` returns True are taken literally. With `at_any_depth`, a pattern without a slash
     matches names in any folder, as in ignore files.
     """
 
@@ -279,13 +282,13 @@ def glob_hint(pattern: str) -> str:
         return "This is a glob, not a regular expression: '*' matches any characters, and '.' only itself."
     meant, why = _GROUP.sub(lambda found: f"{{{found[1].replace('|', ',')}}}", pattern), ""
     if meant != pattern:
-        why = "alternatives are in braces"
+        why = "alternatives are written in braces"
     parts = [part for part in _SEVERAL.split(_BRACED.sub("", meant)) if part]
     if len(parts) > 1:
-        meant, why = f"{{{','.join(part for part in _SEVERAL.split(meant) if part)}}}", "several patterns are in braces"
+        meant, why = f"{{{','.join(part for part in _SEVERAL.split(meant) if part)}}}", "several patterns go in braces"
     if "\\" in meant and os.sep != "\\":
         meant, why = meant.replace("\\", "/"), "a slash separates folders, and a backslash makes a character literal"
-    return f"In a glob {why}. Did you mean '{one_line(meant)}'?" if why else ""
+    return f"In a glob, {why}. Did you mean '{one_line(meant)}'?" if why else ""
 
 
 def _parts(pattern: str) -> list[str]:
@@ -334,8 +337,8 @@ def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
     @cache
     def matcher() -> Callable[[str], object]:
         # Compile the pattern on the first name, because compiling takes time and a walk runs in a thread. `fnmatch`
-        # makes stars atomic, so the time is at most proportional to the length of the part times that of the name. It
-        # has no backslash escapes, negates only with `!`, and may take long to find the end of a `[`.
+        # makes stars atomic, so the time is at most proportional to the length of the part times that of the name.
+        # `fnmatch` has no backslash escapes, negates only with `!`, and may take a long time to find the end of a `[`.
         end = part.rfind("]")
 
         def rewritten(found: re.Match[str]) -> str:

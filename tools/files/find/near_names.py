@@ -38,7 +38,7 @@ _MARKS = (
 def not_there(workspace: Workspace, location: Location, signal: AbortSignal, *, folders: bool = False) -> ToolError:
     """Return the error for a missing path (`file_not_found`), with suggestions.
 
-    With `folders`, it suggests folders too.
+    With `folders`, folders are suggested too.
     """
     meant = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
     return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{meant}")
@@ -52,7 +52,7 @@ def proposal(
     folders: bool = False,
     otherwise: str = " Use list_directory or glob to see what is there.",
 ) -> str:
-    """Return a sentence, after a space, that suggests other paths in place of a missing one."""
+    """Return a sentence, preceded by a space, that suggests other paths in place of a missing one."""
     may_block()
     if note := workspace.note_of_absent(location):
         return note
@@ -74,9 +74,10 @@ def proposal(
 
 
 def readings(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
-    """Return the existing path that remains when extra text added by people or models is removed, if any.
+    """Return existing paths that a missing path may mean.
 
-    A new file may be in a folder whose name looks like a diff's path prefix.
+    This is the path without the extra text that people or models add, such as quotes, else paths that look the same.
+    With `is_new`, the prefixes of diffs are kept, because a new file may be in a folder named `a` or `b`.
     """
     for text in _without_marks(location.spelled, _MARKS[:-1] if is_new else _MARKS):
         try:
@@ -102,7 +103,10 @@ def _without_marks(spelled: str, marks: Sequence[tuple[re.Pattern[str], str]] = 
 
 
 def _nearest(workspace: Workspace, location: Location, deadline: Deadline, folders: bool) -> list[Location]:
-    """Find the most similar names in the same folder or anywhere, else candidates for a missing folder."""
+    """Find files with the most similar names in the same folder or elsewhere in the root.
+
+    If there are none and the folder is missing too, find folders with names similar to its name.
+    """
     absent, above = location.path, os.path.dirname(location.path)
     while contains(location.root, above) and workspace.kind_of(workspace.at(above)) is not PathKind.FOLDER:
         absent, above = above, os.path.dirname(above)
@@ -141,7 +145,7 @@ def _nearest(workspace: Workspace, location: Location, deadline: Deadline, folde
 
 
 class _Ranking:
-    """Ranks paths below the root by similarity to the wanted one."""
+    """Ranks paths relative to the root by their similarity to the wanted path."""
 
     def __init__(self, wanted: str) -> None:
         import difflib  # noqa: PLC0415 - rarely needed

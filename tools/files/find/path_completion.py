@@ -1,7 +1,8 @@
-"""Completes a path that is being typed: entries of one folder, or files below it by part of their name.
+"""Completes a path that is being typed, with entries of one folder, or with files anywhere inside it.
 
-However large the tree is, only that one folder is listed. The search below it is used for a few characters without a
-folder. It has its own time limit, and returns what it has found when the time is up.
+For entries, only that one folder is listed, however large the tree is. The search for files whose names contain a text
+is used for a few characters typed without a folder. It has its own time limit, and returns what it has found when the
+time is up.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _PIECE = re.compile(
     r"""\\(?P<escaped>[\s,"'])|"(?P<quoted>[^"]*)"|(?P<braces>\{[^{}\s"']*\})|(?P<plain>[^\s,"])|"(?P<open>[^"]*)\Z""",
     re.DOTALL,
 )
-# Where the backslash separates folders, it is not an escape
+# If the backslash separates folders, as on Windows, it is not an escape
 _PIECE_WITHOUT_ESCAPES = re.compile(_PIECE.pattern.removeprefix(r"""\\(?P<escaped>[\s,"'])|"""), re.DOTALL)
 _SINGLE_QUOTED = re.compile(r"'(?P<quoted>[^']*)'(?=[\s,]|\Z)|'(?P<open>[^']*)\Z", re.DOTALL)
 _SEPARATORS = re.compile(r"[\s,]*")
@@ -32,9 +33,9 @@ _NEEDS_QUOTES = re.compile(r"[\s,\"']")
 @dataclass(frozen=True, slots=True)
 class TypedPath:
     path: str  # the path without quotes, escapes or a leading `@`
-    start: int  # its start in the line, including the `@`
-    has_at: bool = False  # whether an `@` preceded it
-    is_open: bool = False  # whether its quote is not yet closed
+    start: int  # the position in the line where the path, or the `@` before it, starts
+    has_at: bool = False  # whether there is an `@` before the path
+    is_open: bool = False  # whether the path has a quote that is not yet closed
 
 
 def typed_paths(line: str) -> list[TypedPath]:
@@ -91,13 +92,13 @@ def _after_separators(line: str, position: int) -> int:
 
 
 LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between keystrokes
-BELOW_SECONDS = 0.2  # time for the search below; enough for about ten thousand files
-MAX_BELOW = 1_000  # files found below, the best of which are returned
+BELOW_SECONDS = 0.2  # time for a search of all files inside a folder; enough for about ten thousand
+MAX_BELOW = 1_000  # files after which such a search stops; the best of them are returned
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    # Relative to the folder, best first, with forward slashes; folders end in a slash
+    # Paths relative to the folder, best first, with forward slashes; folders end in a slash
     names: tuple[str, ...] = ()
     total: int = 0  # the number of completions; `names` may have fewer
     partial: bool = False  # there may be more than `total`, because time ran out
@@ -147,7 +148,10 @@ class _NameHolds(Everything):
 
 
 def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
-    """Return files below a folder whose base names contain a text, without regard to case. The nearest come first."""
+    """Return files inside a folder whose base names contain a text, without regard to case.
+
+    Names that begin with the text come first, then the least nested files.
+    """
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
     found, wanted = list[str](), text.casefold()

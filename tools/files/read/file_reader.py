@@ -1,4 +1,4 @@
-"""Reads an opened file by its type: lines of text, cells of a notebook, pages of a PDF, or media."""
+"""Reads an opened file according to its type: lines of text, cells of a notebook, pages of a PDF, or media."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tools.files.workspace import Location, Workspace, explain
 from tools.text.file_names import exact_path
 
 HASHED_BYTES = 8_000_000  # smaller files are read in full, so that their digest and encoding are known
-# UTF-16 and UTF-32 are converted in memory before counting lines; larger files are refused
+# UTF-16 and UTF-32 are converted in memory before counting lines; larger files in these encodings are refused
 MAX_WIDE_BYTES = 64_000_000
 EMPTY = "[The file is empty.]"
 
@@ -79,7 +79,9 @@ def read_path(
         reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
     notes: list[str] = []
     if pages.strip() and reading.kind is FileKind.PDF and not reading.is_text:
-        notes.append("Pages can be selected only in text, so 'pages' was ignored. This is the whole document.")
+        notes.append(
+            "Pages can be selected only if a PDF is shown as text, so 'pages' was ignored: this is the whole document."
+        )
     if location.by_look:
         notes.append(f"[The file's name only looks like the one you gave. It is {exact_path(location.name)}]")
     parts = (TextPart(EMPTY),) if reading.parts == (TextPart(""),) else reading.parts
@@ -100,9 +102,9 @@ def read(
 ) -> Reading:
     """Read an opened file after `look_at`. Blocking: call it in a worker thread.
 
-    Memory use does not grow with the file: text is streamed, media above 3 MB become a link, and another process
-    extracts the text of a PDF, where `wanted` counts lines of the text of `pages`. An offset past the end is not a
-    failure; the text then says how many lines there are.
+    Memory use is limited: large UTF-8 text is streamed, media above 3 MB become a link, and another process extracts
+    the text of a PDF. For a PDF, `wanted` counts lines in the text of `pages`. An offset past the end is not a failure;
+    the text then says how many lines there are.
 
     Raises:
         ToolError: `read_content_failure` if the file cannot be read, `file_too_large` for UTF-16 and UTF-32 above

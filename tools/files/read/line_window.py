@@ -22,15 +22,15 @@ from tools.files.read.media_files import FileKind
 from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 
-BLOCK = 1 << 20  # bytes read and counted at a time
+BLOCK = 1 << 20  # bytes of one read when lines are counted
 # Maximum bytes that one call reads to find a line or the end (half a second). Counts are cached
 SOUGHT_BYTES = 1 << 29
-STEP = 1 << 16  # bytes between cached counts; the beginning of a line is searched within such a step
+STEP = 1 << 16  # bytes between cached counts; only such a step is searched for the beginning of a line
 MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes per MB of file
-# A more recently changed file may change again with the same timestamp, so its counts are not cached
+# A file that has changed within this time may change again with the same timestamp, so its counts are not cached
 SETTLED_NS = 100_000_000
 TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window is rarely larger
-# A longer rest of a file is not read just to count its lines (this much takes about 10 ms)
+# If more of a file is left, it is not read just to count its lines (this much takes about 10 ms)
 COUNTED_BYTES = 16 << 20
 CUT_MARK = "... [truncated]"  # marks the end of a truncated line (as in Qwen Code and Gemini CLI)
 MAX_UTF8_BYTES = 4
@@ -47,7 +47,7 @@ class Source:
         head = self.read_at(0, STEP)
         if b"\n" not in head:
             head = self.read_at(0, BLOCK)
-        # Files without LF (from old Macs) have CR.
+        # Files from old Macs have CR instead of LF.
         self.separator = b"\r" if b"\n" not in head and b"\r" in head else b"\n"
 
     @classmethod
@@ -55,7 +55,7 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes, fewer only at the end. A single unbuffered read may return less."""
+        """Return `length` bytes, fewer only at the end. Reads again if needed: one unbuffered read may return less."""
         self._stream.seek(position + self._skipped)
         data = self._stream.read(length)
         while len(data) < length and (more := self._stream.read(length - len(data))):
@@ -78,8 +78,8 @@ class Source:
             missing -= found
             end = start
             if self.size - end >= SOUGHT_BYTES:
-                known = f"only {lines - missing:,} lines start after that position"
-                raise _too_far(f"the {lines:,}th line from the end", "the end", known)
+                known = f"only {lines - missing:,} lines start within that distance"
+                raise _too_far(f"the {lines:,}th line from the end", "the end of the file", known)
         return 0
 
 
@@ -121,14 +121,14 @@ class LineIndex:
         return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Return where a line begins, or `None` past the end. Raises `file_too_large` if the line was not reached."""
+        """Return where a line begins, or `None` past the end. Raises `file_too_large` if it is not counted yet."""
         if line == 0:
             return 0
         if self.counted < line:
             if self.is_complete:
                 return None
             known = f"{self.counted:,} lines before it have been counted so far"
-            raise _too_far(f"line {line + 1:,}", "the beginning", known)
+            raise _too_far(f"line {line + 1:,}", "the beginning of the file", known)
         number = bisect_left(self.counts, line)
         before = self.counts[number - 1] if number else 0
         step = source.read_at(number * STEP, STEP)
@@ -143,8 +143,8 @@ _indexes_guard = threading.Lock()
 def _too_far(what: str, side: str, known: str) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_TOO_LARGE,
-        f"Nothing was read: {what} is more than {SOUGHT_BYTES:,} bytes from {side} of the file, the most that one call "
-        f"scans; {known}. Use an offset near the beginning, or a negative one near the end. If the file does not "
+        f"Nothing was read: {what} is more than {SOUGHT_BYTES:,} bytes from {side}, and one call does not scan more "
+        f"than that; {known}. Use an offset near the beginning, or a negative one near the end. If the file does not "
         "change, repeating the call continues the count.",
     )
 
@@ -180,7 +180,7 @@ class WantedLines:
 @dataclass(frozen=True, slots=True)
 class LineWindow:
     text: str  # the lines with their endings; the last one has an ending only if it ends the file
-    first: int  # number of the first line, from 0; if lines were not counted, negative from the end
+    first: int  # number of the first line, from 0; negative, from the end, if lines were not counted
     count: int  # number of lines; 0 if the window is past the end
     total: int | None  # lines in the file, or `None` if not counted
     at_least: int  # the known minimum number of lines in the file
@@ -280,7 +280,7 @@ def line_part(source: Source, position: int, chars: CharRange, most: int, signal
     while not is_ended and not (length >= end and position - first >= COUNTED_BYTES):
         signal.raise_if_aborted()
         if length <= chars.start and position - first >= SOUGHT_BYTES:
-            raise _too_far(f"character {chars.start:,}", "the beginning of the line", f"{length:,} come before it")
+            raise _too_far(f"character {chars.start:,}", "the beginning of the line", f"{length:,} were counted")
         block = source.read_at(position, TAKEN_BYTES if length >= chars.start else BLOCK)
         found = block.find(source.separator)
         is_ended = not block or found >= 0
@@ -295,7 +295,7 @@ def line_part(source: Source, position: int, chars: CharRange, most: int, signal
         position += len(block)
         last = text[-1:] or last
         if found >= 0 and source.separator == b"\n" and last == "\r":
-            length -= 1  # part of the line ending
+            length -= 1  # the carriage return belongs to the line ending
     shown = "".join(texts)[: max(0, length - chars.start)]
     return LinePart(shown, chars.start, length, is_ended, decoder.errors == "strict")
 
@@ -351,7 +351,7 @@ class _Lines:
     def _add_plain(self, block: bytes) -> int:
         """Add all whole lines at the beginning of a block at once. Return the number of bytes used.
 
-        It is 0 if a line is too long, bytes cannot be decoded, or there is no more room.
+        The number is 0 if a line is too long, bytes cannot be decoded, or there is no more room.
         """
         head = block[: block.rfind(self._separator) + 1]
         missing = self._wanted.limit - self.count
@@ -464,8 +464,8 @@ def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
         if found.cut is not None:
             cut = min(limits.line_chars, limits.read_chars)
             header.append(
-                f"Lines longer than {cut} characters were cut, line {start + found.cut} first: "
-                f"offset={found.first + found.cut} and chars='{cut}-' read more of it."
+                f"Lines longer than {cut} characters were cut. The first of them is line {start + found.cut}; to read "
+                f"more of it, use offset={found.first + found.cut} and chars='{cut}-'."
             )
         if text != found.text:
             header.append(f"NUL characters are shown as {NUL_MARK}.")

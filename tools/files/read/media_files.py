@@ -86,7 +86,7 @@ _BINARY_NAMES = """
 """
 _DOUBTED_NAMES = frozenset(
     (*_BINARY_NAMES.split(), *_NAMED)
-)  # invalid text with one of these names is not decoded in other encodings
+)  # files with these names are binary if they are not UTF-8; no other encoding is assumed
 _NAMED_TEXT = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),

@@ -32,8 +32,8 @@ MAX_SECONDS = 20.0
 # Address space of the child: several times what a large ordinary document needs, and acceptable on any machine
 MAX_MEMORY = 512 << 20
 MAX_CHARS = 4_000_000  # characters extracted from one document, about as many as in the longest books
-MAX_AT_ONCE = 2  # concurrent children, so that many calls do not use up all memory
-MAX_WAITING = 4  # waiting calls; more are refused immediately
+MAX_AT_ONCE = 2  # maximum number of children at once, so that many calls do not use up all memory
+MAX_WAITING = 4  # maximum number of waiting calls; more are refused immediately
 # How long a call waits in the queue: three times the limit for a document, because others may be ahead in the queue
 MAX_WAIT_SECONDS = 60.0
 TURN_SECONDS = 0.05  # how often a waiting call checks for cancellation
@@ -78,8 +78,8 @@ class PdfText:
     count: int
     first: int
     last: int
-    is_complete: bool  # whether it has every requested page
-    cut: str  # why the text is incomplete, for the end of a sentence; empty if it was enough
+    is_complete: bool  # whether the text has every requested page
+    cut: str  # why the text is incomplete, for the end of a sentence; empty if the text was enough
     has_words: bool  # whether any page has text
 
     @property
@@ -108,8 +108,8 @@ def extract(
     Moves the file position. `is_enough` gets the text of each page, and returns True to stop.
 
     Raises:
-        ToolError: `read_content_failure` if it is encrypted or damaged, or if no page could be read within the limits;
-            `invalid_tool_params` if it has no such page; `cancelled`.
+        ToolError: `read_content_failure` if the PDF is encrypted or damaged, or if no page could be read within the
+            limits; `invalid_tool_params` if the PDF has no such page; `cancelled`.
     """
     opened.stream.seek(0)
     arguments = (str(pages.first), str(pages.last or 0))
@@ -199,8 +199,8 @@ def _turn(name: str, signal: AbortSignal) -> Generator[None]:
     if not _running.acquire(blocking=False):
         busy = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{name}' was not read: {MAX_AT_ONCE} other PDF files are being read, which takes long. Try again in a "
-            "minute.",
+            f"'{name}' was not read: {MAX_AT_ONCE} other PDF files are being read, which can take a long time. Try "
+            "again in a minute.",
         )
         if not _waiting.acquire(blocking=False):
             raise busy
@@ -221,7 +221,7 @@ def _turn(name: str, signal: AbortSignal) -> Generator[None]:
 def read_pdf(
     opened: OpenedFile, location: Location, media: MediaHandling, wanted: WantedLines, *, pages: Pages, seconds: float
 ) -> Reading:
-    """Read a PDF for a model. `wanted` counts lines of the text of these pages."""
+    """Read a PDF for a model. `wanted` counts lines in the text of `pages`."""
     lines = chars = 0
 
     def is_enough(text: str) -> bool:

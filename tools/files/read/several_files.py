@@ -40,7 +40,7 @@ class Batch:
     limits: Limits
     media: MediaHandling  # how images and other media are returned
     deadline: Deadline
-    reads: ReadLedger | None  # records reads, if they are recorded
+    reads: ReadLedger | None  # where reads are recorded; `None` if they are not
     entries: Sequence[str]  # the call's entries; media are read only if an entry has their name or extension
     is_checked: bool  # whether found files are known not to be hidden from agents
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -147,7 +147,7 @@ class Batch:
                 self._folder = None
 
     def _names(self, path: str) -> bool:
-        """Return True if an entry has the name of a file or its extension."""
+        """Return True if an entry of the call contains the name of a file or its extension."""
         name = os.path.basename(path).lower()
         suffix = os.path.splitext(name)[1]
         return bool(suffix) and any(suffix in entry or name in entry for entry in map(str.lower, self.entries))
@@ -204,7 +204,7 @@ def _notes(batch: Batch, walk: Walk) -> list[str]:
     notes: list[str] = []
     if batch.rest:
         notes.append(
-            f"[{count(len(batch.rest), 'more file')} not read, {batch.why_rest}. "
+            f"[{count(len(batch.rest), 'more file')} not read, because {batch.why_rest}. "
             "Read them with read_file, or call read_many_files with fewer paths:"
         )
         sizes = ((rest, batch.workspace.size_of(rest.location(batch.workspace))) for rest in batch.rest)
@@ -218,7 +218,7 @@ def _notes(batch: Batch, walk: Walk) -> list[str]:
 
 
 def _list_of(lines: Iterable[str], total: int) -> list[str]:
-    """Format as many lines as fit as a list, followed by the number of further ones and the end of the note."""
+    """Format as many lines as fit as a list, followed by the number of lines left out and the end of the note."""
     listed = [f"- {line}" for line in _fitting(lines)]
     more = total - len(listed)
     return [*listed, *([f"- and {more:,} more"] if more else []), "]"]
@@ -251,7 +251,7 @@ def _display(batch: Batch) -> str:
     else:
         lines.append("No files were read.")
     if batch.rest:
-        lines += ["", f"**{count(len(batch.rest), 'file')} not read**, {batch.why_rest}."]
+        lines += ["", f"**{count(len(batch.rest), 'file')} not read**, because {batch.why_rest}."]
     if skipped:
         lines += ["", f"**Skipped {count(len(skipped), 'entry', 'entries')}:**"]
         lines += [f"- `{path}` ({one_line(reason)})" for path, reason in _reasons(skipped, 5)]

@@ -1,7 +1,7 @@
 """`grep_search`: runs ripgrep, filters and sorts its matches, and reads the lines for the report.
 
-ripgrep searches on all processors, so its output has no order. The matches are sorted here. If there are so many that
-only the first ones are shown, ripgrep runs again in its own order, and is stopped when there are enough.
+ripgrep searches on all processors, so its output has no order. The matches are sorted here. If there are so many
+that only the first ones are shown, ripgrep runs again with sorted output, and is stopped when there are enough matches.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tools.files.workspace import Location, Workspace
 from tools.text.file_names import brief, shown_whole_path
 
 MAX_PATTERN_CHARS = 10_000  # longer than any real pattern, but still fits on the command line of every system
-# A glob name that ripgrep reads the same way: literal text and single stars
+# A name in a glob that ripgrep reads in the same way as this server: literal text and single stars
 _PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
 
 
@@ -60,7 +60,7 @@ def check_pattern(spelled: str, pattern: str) -> None:
     elif "\n" in pattern or "\r" in pattern:
         problem = "it contains a line break, but files are searched line by line; search for one of its lines."
     elif "\0" in pattern:
-        problem = "it contains a NUL character, which only binary files contain."
+        problem = "it contains a NUL character, which cannot be searched for."
     else:
         try:
             pattern.encode()
@@ -99,8 +99,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         elif position is not None:
             wanted, named = position, pattern.literals
             # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a type
-            # never unhides ignored files, but it supports only names. Our own matcher handles paths, and syntax that
-            # ripgrep may interpret differently.
+            # never unhides ignored files, but it supports only names. This server's own matcher handles paths, and
+            # syntax that ripgrep may interpret differently.
             names = {path.rpartition("/")[2] for path in expand_braces(query.glob)}
             if all(name and _PLAIN_NAME.fullmatch(name) for name in names):
                 type_options = [*(f"--type-add=wanted:{name}" for name in sorted(names)), "--type=wanted"]
@@ -137,7 +137,8 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     if search.otherwise:
         named_files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(search.otherwise.items(), 3)]
         notes.append(
-            f"Not shown, because read_file reads it in another encoding: {', '.join(named_files)}"
+            "Not shown are files that match only in an encoding that read_file does not use for them: "
+            f"{', '.join(named_files)}"
             + (f" and {len(search.otherwise) - 3} more" if len(search.otherwise) > 3 else "")
         )
     if is_file and not report.matches:
@@ -155,7 +156,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     )
 
 
-MAX_SORTED = 1_000  # maximum number of matching lines to sort here
+MAX_SORTED = 1_000  # maximum number of matching lines that are sorted without ripgrep
 EXCLUDED_AT_ONCE = 20  # files per ripgrep run that searches for the exclude pattern
 
 
@@ -174,7 +175,7 @@ class ContentSearch:
     undecoded: int = 0  # files that are too large to decode
     otherwise: dict[str, str] = field(default_factory=dict[str, str])  # the `otherwise` of `matches_in_texts`
     notes: Sequence[str] = ()  # why symlinks in the filter are not followed
-    # Targets of symlinks that the filter names, with the selection in each
+    # Targets of symlinks that the filter names, each with the selection inside it
     _linked: Sequence[tuple[Location, Selection]] = ()
 
     def follow_links(self, starts: Sequence[Location], position: PatternPosition, walk: Walk) -> None:
@@ -242,7 +243,7 @@ class ContentSearch:
         exclude: Query | None,
         most: int,
     ) -> Generator[LineMatch]:
-        """Yield the matches below a folder, without excluded lines, in the order of paths."""
+        """Yield the matches inside a folder, without excluded lines, in the order of paths."""
         count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
         with closing(
             self._below(folder, visible, query, count)
@@ -273,7 +274,7 @@ class ContentSearch:
             yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 
     def _below(self, folder: Location, visible: VisibleFiles, query: Query, count: str) -> Generator[LineMatch]:
-        """Yield the visible matches below a folder in ripgrep's order: sorted by name, from the top down."""
+        """Yield the visible matches inside a folder in ripgrep's order: sorted by name, from the top down."""
         options = [count, *visible.options]
         unsorted: list[LineMatch] = []
         lines = 0
@@ -292,7 +293,7 @@ class ContentSearch:
             yield from (match for match in found if visible.holds(match.path))
 
     def _without(self, folder: Location, found: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
-        """Yield matches, leaving out the lines that another query finds."""
+        """Yield matches, leaving out the lines that `exclude` finds."""
         while some := list(islice(found, EXCLUDED_AT_ONCE)):
             left = {match.path: match for match in some}
             count = f"--max-count={MAX_LINES_OF_FILE}"
@@ -332,9 +333,9 @@ _FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and the s
 
 
 class VisibleFiles:
-    """The visible files below a folder. The folder itself may be hidden, because the call named it.
+    """The visible files inside a folder. The folder itself may be hidden, because the call named it.
 
-    `others` are folders below it that are searched separately.
+    `others` are folders inside it that are searched separately.
     """
 
     def __init__(
@@ -352,7 +353,7 @@ class VisibleFiles:
         self._others = others
         self._type_options = type_options
         self._top: _FolderRules = (scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
-        # By path below the folder; `None` if a folder is hidden or nothing in it is wanted
+        # Keyed by the path relative to the folder; `None` if a subfolder is hidden or nothing in it is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
 
     @property
@@ -395,5 +396,5 @@ class VisibleFiles:
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise
-            return None  # unknown; a call that names the folder gets the reason
+            return None  # it is unknown what is hidden; a call that names the folder gets the reason
         return scope, inside

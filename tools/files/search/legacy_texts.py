@@ -1,4 +1,4 @@
-"""Searches non-UTF-8 files by the text that `read_file` shows, not by their bytes.
+"""Searches non-UTF-8 files in the text that `read_file` shows, not in their bytes.
 
 Several files are decoded into one text for ripgrep, so that they match as other files do. Guessing the encoding takes
 longer than everything else. Therefore every possible text of a file is searched, and the encoding is guessed only if
@@ -21,7 +21,7 @@ from tools.files.text_encodings import UNKNOWN_8BIT, decode, readings, shown_tex
 from tools.files.workspace import Location, Workspace
 
 FILES_AT_ONCE = 50  # files decoded per run of ripgrep
-TEXT_AT_ONCE = 4 << 20  # bytes of text after which a run is full
+TEXT_AT_ONCE = 4 << 20  # bytes of text after which no more files are added to a run
 MAX_READ_BYTES = 1 << 17  # for larger files, the encoding is guessed first, because several decodings often take longer
 
 
@@ -43,7 +43,7 @@ def matches_in_texts(
     exclude: Query | None,
     otherwise: dict[str, str],
 ) -> Generator[LineMatch]:
-    """Yield files below a folder with lines that match `query` but not `exclude`, in the order of paths.
+    """Yield the files of `paths`, relative to `folder`, with lines that match `query` but not `exclude`, in order.
 
     Files are decoded on demand until ripgrep's time is up. Files that match only in an unlikely encoding are added to
     `otherwise` with that encoding.
@@ -87,7 +87,7 @@ def matches_in_texts(
 
 
 def is_searched_by_bytes(workspace: Workspace, location: Location) -> bool:
-    """Return True if ripgrep's matches in the file itself count, because it is Unicode or cannot be decoded."""
+    """Return True if ripgrep's matches in the file itself count, because it is Unicode text or cannot be decoded."""
     try:
         with workspace.open_file(location) as opened:
             if opened.info.st_size > MAX_DECODED_BYTES or not is_searchable(opened):
@@ -105,7 +105,7 @@ def _lines_of(texts: IO[bytes], ripgrep: Ripgrep, folder: Location, query: Query
 
 
 def _content(workspace: Workspace, location: Location, ripgrep: Ripgrep) -> bytes:
-    """Return a file's content, or nothing if it cannot be read."""
+    """Return a file's content, or empty bytes if it is too large or cannot be read."""
     try:
         with workspace.open_file(location) as opened:
             return opened.whole(ripgrep.deadline.signal) if opened.info.st_size <= MAX_DECODED_BYTES else b""

@@ -1,4 +1,4 @@
-"""Builds the result of a search: matches by file, within all limits, and a list of omissions.
+"""Builds the result of a search: matches grouped by file, within all limits, and a list of omissions.
 
 Lines are read by number through the workspace, and look the same as in `read_file`.
 """
@@ -46,7 +46,7 @@ class ExcerptLine(NamedTuple):
     number: int  # counted from 1
     text: str  # without its line ending
     part: str  # the range of shown characters, if the line is too long to show in full
-    is_match: bool  # whether it is a match or context
+    is_match: bool  # whether the line is a match, not context
 
 
 def excerpt(
@@ -72,7 +72,7 @@ def excerpt(
 
     @lru_cache(1)
     def starts(step: int) -> list[int]:
-        """Return where lines start, for each line ending within one step of the index."""
+        """Return the position after each line ending within one step of the index."""
         data = source.read_at(step * STEP, STEP)
         return [step * STEP + found.end() for found in re.finditer(b"\n", data)]
 
@@ -107,10 +107,10 @@ _MEGABYTES = MAX_FILE_BYTES // 1_000_000
 class ContentQuery:
     pattern: str
     path: str | None  # the folder or file to search; `None` for all roots
-    glob: str | None  # searches only files that match; with a leading `!`, only those that do not
+    glob: str | None  # filter for the files to search; with a leading `!`, files that match are left out
     ignore_case: bool
     fixed_strings: bool
-    exclude: str | None  # leaves out lines that also match this regular expression
+    exclude: str | None  # a regular expression; lines that also match it are left out
     no_ignore: bool  # whether to search git-ignored files and folders skipped by default
     before: int
     after: int
@@ -141,7 +141,7 @@ class MatchReport:
         self._has_more = False  # whether there are more matches than the limit
         self._is_cut = False  # whether the text was truncated
         self._per_file_reached = False  # whether any file has reached the limit per file
-        self._part = ""  # the shown part of the first long line, and its position for `read_file`
+        self._part = ""  # arguments for `read_file` that read the shown part of the first long line
         folder = starts[0].name if len(starts) == 1 else ""
         is_file = len(starts) == 1 and workspace.kind_of(starts[0]) is PathKind.FILE
         self._base = os.path.join(os.path.dirname(folder) if is_file else folder, "")
@@ -230,7 +230,11 @@ class MatchReport:
         notes: Sequence[str],
         left_out_some: bool,
     ) -> ToolResult:
-        """Build the result. `searched` is set if the search was complete; `huge` counts named files left out."""
+        """Build the result.
+
+        `searched` is the number of searched files, if the search was complete. `huge` is the number of files that the
+        call named but that are too large to search.
+        """
         query, first = self._query, shown_whole_path(self._starts[0].name)
         if query.path:
             where = f"within {first}"
@@ -281,13 +285,13 @@ class MatchReport:
             text.append(f"[Not shown or searched: {', '.join(skipped)}.]")
         if self._part:
             text.append(
-                f"[Lines longer than {self._line_chars:,} characters are shown in part, matches with the text around "
-                f"the first one. To see more use read_file with {self._part}.]"
+                f"[Only a part of lines longer than {self._line_chars:,} characters is shown: in a matching line, the "
+                f"text around its first match. To see more, use read_file with {self._part}.]"
             )
         if undecoded:
             text.append(
                 f"[{count(undecoded, 'file')} over {MAX_DECODED_BYTES >> 20} MB not in UTF-8 were not decoded but "
-                "searched as bytes, so only ASCII text is found there.]"
+                "searched as bytes, so only ASCII text is found in them.]"
             )
         text += [f"[{note}]" for note in notes]
         if left_out_some:

@@ -9,7 +9,7 @@ _ACROSS_LINES = re.compile(r"\(\?[a-z]*s[a-z]*[):]|\[\\s\\S\]|\[\\S\\s\]")
 _BASIC = re.compile(r"\\\{\d*,?\d*\\\}|^\\\(.*\\\)$")  # repetitions and groups of basic regular expressions
 _SLASHES = re.compile(r"/.+/[a-z]*")
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
-_CODE = re.compile(r"\w[(\[{]|\(\)|\[\]|\$\w|\?\.|\+\+|\*\w")  # pattern characters that look like code
+_CODE = re.compile(r"\w[(\[{]|\(\)|\[\]|\$\w|\?\.|\+\+|\*\w")  # code with characters that are special in a pattern
 _SYNTAX = re.compile(r"\\.|\.[*+]|\w\|\w|^\^|\$$")
 
 

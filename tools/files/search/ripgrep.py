@@ -30,7 +30,7 @@ MAX_FILE_BYTES = 100_000_000
 # Maximum matching lines per file if the lines to show are selected later
 MAX_LINES_OF_FILE = 1_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
-# For every run. As in the other tools, git's ignore rules apply only inside repositories.
+# Options of every run. As in the other tools, git's ignore rules apply only inside repositories.
 _OPTIONS = (
     "--no-config", "--no-messages", "--no-ignore-dot", "--no-ignore-global", "--hidden", "--color=never", "--null",
     "--text",  # binary files are recognised later, when lines are read
@@ -53,14 +53,17 @@ _NOT_UTF_8 = (
     r"|[\xE0-\xEF][\x80-\xBF]?(?:[^\x80-\xBF]|$)|[\xE0-\xEF][\x80-\xBF]{3}"
     r"|[\xF0-\xF4][\x80-\xBF]{0,2}(?:[^\x80-\xBF]|$)|[\xF0-\xF4][\x80-\xBF]{4}"
 )
-# Parts of a regular expression that can match non-ASCII. After a backslash, only letters are special
+# Parts of a regular expression that can match non-ASCII characters. After a backslash, only letters are special
 _BEYOND_ASCII = re.compile(r"\\[^A-Za-z\\]|([^\x00-\x7f]|[.\[\\])")
 MAX_RECORD_BYTES = 1 << 16  # more than the longest path and the output of `--stats`
 _NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; a single unreadable file or folder may cause an error
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
-    """Return the ripgrep installed with this project, or one from `PATH`, but never one inside a root."""
+    """Return the ripgrep next to Python, the one installed with this project, or one from `PATH`.
+
+    Except for the one next to Python, a program inside a root is never returned.
+    """
     beside = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(beside):
         return beside
@@ -151,8 +154,8 @@ class Ripgrep:
     ) -> Generator[LineMatch]:
         """Yield files with matches. If time runs out, some are missing and `timed_out` is set.
 
-        ripgrep runs in the folder, and searches everything, only the given paths, or an open file. Raises a
-        `RefusedQueryError` for an unusable pattern.
+        ripgrep runs in the folder, and searches everything in it, only `paths` if there are any, or the open file
+        `given`. Raises a `RefusedQueryError` for an unusable pattern.
         """
         # A path may begin with a dash.
         named = ["-"] if given else [f"./{path}" for path in paths or ("",)]
