@@ -52,7 +52,7 @@ a shorter time.
 
 LONGEST_MS = 10**12  # a longer lifetime or interval of a task (decades) is ignored
 MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
-# Tasks whose questions are remembered. Above this, the client with the most such tasks loses its oldest one's questions.
+# Tasks whose questions are remembered; above this, the client with the most tasks loses those of its oldest task.
 MAX_ASKING = 1_000
 MAX_LISTENED = 100  # tasks that one stream of a client reports
 ACKNOWLEDGE_SECONDS = 2.0  # time limit for an upstream to acknowledge a subscription to tasks
@@ -120,7 +120,8 @@ def _result_of(task: Json) -> Json:
     result = as_mapping(task.get("result"))
     if result.get("resultType", "complete") != "complete":
         raise UnusableAnswerError("the result of its task is not a tool call result")
-    return readable_result(result, is_modern=True)  # for other clients, adapted later
+    # For a client without task support, the relay adapts this to the client's revision, as the result of its call.
+    return readable_result(result, is_modern=True)
 
 
 def _milliseconds(told: Any) -> float | None:
@@ -278,7 +279,7 @@ class Tasks:
         self._published_uri = published_uri
         self._why_denied = why_denied
         self._replica = replica.name
-        self._ids = SealedStates("task", math.inf, replica)  # ids never expire, because upstreams expire tasks
+        self._ids = SealedStates("task", math.inf, replica)  # ids never expire: the upstream expires tasks
         self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client's key and its id for the task
 
     def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
