@@ -151,7 +151,7 @@ class SessionOptions:
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress. While it is suspended, its client has a question, and no request of the client is open for it."""
+    """A call in progress. While the call is suspended, its client has a question, and no request waits for the call."""
 
     pending: PendingRequest
     exchange: Exchange
