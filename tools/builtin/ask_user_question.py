@@ -202,7 +202,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
 
 
 def _plain(text: str) -> str:
-    """Return the visible part of a label. The form must be able to tell labels apart by it."""
+    """Return the visible part of a label, which must differ from that of every other label in the form."""
     from tools.contract.display import in_one_line  # noqa: PLC0415 - loaded on first use
 
     return in_one_line(text)

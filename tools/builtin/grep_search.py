@@ -18,7 +18,7 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-MAX_LIMIT = 1_000_000  # matches per call; the limit on characters cuts the result long before
+MAX_LIMIT = 1_000_000  # matches per call; the limit on the result's characters is reached long before
 MAX_CONTEXT = 1_000  # lines shown around a match
 
 
