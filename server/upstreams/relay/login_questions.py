@@ -26,7 +26,7 @@ from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 
 MAX_ATTEMPTS = 64  # maximum number of login attempts whose questions clients may still answer
 ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has started
-LOOK_SECONDS = 0.5  # interval of checks for that login
+LOOK_SECONDS = 0.5  # interval at which to check whether another replica's login is complete
 PULSE_SECONDS = 5.0  # interval of progress notifications during a login, because clients give up on silent calls
 
 
@@ -53,7 +53,7 @@ class LoginQuestions:
         """Have a person log in: with a question as the result of the call (2026-07-28), or while the call waits.
 
         Args:
-            needed: Has the login; it is raised if nobody can be asked.
+            needed: The error with the login to make; raised if nobody can be asked.
             exchange: The request that needs the login.
             tasks: Runs the login, even if the client stops waiting.
             seal: Creates the `requestState` that the client returns with its answer.
@@ -62,7 +62,7 @@ class LoginQuestions:
             The result with the question; `None` once the login is complete.
 
         Raises:
-            ToolError: There is no login; the message says why.
+            ToolError: The login failed or was not possible; the message says why.
         """
         login, name = needed.login, str(exchange.carried.get("login", ""))
         attempt = self._attempts.get(name)
@@ -132,7 +132,7 @@ class LoginQuestions:
         where = f", on a page at {urlsplit(address).netloc}" if self._has_pages else ""
         return (
             f"The MCP server {login.alias} asks you to log in at {host}{where}. coretools-mcp then keeps the login "
-            f"{'there' if where else 'on this machine'}, for this server only."
+            f"{'on that server' if where else 'on this machine'}, for this MCP server only."
         )
 
     async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:

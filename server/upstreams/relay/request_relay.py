@@ -202,7 +202,9 @@ class SuspendedCalls:
         suspended = self.take(name, self._calls[name].owner)
         if suspended is not None:
             session = suspended.session
-            session.log.info("a suspended call of upstream %s was cancelled: its question has no answer", session.alias)
+            session.log.info(
+                "a suspended call of upstream %s was cancelled: its question was not answered", session.alias
+            )
             if not session.lost.is_set():
                 session.tasks.start_soon(suspended.cancel)
 
@@ -426,7 +428,7 @@ class Relay:
                 if waiting.cancelled_caught:
                     raise BusyError(int(limit.total_tokens))
                 request.waited = anyio.current_time() - began
-                return await self._send_once(upstream, request, exchange)  # the session may have changed
+                return await self._send_once(upstream, request, exchange)  # the session may have changed while waiting
         if exchange.is_resumed:
             is_stale = exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:

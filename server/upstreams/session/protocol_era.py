@@ -45,12 +45,12 @@ _NAME_BEARING: Mapping[str, str] = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""The parameter repeated in the `Mcp-Name` header (2026-07-28, Streamable HTTP)."""
+"""By method, the parameter that is repeated in the `Mcp-Name` header (2026-07-28, Streamable HTTP)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EraChoice:
-    """The era to try first with an upstream, and whether it is the only one."""
+    """The era to try first with an upstream, and whether it is the only era to try."""
 
     is_modern: bool
     is_only: bool = False
@@ -73,7 +73,7 @@ class IncompatibleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """The revision in use and the upstream's capabilities, unchanged."""
+    """The revision in use with an upstream, and what the upstream declares about itself, unchanged."""
 
     version: str
     capabilities: Json

@@ -44,7 +44,7 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource or template with every character visible, even in its name, because requests use its URI."""
+    """Return a resource or template with every character visible, even in its name, which no request contains."""
     shown = _item(resource)
     shown["name"] = visible_line(shown["name"])
     return shown

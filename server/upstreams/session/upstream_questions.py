@@ -412,7 +412,7 @@ class SessionQuestions:
             del self._live[identity]
 
     async def _reply(self, identity: RequestId, response: Json) -> None:
-        """Respond to an upstream's question. A refusal that has no form as a result becomes an error."""
+        """Respond to an upstream's question. A refusal that cannot be expressed as a result becomes an error."""
         if response is NO_ANSWER:
             await self._peer.refuse(identity, METHOD_NOT_FOUND, "The client does not accept such requests.")
             return

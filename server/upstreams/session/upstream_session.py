@@ -46,7 +46,7 @@ LEVEL_SECONDS = 5.0  # time limit for an upstream to accept a log level or to re
 LOG = "notifications/message"
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # sent only on a stream that a client has requested
+IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # sent only on a `subscriptions/listen` stream
 
 LIST_CHANGES: Mapping[str, str] = {
     "notifications/tools/list_changed": "tools",

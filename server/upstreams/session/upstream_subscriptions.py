@@ -87,9 +87,9 @@ class ResourceSubscriptions:
             self._settle(uri, state)
 
     def _settle(self, uri: str, state: _SubscriptionState) -> None:
-        """Subscribe or unsubscribe if the watchers require it. A task of the session does this.
+        """Subscribe or unsubscribe if the watchers require it, in a task of the session.
 
-        The task of a watcher could be cancelled before the upstream has responded.
+        A watcher's own task could be cancelled before the upstream has responded.
         """
         if not state.is_settling and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
             state.is_settling = True

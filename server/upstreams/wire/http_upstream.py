@@ -337,8 +337,8 @@ class _Writer:
     def _is_for(self, answer: Response | ErrorResponse, identity: RequestId, *, is_stream: bool = False) -> bool:
         """Return whether a message answers this request: it has the request's id, or an unknown id.
 
-        The id of another open request is known. On a stream, the ids of all earlier requests are, because a stream may
-        also bring a late response to an abandoned request.
+        The ids of other open requests are known. On a stream, the ids of all earlier requests are known too, because
+        the stream may bring a late response to an abandoned request.
         """
         number = own_number(answer.id)
         is_of_another = number in self._open or (is_stream and 0 < number <= self._newest)
@@ -477,7 +477,7 @@ class StreamableWriter(_Writer):
         if is_refused:
             await anyio.sleep(
                 ACCEPT_SECONDS
-            )  # wait for the decisions on the session's other requests, because the first reported error ends it
+            )  # wait until the session's other requests are decided, because the first reported error ends the session
             self._undecided.clear()
             self._decide(request.id)
             return
@@ -489,7 +489,7 @@ class StreamableWriter(_Writer):
             raise RefusedError(reading.why)
 
     def _decide(self, identity: RequestId) -> None:
-        """Record that a request is accepted or refused. Once all requests are, the refusals are reported."""
+        """Record that a request is accepted or refused. Once this is known for all requests, report the refusals."""
         self._undecided.discard(identity)
         if not self._undecided:
             refused, self._refused = self._refused, {}

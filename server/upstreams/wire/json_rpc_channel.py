@@ -262,7 +262,7 @@ class Inbox:
         self.size += size
 
     async def listen(self, listener: Callable[[Message], None]) -> None:
-        """Pass each message to `listener` as it arrives, without waiting for the event loop; returns after `close`."""
+        """Pass each message to `listener` as it arrives, in the same iteration of the event loop, until `close`."""
         while self._messages:
             listener(self._messages.popleft())
         self.count = self.size = 0
@@ -321,7 +321,7 @@ class PendingRequest:
     deadline: float | None = None  # when the request expires, by the loop's clock
     _events: deque[Any] = field(default_factory=deque[Any])
     _waiting_bytes: int = 0
-    _newest: Progress | None = None  # the queued progress message
+    _newest: Progress | None = None  # the latest queued progress message
     _dropped: int = 0
     _waiter: asyncio.Future[None] | None = None
     _patience: float | None = None
@@ -451,8 +451,8 @@ class JsonRpcChannel:
         self._abandoned: dict[int, tuple[str, float]] = {}
         """By id of an abandoned request, its client, and until when the request counts; oldest first."""
         self._uncounted: dict[str, float] = {}
-        """By client, until when further abandoned requests count that `_abandoned` has no room for. The empty key
-        stands for all clients above the limit.
+        """By client, until when its abandoned requests that do not fit into `_abandoned` count. The empty key stands
+        for all clients above the limit.
         """
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
@@ -631,8 +631,7 @@ MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The start of a response. The same text in another place means nothing, because the content of messages is arbitrary.
-"""
+"""The start of a response. Elsewhere in a message, the same text means nothing, because contents are arbitrary."""
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:

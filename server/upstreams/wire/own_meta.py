@@ -35,7 +35,7 @@ MAX_HOPS = 8  # coretools-mcp servers that a request may pass; more are treated 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
 _DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
-"""Keys with possibly large data, searched only if it contains this server's prefix."""
+"""Keys of possibly large data, which is searched only if its JSON contains this server's prefix."""
 
 _OF_PROTOCOL: Mapping[str, Callable[[Any], bool]] = {
     "progressToken": lambda token: type(token) in (str, int),

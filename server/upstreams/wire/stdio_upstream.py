@@ -109,7 +109,7 @@ class StderrLog:
 class PipeReader:
     """Reads lines from a non-blocking pipe until its end. Does not close the pipe.
 
-    Only the ends of a line longer than `line_bytes` are kept.
+    Of a line longer than `line_bytes`, only the beginning and the end are kept.
     """
 
     def __init__(self, descriptor: int, line_bytes: int) -> None:
@@ -172,7 +172,7 @@ class PipeReader:
         raise NotImplementedError
 
     def take_oversized(self, ends: bytes) -> None:
-        """Handle the two ends of an oversized line."""
+        """Handle the beginning and the end of an oversized line."""
         self.take_line(ends)
 
 
