@@ -57,7 +57,7 @@ class AskedOption(ToolParams):
 
     label: str = Field(min_length=1, max_length=MAX_LABEL_CHARS, description="The answer, in one to five words.")
     description: str = Field(
-        default="", max_length=MAX_DESCRIPTION_CHARS, description="What choosing it means, or what follows from it."
+        default="", max_length=MAX_DESCRIPTION_CHARS, description="What this answer means, or leads to."
     )
 
 

@@ -102,7 +102,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
     kind = ToolKind.EDIT
 
     path_parameter = "file_path"
-    text_parameter: str  # the parameter whose text a person may replace when asked
+    text_parameter: str  # the parameter whose text a person may replace when asked for consent
 
     @abstractmethod
     def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:

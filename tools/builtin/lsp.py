@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 REPORT_SECONDS = 20.0  # how long to wait for a server's report on one file
-SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # longest wait for all reports, and how long without news means no more come
+SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # longest wait for reports, and longest wait for the next one
 _START = "start"  # key in a call's memo for the running session, or the server to start
 _AT_PLACE = {
     "goToDefinition": "textDocument/definition",

@@ -170,7 +170,7 @@ class ShellTool(BuiltinTool[ShellParams]):
                 "Commands cannot run here. Use the file tools, or ask the user to run it.",
             )
         runner = context.services.commands()
-        view = context.view or UNCONFINED  # without a command runner, the permission check chooses no view
+        view = context.view or UNCONFINED  # a permission check always chooses a view
         request = CommandRequest(
             command=params.script,
             folder=folder.path,

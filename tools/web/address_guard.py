@@ -94,13 +94,13 @@ def parse_url(text: str) -> UrlTarget:
     if authority.startswith("["):
         inside, bracket, port_text = authority[1:].partition("]")
         if not bracket or (port_text and not port_text.startswith(":")):
-            raise UrlError("its host is not an address in brackets")
+            raise UrlError("its host is not an IPv6 address in brackets")
         try:
             address = IPv6Address(inside)
         except AddressValueError:
             raise UrlError(f"'{brief(inside)}' is not an IPv6 address") from None
         if address.scope_id is not None:
-            raise UrlError("its address contains a network interface")
+            raise UrlError("its address names a network interface")
         host = str(address)
     else:
         host, colon, port_text = authority.partition(":")
@@ -250,16 +250,16 @@ class WebRules:
 
     # Private hosts, addresses and networks that may be opened, in the forms of `PrivateHosts`
     allow_private_hosts: tuple[str, ...] = ()
-    allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # allowed ports
+    allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # ports that may be opened
     max_bytes: int = 10 << 20  # limit for a response's content, compressed and decompressed (10 MiB as in Gemini CLI)
     # The highest compression ratio for content larger than `free_bytes`. Ordinary text shrinks to a tenth of its size,
     # and gzip's limit is about a thousandth
     max_ratio: int = 200
-    free_bytes: int = 1 << 20  # content up to this size may have any ratio
-    max_redirects: int = 5  # redirects to follow
-    header_bytes: int = 64 << 10  # all headers of a response together
-    connect_seconds: float = 8.0  # per address, including TLS
-    total_seconds: float = 30.0  # from name lookup to last byte, including redirects
+    free_bytes: int = 1 << 20  # content up to this size may have any compression ratio
+    max_redirects: int = 5  # maximum number of redirects to follow
+    header_bytes: int = 64 << 10  # maximum size of all headers of a response together
+    connect_seconds: float = 8.0  # time limit for connecting to one address, including TLS
+    total_seconds: float = 30.0  # time limit from the name lookup to the last byte, including redirects
 
 
 class AddressGuard:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_ADDRESSES = 4  # addresses to try per host
 REDIRECTS = (301, 302, 303, 307, 308)
-PIECE_BYTES = 1 << 16  # bytes decompressed at a time, so that other tasks can run and limits are checked in time
+PIECE_BYTES = 1 << 16  # bytes decompressed per step, so that other tasks can run and limits are checked in time
 TURN_BYTES = 1 << 16  # bytes processed before other tasks get a turn
 PIECE_WORK = 128  # bytes counted for each piece in addition to its length, because there may be very many small pieces
 PROGRESS_BYTES = 1 << 18  # bytes of content between progress notifications
@@ -52,7 +52,7 @@ class HttpAnswer:
 
     status: int
     headers: Mapping[str, str]  # by lower-case name; values of the same name are joined by commas
-    body: bytes = b""  # the decompressed content; empty for a redirect to follow
+    body: bytes = b""  # the decompressed content; empty for a redirect that is followed
     cut: Cut | None = None  # why the body is incomplete, or `None`
 
     def content_type(self) -> tuple[str, str | None]:
@@ -174,7 +174,7 @@ class _Unpacker:
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
         self._stream: Any = None  # created with the first bytes, because a response may have none
-        self.taken = 0  # raw bytes of the content so far
+        self.taken = 0  # raw bytes that have been decompressed so far
 
     @property
     def is_complete(self) -> bool:

@@ -24,7 +24,7 @@ CACHE_PAGES = 64
 CACHE_CHARS = 32_000_000  # limit for all pages together; a character takes one to four bytes
 MAX_READERS = 4  # pages converted to text concurrently; waiting calls occupy no thread
 MAX_READERS_PER_CLIENT = 2
-MAX_SHOWN_URL = 200  # characters of a URL outside the marks
+MAX_SHOWN_URL = 200  # characters of a URL that are shown outside the marks around web text
 _LINE_SHARE = 10  # if a line ends in the last tenth of a part, the part is cut after that line
 
 
@@ -42,7 +42,7 @@ class PageCache:
         self._max_pages = pages
         self._max_chars = chars
         self._clock = clock
-        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()  # the oldest first
+        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()  # with times of expiry; oldest first
         self._chars = 0
 
     def get(self, key: Hashable) -> Page | None:
@@ -143,7 +143,7 @@ def report(
     if others:
         lines.append(f"Not fetched; call web_fetch for each: {' '.join(others)}")
     if page.text and start >= total:
-        lines.append(f"It has {total:,} characters, so there is nothing at start_index={start}.")
+        lines.append(f"The text has {total:,} characters, so there is nothing at start_index={start}.")
     elif page.text:
         end = min(start + length, total)
         if end < total:

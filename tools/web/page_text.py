@@ -61,7 +61,7 @@ _LABELS = {
 
 # Codecs with several bytes per character, except those of Unicode
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
-# Bytes to decode at a time. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
+# Bytes decoded per step. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
 # five milliseconds for this many.
 DECODED_AT_ONCE = 1 << 14
 # Time limit per text, after which only ASCII is decoded. Only texts with millions of invalid bytes take this long.
@@ -131,7 +131,7 @@ class Format(StrEnum):
         return "text/markdown,text/html;q=0.9,application/xhtml+xml;q=0.9,text/plain;q=0.8,*/*;q=0.5"
 
 
-MAX_SECONDS = 5.0  # per page; an ordinary page of two megabytes takes a tenth of a second
+MAX_SECONDS = 5.0  # time limit per page; an ordinary page of two megabytes takes a tenth of a second
 MAX_MEMORY = 1 << 30  # address space of the process; the largest accepted page (10 MiB) needs half of it
 MAX_TEXT_BYTES = 64 << 20  # longer text must be an attack
 

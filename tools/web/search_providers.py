@@ -1,4 +1,4 @@
-"""Web search through the documented APIs of several providers. A table lists their differences.
+"""Web search through the documented APIs of several providers. `PROVIDERS` lists their differences.
 
 Every failure becomes a sentence for the model. Responses are not trusted: they may have any type and length.
 """
@@ -24,8 +24,8 @@ from tools.web.url_opener import WebRequest
 if TYPE_CHECKING:
     from tools.web.url_opener import UrlOpener, WebResponse
 
-# Twenty results take about 10 to 100 kB. Parsing this much blocks the event loop for at most 80 ms, and less than 1 ms
-# for a genuine response.
+# Twenty results take about 10 to 100 kB. Parsing a response of the maximum size blocks the event loop for at most
+# 80 ms, and parsing a genuine response for less than 1 ms.
 MAX_REPLY_BYTES = 512 << 10
 MAX_TITLE_CHARS = 200
 MAX_URL_CHARS = 2_000  # as displayed; percent-encoded Chinese is nine times as long as typed
@@ -59,7 +59,7 @@ class SearchResults:
 
     answer: str  # the provider's own answer to the query, or empty
     results: tuple[SearchResult, ...]  # the pages, best first
-    left_out: int = 0  # pages whose URL cannot be opened
+    left_out: int = 0  # number of pages that were left out, because their URL cannot be opened
 
 
 @dataclass(frozen=True, slots=True)

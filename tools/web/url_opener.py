@@ -65,7 +65,7 @@ class WebRequest:
 
     url: str  # as received
     method: str = "GET"  # only a GET follows redirects
-    # In addition to the opener's own headers (`Host`, `Connection`, `Accept-Encoding`)
+    # Headers in addition to the opener's own (`Host`, `Connection`, `Accept-Encoding`)
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
     # Whether the address comes from the operator's settings, so that it may be private and have any port. If so,

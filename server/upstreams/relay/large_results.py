@@ -31,7 +31,7 @@ from tools.text.file_names import shown_whole_path
 
 RESULTS_URI = "coretools://results/"  # prefix of a link to the file, for clients without file tools
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
-"""The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may set the key too."""
+"""The `_meta` key in which a tool tells Claude Code the maximum length of its results. A request may have it too."""
 CLAUDE_CODE = "claude-code"  # the client name of Claude Code
 MAX_CLAIMED = 500_000  # Claude Code's own maximum
 MAX_SHOWN = 2_048  # bytes of a saved result that are passed on
@@ -156,7 +156,7 @@ def _text_of(block: Json) -> str:
 
 
 def _in_lines(texts: Sequence[str]) -> bytes:
-    """Join the texts, and split lines that the tools would truncate. Runs in a thread, without long regex matches."""
+    """Join the texts, and split lines that the tools would truncate. Runs in a thread; other threads run in between."""
     lines: list[str] = []
     for text in texts:
         is_json = (text[:1], text[-1:]) in (("{", "}"), ("[", "]"))

@@ -172,7 +172,7 @@ class Watching:
 
     @asynccontextmanager
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
-        """Watch resources within this context; refusals by an upstream are only logged.
+        """Watch resources until the context exits; refusals by an upstream are only logged.
 
         The subscriptions start concurrently, and slow ones are not awaited, because the stream also reports other
         changes.

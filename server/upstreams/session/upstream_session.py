@@ -193,7 +193,7 @@ class UpstreamSession:
 
 @asynccontextmanager
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
-    """Open a session for as long as the context lasts, which must be entered and exited in the same task.
+    """Open a session until the context exits. The context must be entered and exited in the same task.
 
     Raises:
         IncompatibleError: There is no common revision.
