@@ -47,7 +47,7 @@ class SearchResult:
     """A page in the results."""
 
     title: str  # on one line; may be empty
-    url: str  # its URL, as normalised by the opener
+    url: str  # the page's URL, normalised
     snippet: str  # the relevant text of the page, on one line; may be empty
     score: float | None = None  # relevance from 0 to 1, or `None` if the provider does not state it
     published: str = ""  # date of publication, in the provider's format, or empty

@@ -16,7 +16,7 @@ SEARCH_VARIABLES: Mapping[ProviderName, Mapping[str, str]] = {
     "google": {"apiKey": "GOOGLE_API_KEY", "searchEngineId": "GOOGLE_SEARCH_ENGINE_ID"},
     "searxng": {"url": ""},
 }
-"""All providers in the order of preference. For each, the required keys of `web.search.NAME`, each with the environment
+"""All providers in the order of preference, with the required keys of `web.search.NAME`. Each key has the environment
 variable (with the provider's usual name) that is used if the settings lack the key; empty if there is none.
 """
 

@@ -165,7 +165,7 @@ class FollowedTask:
 
     session: UpstreamSession
     exchange: Exchange  # the client's pending request, as if it supported tasks
-    task: Json  # the latest report
+    task: Json  # the upstream's latest report on the task
     patience: float  # seconds without progress until the task is cancelled
     at_end: Callable[[], None]  # called when the task is finished or cancelled, or its session is gone
     is_suspended: bool = False  # whether a question of the task waits for the client's next request

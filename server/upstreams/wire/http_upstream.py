@@ -116,7 +116,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self._login = login
         self._by_proxy = by_proxy
         self._proxy: str | None = None  # the proxy of the connection, known after the first request
-        self.challenge: Challenge | None = None  # from the latest response with status 401 or 403
+        self.challenge: Challenge | None = None  # the challenge of the latest response, if its status was 401 or 403
         self.unreachable = ""  # why the latest request could not be sent; empty if it was sent
         self._inner: httpx2.AsyncHTTPTransport | None = None
 
@@ -161,7 +161,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 is_one = _kind_of(response) != _EVENTS
                 response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
             return response
-        # Report the server's JSON-RPC messages, or else its status.
+        # Report the JSON-RPC messages in the body, or else the status.
         body = b""
         if isinstance(stream, httpx2.AsyncByteStream):
             body = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
@@ -414,7 +414,7 @@ class StreamableWriter(_Writer):
         super().__init__(client, url, tasks, inbox)
         self._on_doubt = on_doubt
         self._session: str | None = None
-        self._version: str | None = None  # from the latest message that has one
+        self._version: str | None = None  # the protocol version of the latest message that has one
         self._is_forgotten = False  # whether the server no longer knows the session
         self._refused: dict[RequestId, str] = {}  # error texts by the ids of requests that were refused for that reason
         self._undecided: set[RequestId] = set()  # the ids of requests that are neither accepted nor refused yet
