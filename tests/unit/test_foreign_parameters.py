@@ -67,7 +67,7 @@ TODO = {"id": "1", "content": "a", "status": "pending"}
         ("stop_background_job", {"job_id": "bg_1", "signal": "INT"}, "Accepted: job_id"),
         ("todo_write", {"todos": [TODO], "merge": True}, "give all todos"),
         ("todo_write", {"todos": [{**TODO, "due": "now"}]}, "'todos[0].due' is not a parameter"),
-        ("task", {"prompt": "a", "run_in_background": True}, "waits for its answer"),
+        ("task", {"prompt": "a", "run_in_background": True}, "waits for the agent's answer"),
         ("web_fetch", {"url": "https://a.example/", "method": "POST"}, "Only GET"),
         ("web_search", {"query": "a", "allowed_domains": ["a.example"]}, "Accepted: query"),
         ("exit_plan_mode", {"plan": "a", "mode": "yolo"}, "Accepted: plan"),

@@ -1,4 +1,4 @@
-"""The built-in tools. Each module defines a tool's parameters and description, and calls the packages below.
+"""The built-in tools. Each module defines the parameters and the description of a tool, and calls other packages.
 
 Tools do not import each other. The server imports only `all_tools`, which lists them.
 """

@@ -54,14 +54,14 @@ def builtin_tools(
 ) -> list[BaseTool[Any]]:
     """Create every built-in tool, in the order in which they are listed.
 
-    By default only public addresses are fetched, no search provider is set up, memories belong to the project, and
-    there are no skills. `task` needs both agents and a program runner. `undo` adds the tools that undo changes, and
-    `has_language_servers` decides whether `lsp` is listed.
+    By default, only public addresses are fetched, no search provider is set up, memories belong to the project, and
+    there are no skills. The tool `task` is created only with both `agents` and `programs`. `undo` adds the tools that
+    list and undo changes, and `has_language_servers` decides whether `lsp` is listed.
     """
 
     @cache
     def public_pages() -> PageFetcher:
-        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - as above
+        from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415 - not needed at startup
         from tools.web.url_opener import UrlOpener  # noqa: PLC0415 - not needed at startup
 
         return PageFetcher(UrlOpener())

@@ -57,7 +57,7 @@ class AskedOption(ToolParams):
 
     label: str = Field(min_length=1, max_length=MAX_LABEL_CHARS, description="The answer, in one to five words.")
     description: str = Field(
-        default="", max_length=MAX_DESCRIPTION_CHARS, description="What choosing it means, or what follows from it."
+        default="", max_length=MAX_DESCRIPTION_CHARS, description="What this answer means, or leads to."
     )
 
 
@@ -202,7 +202,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
 
 
 def _plain(text: str) -> str:
-    """Return the visible part of a label. The form must be able to tell labels apart by it."""
+    """Return the visible part of a label, which must differ from that of every other label in the form."""
     from tools.contract.display import in_one_line  # noqa: PLC0415 - loaded on first use
 
     return in_one_line(text)

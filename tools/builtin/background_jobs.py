@@ -18,7 +18,7 @@ from tools.shell.job_table import Job, JobStatus, JobTable
 from tools.text.file_names import shortened_line, shown_whole_path
 
 MAX_LINES = 10_000
-# Limit for the text beside structured content. The newest jobs come first, so they are always included.
+# Limit for the text that accompanies structured content. The newest jobs come first, so they are always included.
 MAX_TEXT_BYTES = 8_000
 LISTED_COMMAND_CHARS = 100
 STRUCTURED_COMMAND_CHARS = 500
@@ -45,7 +45,7 @@ class JobParams(ToolParams):
 
 
 def jobs_of(context: ToolContext) -> JobTable:
-    """Return the client's jobs. Raises `shell_execute_error` for an anonymous client, which cannot have any."""
+    """Return the client's jobs. Raises `shell_execute_error` for an anonymous client, which cannot have any jobs."""
     if context.client.jobs is None:
         raise ToolError(
             ToolErrorType.SHELL_EXECUTE_ERROR,
@@ -119,7 +119,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
 
 
 class ReadOutputParams(JobParams):
-    lines: int = Field(default=100, ge=1, le=MAX_LINES, description="Most lines.")
+    lines: int = Field(default=100, ge=1, le=MAX_LINES, description="Line limit.")
     offset: int | None = Field(
         default=None,
         ge=0,
@@ -207,7 +207,7 @@ class StopJobTool(BuiltinTool[JobParams]):
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
     async def execute(self, params: JobParams, context: ToolContext) -> ToolResult:
-        """Stop the job and wait for all its processes. Needs no consent: the client was allowed to run it."""
+        """Stop the job and wait for all its processes. Needs no consent, because the client was allowed to start it."""
         from tools.shell.result_text import status_text  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()

@@ -45,7 +45,7 @@ Arguments = Mapping[str, Any]
 
 
 class DiscoveredTool(BaseTool[Arguments]):
-    """Runs one custom tool. Its effect is unknown, so it counts as able to do anything."""
+    """Runs one custom tool. The tool's effect is unknown, so permissions treat it as able to do anything."""
 
     kind = ToolKind.EXECUTE
     behaviour = Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
@@ -81,7 +81,7 @@ class DiscoveredTool(BaseTool[Arguments]):
         return self._declared.schema
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
-        """Check the arguments against the schema. If this is slow, `execute` does it in a thread."""
+        """Check the arguments against the schema. If the check is slow, `execute` does it in a thread instead."""
         from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded by discovery
 
         try:
@@ -98,7 +98,7 @@ class DiscoveredTool(BaseTool[Arguments]):
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         import shlex  # noqa: PLC0415 - loaded on first use
 
-        from tools.text.secrets import redact  # noqa: PLC0415 - as above
+        from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
 
         command = redact(shlex.join((*self._command.argv, self._declared.called)))
         arguments = json.dumps(dict(params), indent=2, ensure_ascii=False, default=str)
@@ -179,7 +179,7 @@ class Discovery:
         registry.declare_source(SOURCE, self.known.wait)
 
     def start(self, tasks: TaskGroup) -> None:
-        """Start the first discovery once a client has really connected. Later calls do nothing."""
+        """Start the first discovery, when the first client has connected. Later calls do nothing."""
         if self._wait_until is None:
             self._wait_until = anyio.current_time() + self._first_list_seconds
             tasks.start_soon(self.refresh, name="discovery of tools")
@@ -222,9 +222,9 @@ class Discovery:
             return None, ""
         if settings.call_command is None:
             return None, "tools.discoveryCommand is set, but tools.callCommand, which runs the tools, is not. Set both."
-        from tools.discovery.custom_tool_declarations import DiscoveryError, read_declarations  # noqa: PLC0415 - as above
-        from tools.shell.result_text import code_and_signal  # noqa: PLC0415 - as above
-        from tools.shell.shell_command import Ending  # noqa: PLC0415 - as above
+        from tools.discovery.custom_tool_declarations import DiscoveryError, read_declarations  # noqa: PLC0415 - loaded on first use
+        from tools.shell.result_text import code_and_signal  # noqa: PLC0415 - loaded on first use
+        from tools.shell.shell_command import Ending  # noqa: PLC0415 - loaded on first use
         from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
 
         command, seconds = settings.discovery_command, settings.discovery_seconds
@@ -267,7 +267,7 @@ class Discovery:
             for warning in warnings:
                 logger.warning("discovery of custom tools: %s", warning)
         elif problem and settings.commands == self._published_by:
-            # Keep the tools found earlier, because the command may soon work again.
+            # Keep the tools that were found earlier, because the discovery command may soon work again.
             self.state = DiscoveryState(DiscoveryStatus.FAILED, self.state.tools, problem=problem, seconds=seconds)
         else:
             self._registry.replace_source(SOURCE, ())

@@ -15,7 +15,7 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_parameters import ToolParams, object_schema
 from tools.contract.tool_results import ToolResult
 
-MAX_PLAN_CHARS = 30_000  # about as much as a question can show, and a person has to read it all
+MAX_PLAN_CHARS = 30_000  # about as much as a question can show; a person has to read the whole plan
 OUTPUT_SCHEMA = object_schema(
     {
         "approved": {"type": "boolean"},

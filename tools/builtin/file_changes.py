@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
 # Limit on the old and new content kept while a person is asked. A larger change is planned again after the answer.
 MAX_PLAN_BYTES = 4_000_000
-# Keys in a call's memo for the file's location and the planned change. Each is stored with its parameters.
+# Keys in a call's memo for the file's location and the planned change. Each value is stored with the call's parameters.
 _LOCATION, _PLAN = "location", "plan"
 
 _APPEND = "To append, use edit with the last line as old_string, and that line plus the new text as new_string."
@@ -63,7 +63,7 @@ ChangeParamsT = TypeVar("ChangeParamsT", bound=ToolParams)
 def author_of(tool: str, context: ToolContext) -> Author | None:
     """Return the author to record in the journal, or `None` if changes are not recorded."""
     from tools.files.change.file_change import Author  # noqa: PLC0415 - loaded on first use
-    from tools.files.change.journal import client_name  # noqa: PLC0415 - as above
+    from tools.files.change.journal import client_name  # noqa: PLC0415 - loaded on first use
 
     if context.services.journal is None or context.client.is_anonymous:
         return None
@@ -102,13 +102,14 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
     kind = ToolKind.EDIT
 
     path_parameter = "file_path"
-    text_parameter: str  # the parameter whose text a person may replace when asked
+    text_parameter: str  # the parameter whose text a person may replace when asked for consent
 
     @abstractmethod
     def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
         """Plan the change to the file's current content, with `text` as the text parameter. Writes nothing.
 
-        Blocking. `is_users` is true if a person wrote the text. Raises a `ToolError` if the change is impossible.
+        Blocks the thread. `is_users` is true if a person wrote the text. Raises a `ToolError` if the change is
+        impossible.
         """
 
     def check(self, params: ChangeParamsT, spelled: Mapping[str, str]) -> None:
@@ -178,7 +179,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         )
 
 
-# The output properties of every change; each tool adds its own
+# The output properties of every tool that changes a file; each tool adds its own properties
 COMMON_OUTPUT: dict[str, dict[str, Any]] = {
     "path": {"type": "string", "description": "Real path of the file."},
     "created": {"type": "boolean", "description": "The file did not exist before."},

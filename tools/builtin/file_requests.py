@@ -29,7 +29,8 @@ from tools.text.file_names import sendable_name
 
 # Limit for a binary file. In base64 this is 13 MB, the limit for media in `read_many_files`.
 MAX_BLOB_BYTES = 10_000_000
-# Text types that clients display specially; all other text is `text/plain`. A notebook is shown as its cells.
+# By file ending, the text types that clients display specially; all other text is `text/plain`. A notebook is shown as
+# its cells.
 _TEXT_TYPES = {
     **dict.fromkeys((".md", ".markdown", ".ipynb"), "text/markdown"),
     **dict.fromkeys((".html", ".htm"), "text/html"),
@@ -43,11 +44,11 @@ _TEXT_TYPES = {
 
 
 class FileResourceParams(ToolParams):
-    absolute_path: str = Field(description="Its absolute path.")
+    absolute_path: str = Field(description="The absolute path of the file.")
 
 
 class FileResourceTool(PathReader[FileResourceParams]):
-    """Reads one file for a client. For text, the result's fact `mime_type` has its type."""
+    """Reads one file for a client. For text, the result's fact `mime_type` is the type of the text."""
 
     name = "read_file"
     display_name = "ReadFileResource"
@@ -60,7 +61,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
         return f"Read {shown(params.absolute_path, context.workspace)}"
 
     async def execute(self, params: FileResourceParams, context: ToolContext) -> ToolResult:
-        """Read the file in a thread. An edit still requires `read_file`, because the model may never see this."""
+        """Read the file in a thread. An edit still requires `read_file`, because the model may not see the resource."""
 
         def read_file() -> ToolResult:
             workspace, limits = context.workspace, context.limits
@@ -106,8 +107,8 @@ MAX_VALUES = 100  # the protocol's limit on completion values
 
 class CompletePathParams(ToolParams):
     path: str = Field(description="The folder.")
-    start: str = Field(description="Start of a name in it; with below, any part of a name.")
-    below: bool = Field(default=False, description="Also look in the folders below.")
+    start: str = Field(description="The start of a name in the folder; if `below` is true, any part of a name.")
+    below: bool = Field(default=False, description="Also look in subfolders.")
 
 
 class CompletePathTool(PathReader[CompletePathParams]):

@@ -18,7 +18,7 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-MAX_LIMIT = 1_000_000  # matches per call; the limit on characters cuts the result long before
+MAX_LIMIT = 1_000_000  # matches per call; the limit on the result's characters is reached long before
 MAX_CONTEXT = 1_000  # lines shown around a match
 
 
@@ -77,7 +77,7 @@ class GrepTool(BuiltinTool[GrepParams]):
     }
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept the other tools' `respect_git_ignore: false` for `no_ignore`."""
+        """Accept the other tools' parameter `respect_git_ignore`: false means `no_ignore`."""
         gathered = gather_options(arguments)
         options = gathered.pop(OPTIONS, None)
         if isinstance(options, dict) and cast("dict[str, Any]", options).get("respect_git_ignore") in (False, "false"):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 REPORT_SECONDS = 20.0  # how long to wait for a server's report on one file
-SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # the longest wait, and how much silence means done
-_START = "start"  # key in a call's memo for the server to start
+SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # longest wait for reports, and longest wait for the next one
+_START = "start"  # key in a call's memo for the running session, or the server to start
 _AT_PLACE = {
     "goToDefinition": "textDocument/definition",
     "findReferences": "textDocument/references",
@@ -118,7 +118,7 @@ class LspTool(BuiltinTool[LspParams]):
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
-        from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - as above
+        from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - loaded on first use
 
         location = await self._location(params, context)
         kept = cast("LanguageServerSession | Start | None", context.memo.pop(_START, None))
@@ -228,7 +228,7 @@ class LspTool(BuiltinTool[LspParams]):
         teller: Teller,
         total: int | None = None,
     ) -> str:
-        """Find the places in a thread, because this may be slow, and format the requested number, one per line."""
+        """Find places in a thread, because this may be slow, and format the requested number of them, one per line."""
         most = min(params.limit or DEFAULT_LIMIT, MAX_LIMIT)
 
         def tell() -> tuple[int, list[str]]:

@@ -57,7 +57,7 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
 
     def _settled(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         settled, spelled = super()._settled(arguments)
-        # An empty optional value normally counts as missing, but a cell may be empty.
+        # An empty optional value normally counts as missing, but an empty `new_source` means an empty cell.
         if any(value == "" and self._spellings.get(folded(name)) == "new_source" for name, value in arguments.items()):
             spelled.setdefault("new_source", "new_source")
         return settled, spelled

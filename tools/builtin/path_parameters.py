@@ -100,7 +100,7 @@ _OPTION_ALIASES = {
     "respect_gemini_ignore": "respect_agent_ignore",
     "respect_qwen_ignore": "respect_agent_ignore",
 }
-MAX_PATTERNS = 200  # patterns per call; each is tried on every file
+MAX_PATTERNS = 200  # patterns per call; each pattern is tried on every file
 ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
@@ -121,7 +121,7 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
         return arguments
     inside = cast("dict[str, Any]", given or {})
     if len(inside) > MAX_UNKNOWN:
-        # The general argument check rejects these.
+        # The general check of arguments rejects so many options.
         return arguments
     beside = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
     gathered = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}

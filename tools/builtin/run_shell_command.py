@@ -36,8 +36,13 @@ _ALIASES = {
     "timeout_ms": "timeout",
     **dict.fromkeys(("background", "run_in_background"), "is_background"),
 }
-_IN_SECONDS = ("timeoutseconds", "timeoutsecs", "timeoutsec", "timeouts")  # other programs' timeout in seconds
-_NEEDS = foreign("false", way="Set 'needs' to 'write' or 'network' to ask the user for more.")
+_IN_SECONDS = (
+    "timeoutseconds",
+    "timeoutsecs",
+    "timeoutsec",
+    "timeouts",
+)  # other programs' names for `timeout`, in seconds
+_NEEDS = foreign("false", way="Set 'needs' to 'write' or 'network' to ask the user for more rights.")
 # The `&` at the end of a background command. It is removed, because otherwise the job would be only the shell.
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 
@@ -112,7 +117,7 @@ class ShellTool(BuiltinTool[ShellParams]):
             problem = "'command' is empty; give a command line such as 'git status'."
         elif "\0" in params.command:
             problem = (
-                "'command' contains a NUL character, which a command line cannot have. Use an escape, as in "
+                "'command' contains a NUL character, which a command line cannot contain. Use an escape, as in "
                 "printf '\\x00'."
             )
         elif params.directory is not None and not params.directory.strip():
@@ -165,7 +170,7 @@ class ShellTool(BuiltinTool[ShellParams]):
                 "Commands cannot run here. Use the file tools, or ask the user to run it.",
             )
         runner = context.services.commands()
-        view = context.view or UNCONFINED  # without a command runner, the permission check chooses no view
+        view = context.view or UNCONFINED  # a permission check always chooses a view
         request = CommandRequest(
             command=params.script,
             folder=folder.path,
@@ -197,7 +202,7 @@ class ShellTool(BuiltinTool[ShellParams]):
             raise ToolError(ToolErrorType.SHELL_TIMED_OUT, f"{message.rstrip()}\n{changes}" if changes else message)
         content = result_text.run_content(finished, params.directory)
         return ToolResult(
-            # A separate part, because the output could contain the same words.
+            # The changes are a separate part, because the command's output could contain the same words.
             llm_content=[*content, TextPart(changes)] if changes else content,
             return_display=result_text.run_display(finished),
             facts=result_text.run_facts(finished),

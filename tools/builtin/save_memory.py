@@ -22,7 +22,7 @@ from tools.text.file_names import brief
 if TYPE_CHECKING:
     from tools.files.change.file_change import TargetFile
 
-MAX_FACT_CHARS = 1_500  # a sentence or two; the result repeats it and must stay below 8 kB in any script
+MAX_FACT_CHARS = 1_500  # the result repeats the fact, and must stay below 8 kB in any writing system
 # Key in a call's memo: no question was needed, because the file already contains the fact
 HELD_ALREADY = "memory_held_already"
 OUTPUT_SCHEMA = object_schema(
@@ -64,7 +64,8 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
     kind = ToolKind.EDIT
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = SaveMemoryParams
-    # The dialogs of Qwen Code and Gemini CLI fill these in. Here the user edits the fact in the question.
+    # The dialogs of Qwen Code and Gemini CLI set these parameters. In this server, the user edits the fact in the
+    # question.
     foreign_parameters = dict.fromkeys(("modified_by_user", "modified_content"), ForeignParameter())
     output_schema = OUTPUT_SCHEMA
 
@@ -100,8 +101,8 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
 
     async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
         """Add the fact to the file that the user was asked about. Other writers are locked out."""
-        from tools.files.change.file_change import settled_text  # noqa: PLC0415 - as above
-        from tools.memory.memory_entries import remember  # noqa: PLC0415 - as above
+        from tools.files.change.file_change import settled_text  # noqa: PLC0415 - loaded on first use
+        from tools.memory.memory_entries import remember  # noqa: PLC0415 - loaded on first use
 
         scope = self._scope(params, context)
         adds = context.memo.pop(HELD_ALREADY, None) is not params

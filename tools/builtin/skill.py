@@ -22,8 +22,8 @@ from tools.permissions.client_rights import Rights
 from tools.skills.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedSkill, Skill, SkillFolders, Skills
 from tools.text.file_names import brief, shortened_line, shown_whole_path
 
-MAX_LIST_CHARS = 2_400  # characters of names and descriptions in the list of tools, about 600 tokens
-MAX_ABOUT_CHARS = 200  # characters of one description in that list
+MAX_LIST_CHARS = 2_400  # characters of skills' names and descriptions in the list of tools, about 600 tokens
+MAX_ABOUT_CHARS = 200  # characters of one skill's description in the list of tools
 MAX_NAMED = 50  # maximum number of skills listed in an error
 SHORT_CHARS = 2  # words up to this length match almost anything
 MAX_FITTING = 5  # maximum number of skills that a search returns
@@ -67,7 +67,7 @@ class SkillTool(BuiltinTool[SkillParams]):
     async def execute(self, params: SkillParams, context: ToolContext) -> ToolResult:
         skills = await self.known(context.workspace, context.rights, (), context.signal)
         name = shortened_line(params.skill, MAX_NAME_CHARS)
-        # Fresh lists may be slow, so upstreams are asked for them only if the skill is not known yet.
+        # Fresh lists may take a long time, so upstreams are asked for them only if no known list has the skill.
         for is_fresh in (False, True):
             for skill in await context.relayed_skills(is_fresh) if name not in skills.found else ():
                 skills.add(skill)

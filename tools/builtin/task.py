@@ -34,7 +34,7 @@ PURPOSE = (
 class TaskParams(ToolParams):
     prompt: str = Field(
         max_length=MAX_PROMPT_CHARS,
-        description="The whole task. The agent sees nothing of this conversation: say what to do, what it has "
+        description="The whole task. The agent cannot see this conversation: say what to do, what it has "
         "to know, and what to answer.",
     )
     subagent_type: str = Field(default="", description="The name of the agent.")
@@ -59,7 +59,7 @@ class TaskTool(BuiltinTool[TaskParams]):
     params_model = TaskParams
     parameter_aliases: Mapping[str, str] = {"agent_name": "subagent_type"}
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
-        "run_in_background": foreign("false", way="A call waits for its answer.")
+        "run_in_background": foreign("false", way="Each call waits for the agent's answer.")
     }
 
     def __init__(
@@ -87,7 +87,7 @@ class TaskTool(BuiltinTool[TaskParams]):
         return self._schema
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Match the agent's name regardless of case."""
+        """Fill in the name of the only agent, or match the given name regardless of case."""
         named = arguments.get("subagent_type")
         if named is None and len(self._agents) == 1:
             arguments["subagent_type"] = next(iter(self._agents))
@@ -142,6 +142,6 @@ class TaskTool(BuiltinTool[TaskParams]):
     def _refuse_nested(self) -> None:
         if depth_in(self._environment) >= MAX_DEPTH:
             raise ExecutionDeniedError(
-                "An agent started this server, and agents cannot hand tasks to others, so nothing was done. Do the "
-                "task yourself."
+                "An agent started this server, and agents cannot hand tasks to other agents, so nothing was done. Do "
+                "the task yourself."
             )

@@ -20,8 +20,8 @@ from tools.text.file_names import one_line
 MAX_TODOS = 100  # nobody can follow a longer plan
 MAX_TODO_CHARS = 1_000
 MAX_ID_CHARS = 100
-# Limit on todos repeated in the model's text, which stays below 8 kB in any script. The structured result has all
-# todos.
+# Limit, in characters, on the todos that the text for the model repeats. In any writing system, the text then stays
+# below 8 kB. The structured result has all todos.
 MAX_TEXT_CHARS = 2_000
 _STATUS = {"type": "string", "enum": list(get_args(TodoStatus))}
 _TODO_SCHEMA = object_schema({"id": {"type": "string"}, "content": {"type": "string"}, "status": _STATUS})
@@ -66,7 +66,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
     behaviour = Behaviour(read_only=False, idempotent=True)
     params_model = TodoWriteParams
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
-        # Claude Code's text for a todo in progress, and field names of other programs
+        # Claude Code's text for a todo in progress (`active_form`), and a field that other programs use
         **dict.fromkeys(("active_form", "priority"), ForeignParameter()),
         "merge": foreign("false", way="The list is replaced: give all todos, including unchanged ones."),
     }
@@ -76,7 +76,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         self._lists = lists if lists is not None else TodoLists()
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept Gemini CLI's form of todos. A todo without an id gets its number as id."""
+        """Accept Gemini CLI's form of todos. A todo without an id gets its number, or the next free one, as its id."""
         given = coerce(arguments.get("todos"), {"type": "array"})
         if not isinstance(given, list) or len(cast("list[Any]", given)) > MAX_TODOS:
             return arguments
@@ -93,7 +93,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         return arguments
 
     def _named(self, todo: Any) -> Any:
-        """Rename the fields of a todo. Gemini CLI calls the content `description`."""
+        """Rename Gemini CLI's field `description` of a todo to `content`, and drop null values."""
         if not isinstance(todo, dict):
             return todo
         given = {name: value for name, value in cast("dict[str, Any]", todo).items() if value is not None}

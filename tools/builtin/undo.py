@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tools.files.change.revert import ChangeUndo
 
 MAX_LISTED = 30  # maximum number of changes in a list
-_CHANGE, _PLAN = "undone_change", "undo_plan"  # keys in a call's memo; each value is stored with its parameters
+_CHANGE, _PLAN = "undone_change", "undo_plan"  # keys in a call's memo; each value is stored with the call's parameters
 
 
 def _author(tool: str, context: ToolContext) -> Author:
@@ -92,7 +92,7 @@ class UndoParams(ToolParams):
 
 
 class UndoChangeTool(BuiltinTool[UndoParams]):
-    """Undoes one change. The rules for editing the file apply. The change to undo is chosen only once per call."""
+    """Undoes one change. The permission rules for editing the file apply. Each call chooses its change only once."""
 
     name = "undo_change"
     title = "Undo change"
@@ -161,7 +161,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
         return change
 
     def _plan(self, params: UndoParams, context: ToolContext) -> ChangeUndo:
-        from tools.files.change.revert import plan_undo, target_of  # noqa: PLC0415 - as above
+        from tools.files.change.revert import plan_undo, target_of  # noqa: PLC0415 - loaded on first use
 
         author, change = _author(self.name, context), self._change(params, context)
         target = target_of(change, context.workspace, context.reads, context.signal, author)

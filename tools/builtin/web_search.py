@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 MAX_QUERY_CHARS = 400  # the limit of Tavily and Brave
 DEFAULT_LIMIT = 5  # results of one search (as in Qwen Code)
-MAX_LIMIT = 20  # the most that Tavily and Brave return at a time
+MAX_LIMIT = 20  # the maximum number of results per request at Tavily and Brave
 *_FIRST, _LAST = SETUP
 
 
 class WebSearchParams(ToolParams):
     query: str = Field(
         max_length=MAX_QUERY_CHARS,
-        description="A few words or a short question, with a year if it has to be recent.",
+        description="A few words or a short question, with a year if recency matters.",
     )
     provider: str | None = Field(
         default=None,
@@ -46,7 +46,7 @@ class WebSearchParams(ToolParams):
 
 
 class WebSearchTool(BuiltinTool[WebSearchParams]):
-    """Searches the web with the operator's settings. Changed settings create a new tool object.
+    """Searches the web with the operator's settings. When these change, a new tool object is created.
 
     The URL opener is created by the first call and then reused.
     """

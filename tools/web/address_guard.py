@@ -1,4 +1,4 @@
-"""Parses a URL once, and checks its name, port and addresses before any contact with the host.
+"""Parses a URL once, and checks its host name, port and addresses before any contact with the host.
 
 The connection goes to exactly the host that was checked. URL parsers differ in how they treat backslashes, white space,
 user names and unusual numbers, and each difference could bypass a guard. Therefore ambiguous URLs are refused here.
@@ -19,7 +19,7 @@ from tools.text.file_names import brief, one_line
 
 Address = IPv4Address | IPv6Address
 
-MAX_URL_CHARS = 8_000  # servers reject longer URLs; RFC 9110 recommends support for 8,000
+MAX_URL_CHARS = 8_000  # many servers reject longer URLs; RFC 9110 recommends support for 8,000
 PORTS = {"http": 80, "https": 443}  # the supported schemes and their default ports
 MAX_HOST_CHARS = 253
 _PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/?#]*))?(?P<rest>[^#]*)(?:#.*)?")
@@ -41,8 +41,8 @@ class UrlTarget:
 
     scheme: str  # `http` or `https`
     host: str  # an ASCII name in lower case without a final dot, or an address without brackets
-    port: int  # given or implied by the scheme
-    path: str  # path and query as sent
+    port: int  # given in the URL, or implied by the scheme
+    path: str  # path and query, as sent to the server
 
     @property
     def address(self) -> Address | None:
@@ -94,13 +94,13 @@ def parse_url(text: str) -> UrlTarget:
     if authority.startswith("["):
         inside, bracket, port_text = authority[1:].partition("]")
         if not bracket or (port_text and not port_text.startswith(":")):
-            raise UrlError("its host is not an address in brackets")
+            raise UrlError("its host is not an IPv6 address in brackets")
         try:
             address = IPv6Address(inside)
         except AddressValueError:
             raise UrlError(f"'{brief(inside)}' is not an IPv6 address") from None
         if address.scope_id is not None:
-            raise UrlError("its address contains a network interface")
+            raise UrlError("its address names a network interface")
         host = str(address)
     else:
         host, colon, port_text = authority.partition(":")
@@ -146,7 +146,7 @@ _V4_CLOSED = tuple(
     )
 )
 _V6_GLOBAL = IPv6Network("2000::/3")  # all assigned global unicast addresses; everything else is refused
-# Protocols (including Teredo) and documentation
+# Addresses for protocols (including Teredo) and for documentation
 _V6_CLOSED = (IPv6Network("2001::/23"), IPv6Network("2001:db8::/32"), IPv6Network("3fff::/20"))
 _NAT64 = IPv6Network("64:ff9b::/96")
 _6TO4 = IPv6Network("2002::/16")
@@ -178,7 +178,7 @@ def is_closed_name(host: str) -> bool:
 class PrivateHosts:
     """The private hosts that the operator allows (`web.allowPrivateHosts`).
 
-    An entry is a host name (`intranet.example`, or `*.intranet.example` for all names below it), an address or a
+    An entry is a host name (`intranet.example`, or `*.intranet.example` for all subdomains), an address or a
     network (`10.1.2.3`, `10.1.0.0/16`, `fd00::/8`). A host or address may have a port (`localhost:3000`, `[::1]:3000`).
     It is then allowed only at that port, which need not be in `web.allowedPorts`.
     """
@@ -250,16 +250,16 @@ class WebRules:
 
     # Private hosts, addresses and networks that may be opened, in the forms of `PrivateHosts`
     allow_private_hosts: tuple[str, ...] = ()
-    allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # allowed ports
-    max_bytes: int = 10 << 20  # content of a response, both compressed and decompressed (10 MiB in Gemini CLI)
+    allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # ports that may be opened
+    max_bytes: int = 10 << 20  # limit for a response's content, compressed and decompressed (10 MiB as in Gemini CLI)
     # The highest compression ratio for content larger than `free_bytes`. Ordinary text shrinks to a tenth of its size,
     # and gzip's limit is about a thousandth
     max_ratio: int = 200
-    free_bytes: int = 1 << 20  # content up to this size may have any ratio
-    max_redirects: int = 5  # redirects to follow
-    header_bytes: int = 64 << 10  # all headers of a response together
-    connect_seconds: float = 8.0  # per address, including TLS
-    total_seconds: float = 30.0  # from name lookup to last byte, including redirects
+    free_bytes: int = 1 << 20  # content up to this size may have any compression ratio
+    max_redirects: int = 5  # maximum number of redirects to follow
+    header_bytes: int = 64 << 10  # maximum size of all headers of a response together
+    connect_seconds: float = 8.0  # time limit for connecting to one address, including TLS
+    total_seconds: float = 30.0  # time limit from the name lookup to the last byte, including redirects
 
 
 class AddressGuard:
@@ -294,8 +294,8 @@ class AddressGuard:
         self.check(target)
         found = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One forbidden address is enough for a refusal, because a name with both kinds is an attempt to reach that
-            # address.
+            # One forbidden address is enough for a refusal, because a name that also has an allowed address is an
+            # attempt to reach the forbidden one.
             for address in found:
                 self._check_address(target, address)
         return found
@@ -340,8 +340,8 @@ class AddressGuard:
             target.address is not None and target.address.is_loopback
         )
         by_command = (
-            f" For a server on this machine, use a command (curl {target.authority}), the only way to a server that a "
-            "command without the network has started."
+            f" To reach a server on this machine, use a command (curl {target.authority}). This is the only way to "
+            "reach a server that was started by a command without network access."
             if is_here
             else ""
         )

@@ -1,6 +1,6 @@
 """Sends one HTTP request to a checked address. The response is decompressed and limited.
 
-It uses httpx's transport without the client: no cookies, proxies or redirects, nothing from the environment, and no
+It uses httpx's transport without httpx's client: no cookies, proxies or redirects, nothing from the environment, and no
 reuse of connections. The request goes to the checked address, so the name is not looked up again.
 """
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 MAX_ADDRESSES = 4  # addresses to try per host
 REDIRECTS = (301, 302, 303, 307, 308)
-PIECE_BYTES = 1 << 16  # bytes decompressed at a time, so that other tasks can run and limits are checked in time
-TURN_BYTES = 1 << 16  # amount of work before other tasks get a turn
-PIECE_WORK = 128  # cost of a piece in addition to its bytes, because there may be very many small ones
-PROGRESS_BYTES = 1 << 18  # content between progress notifications
+PIECE_BYTES = 1 << 16  # bytes decompressed per step, so that other tasks can run and limits are checked in time
+TURN_BYTES = 1 << 16  # bytes processed before other tasks get a turn
+PIECE_WORK = 128  # bytes counted for each piece in addition to its length, because there may be very many small pieces
+PROGRESS_BYTES = 1 << 18  # bytes of content between progress notifications
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 _ZLIB_METHOD = 0x08
 _MEDIA_TYPE = re.compile(r"[a-z0-9.+-]{1,60}/[a-z0-9.+-]{1,90}")
@@ -52,8 +52,8 @@ class HttpAnswer:
 
     status: int
     headers: Mapping[str, str]  # by lower-case name; values of the same name are joined by commas
-    body: bytes = b""  # the decompressed content; empty for a redirect to follow
-    cut: Cut | None = None  # why it is incomplete, or `None`
+    body: bytes = b""  # the decompressed content; empty for a redirect that is followed
+    cut: Cut | None = None  # why the body is incomplete, or `None`
 
     def content_type(self) -> tuple[str, str | None]:
         """Return the media type and charset from `Content-Type`. A malformed type is left out."""
@@ -83,13 +83,13 @@ async def exchange(
 ) -> HttpAnswer:
     """Send a request to the first address that accepts a connection, and read the response.
 
-    The `Host` header and TLS use the target's host name, regardless of the address. `headers` are those besides `Host`,
-    `Connection`, `Accept-Encoding` and `Content-Length`. At the deadline, on the event loop's clock, a body in progress
-    is truncated. With `skips_redirects`, the body of a redirect is not read.
+    The `Host` header and TLS use the target's host name, regardless of the address. `headers` are sent in addition to
+    `Host`, `Connection`, `Accept-Encoding` and `Content-Length`. At `deadline` (by the event loop's clock), a body in
+    progress is truncated. With `skips_redirects`, the body of a redirect is not read.
 
     Raises:
-        ToolError: `web_unreachable` if nothing answers there, or not in HTTP; `web_fetch_processing_error` if the
-            response cannot be decompressed.
+        ToolError: `web_unreachable` if no HTTP response arrives; `web_fetch_processing_error` if the response cannot be
+            decompressed.
         TimeoutError: The deadline passed before the headers arrived.
     """
     own = {"Host": target.authority, "Connection": "close", "Accept-Encoding": "gzip, deflate"}
@@ -174,14 +174,14 @@ class _Unpacker:
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding
         self._stream: Any = None  # created with the first bytes, because a response may have none
-        self.taken = 0  # raw bytes of the content so far
+        self.taken = 0  # raw bytes that have been decompressed so far
 
     @property
     def is_complete(self) -> bool:
         return self._stream is None or self._stream.eof
 
     def unpack(self, raw: bytes) -> Iterator[bytes]:
-        """Decompress bytes into pieces of at most `PIECE_BYTES`. An empty piece means work without content."""
+        """Decompress bytes into pieces of at most `PIECE_BYTES`. An empty piece stands for work without any output."""
         if self._encoding in ("", "identity"):
             self.taken += len(raw)
             yield from (raw[start : start + PIECE_BYTES] for start in range(0, len(raw), PIECE_BYTES))
@@ -189,13 +189,13 @@ class _Unpacker:
         if self._stream is None:
             window = _GZIP_WINDOW
             if self._encoding == "deflate":
-                # The data should be in zlib format, but many servers omit the header.
+                # The data should be in zlib format, but many servers omit the zlib header.
                 has_header = raw[0] & 0x0F == _ZLIB_METHOD and (len(raw) == 1 or int.from_bytes(raw[:2]) % 31 == 0)
                 window = zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS
             self._stream = zlib.decompressobj(window)
         while raw:
             if self._stream.eof:
-                # A gzip stream may have several members. Anything else is padding.
+                # A gzip stream may have several members. Any other data after the end is padding.
                 if not raw.startswith(b"\x1f"):
                     return
                 self._stream = zlib.decompressobj(_GZIP_WINDOW)

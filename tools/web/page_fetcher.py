@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from tools.web.address_guard import UrlTarget
     from tools.web.page_text import Format, Page
 
-CACHE_SECONDS = 15 * 60.0  # enough for a model to read a long page
+CACHE_SECONDS = 15 * 60.0  # long enough for a model to read a long page
 CACHE_PAGES = 64
 CACHE_CHARS = 32_000_000  # limit for all pages together; a character takes one to four bytes
 MAX_READERS = 4  # pages converted to text concurrently; waiting calls occupy no thread
 MAX_READERS_PER_CLIENT = 2
-MAX_SHOWN_URL = 200  # characters of a URL outside the marks
-_LINE_SHARE = 10  # a part ends with a line if a line ends in its last tenth
+MAX_SHOWN_URL = 200  # characters of a URL that are shown outside the marks around web text
+_LINE_SHARE = 10  # if a line ends in the last tenth of a part, the part is cut after that line
 
 
 class PageCache:
@@ -42,7 +42,7 @@ class PageCache:
         self._max_pages = pages
         self._max_chars = chars
         self._clock = clock
-        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()  # the oldest first
+        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()  # with times of expiry; oldest first
         self._chars = 0
 
     def get(self, key: Hashable) -> Page | None:
@@ -113,10 +113,11 @@ class PageFetcher:
 def report(
     page: Page, start: int, length: int, *, about: str, others: tuple[str, ...], is_refetched: bool
 ) -> ToolResult:
-    """Build the result for the part of a page that begins at a character, counted from 0.
+    """Build the result for the part of a page that begins at the character with the index `start`.
 
-    The part has at most `length` characters, and ends with a line if a line ends nearby. `about` is the caller's
-    question, and `others` are further URLs in the call. `is_refetched` is true if a later part needed a new fetch.
+    The part has at most `length` characters, and ends after a whole line if a line ends near its end. `about` is the
+    caller's question, and `others` are further URLs in the call. `is_refetched` is true if the page had to be fetched
+    again for a later part.
     """
     response, total = page.response, len(page.text)
     url = _cut(response.url)
@@ -142,7 +143,7 @@ def report(
     if others:
         lines.append(f"Not fetched; call web_fetch for each: {' '.join(others)}")
     if page.text and start >= total:
-        lines.append(f"It has {total:,} characters, so there is nothing at start_index={start}.")
+        lines.append(f"The text has {total:,} characters, so there is nothing at start_index={start}.")
     elif page.text:
         end = min(start + length, total)
         if end < total:

@@ -38,7 +38,7 @@ DECLARATION_BYTES = 4_096  # bytes searched for a page's encoding (the HTML stan
 _META = re.compile(rb"""(?i)<meta\s[^>]{0,400}?charset\s{0,9}=\s{0,9}["']?\s{0,9}([\w:.-]{1,40})""")
 _XML = re.compile(rb"""(?i)\A\s{0,9}<\?xml\s[^>]{0,200}?encoding\s{0,9}=\s{0,9}["']([\w:.-]{1,40})""")
 
-# Common labels of the WHATWG encoding standard, with the codec that decodes them as browsers do
+# Common labels of the WHATWG encoding standard, each with the codec that decodes such text as browsers do
 _LABELS = {
     **{name: name for name in ("koi8-r", "koi8-u", "euc-jp", "iso-2022-jp")},
     **{f"iso-8859-{part}": f"iso-8859-{part}" for part in range(2, 17) if part not in (9, 11, 12)},
@@ -61,10 +61,10 @@ _LABELS = {
 
 # Codecs with several bytes per character, except those of Unicode
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
-# Bytes to decode at a time. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
+# Bytes decoded per step. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
 # five milliseconds for this many.
 DECODED_AT_ONCE = 1 << 14
-# Limit per text; after that, only ASCII is decoded. Only texts with millions of invalid bytes take this long.
+# Time limit per text, after which only ASCII is decoded. Only texts with millions of invalid bytes take this long.
 DECODE_SECONDS = 2.0
 _LONGEST_CHARACTER = 4
 
@@ -131,7 +131,7 @@ class Format(StrEnum):
         return "text/markdown,text/html;q=0.9,application/xhtml+xml;q=0.9,text/plain;q=0.8,*/*;q=0.5"
 
 
-MAX_SECONDS = 5.0  # per page; an ordinary page of two megabytes takes a tenth of a second
+MAX_SECONDS = 5.0  # time limit per page; an ordinary page of two megabytes takes a tenth of a second
 MAX_MEMORY = 1 << 30  # address space of the process; the largest accepted page (10 MiB) needs half of it
 MAX_TEXT_BYTES = 64 << 20  # longer text must be an attack
 
@@ -159,7 +159,7 @@ class Unconverted(StrEnum):
 def page_text(
     page: str, url: str, signal: AbortSignal, seconds: float = MAX_SECONDS, memory: int = MAX_MEMORY
 ) -> PageText | Unconverted:
-    """Convert HTML to text, in a process that is killed when the signal is set. Blocking.
+    """Convert HTML to text, in a process that is killed when the signal is set. Blocks the thread.
 
     Relative links are resolved against the page's URL. Without a URL, the text has no links. `memory` limits the
     address space of the process, in bytes.
@@ -184,7 +184,7 @@ def page_text(
 
 
 ERROR_CHARS = 10_000  # characters shown of a page with a status of 400 or above (as in Gemini CLI)
-MAX_LEAD_CHARS = 500  # of the target of a refresh or frame
+MAX_LEAD_CHARS = 500  # characters shown of the target of a refresh or frame
 _WAIT = re.compile(r"\d{1,9}|[A-Za-z]{3}, [\w :-]{1,40}")  # a `Retry-After` value: seconds, or a date
 # The content of a meta refresh: seconds, then a target
 _REFRESH = re.compile(r"""(?i)[\d.]{1,20}[;,\s]\s{0,9}(?:url\s{0,9}=\s{0,9})?["']?([^"'\s]{1,8000})["']?""")
@@ -199,8 +199,8 @@ class Page:
 
     response: WebResponse  # the response, without its body
     size: int  # bytes of the body
-    title: str = ""  # of an HTML page, on one line; not to be trusted
-    text: str = ""  # the text, made harmless; empty if it is not text
+    title: str = ""  # the title of an HTML page, on one line; not to be trusted
+    text: str = ""  # the text of the page, made harmless; empty if the page is not text
     notes: tuple[str, ...] = ()  # sentences about how the page is shown
     media: tuple[Part, ...] = ()  # an image, a sound or a document instead of text
 
@@ -218,7 +218,7 @@ class Page:
 
 
 def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
-    """Convert a response. Blocking; checks the signal between steps."""
+    """Convert a response to a page. Blocks the thread, and checks the signal between steps."""
     page = _read(response, shown_as, media, signal)
     notes = page.notes
     if response.cut is not None:
@@ -283,7 +283,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
             if converted.hides:
                 notes = ("Hidden text of the page is left out; format='html' shows the source.", *notes)
             return replace(page, text=converted.text, notes=notes)
-    # UTF-16 text looks like binary data.
+    # UTF-16 text looks like binary data, so the type that the server states decides.
     is_utf_16 = (charset or "").startswith("utf-16")
     if found.kind in TEXT_KINDS or (
         is_utf_16 and (media_type.startswith("text/") or media_type.endswith(("json", "xml")))

@@ -1,4 +1,4 @@
-"""Web search through the documented APIs of several providers. A table lists their differences.
+"""Web search through the documented APIs of several providers. `PROVIDERS` lists their differences.
 
 Every failure becomes a sentence for the model. Responses are not trusted: they may have any type and length.
 """
@@ -24,8 +24,8 @@ from tools.web.url_opener import WebRequest
 if TYPE_CHECKING:
     from tools.web.url_opener import UrlOpener, WebResponse
 
-# Twenty results take about 10 to 100 kB. Parsing this much blocks the event loop for at most 80 ms, and less than 1 ms
-# for a genuine response.
+# Twenty results take about 10 to 100 kB. Parsing a response of the maximum size blocks the event loop for at most
+# 80 ms, and parsing a genuine response for less than 1 ms.
 MAX_REPLY_BYTES = 512 << 10
 MAX_TITLE_CHARS = 200
 MAX_URL_CHARS = 2_000  # as displayed; percent-encoded Chinese is nine times as long as typed
@@ -33,7 +33,7 @@ MAX_SNIPPET_CHARS = 1_000  # enough to decide whether to fetch the page
 MAX_ANSWER_CHARS = 4_000
 MAX_DATE_CHARS = 40
 MAX_LISTED = 50  # entries of a list to examine
-MAX_READ_CHARS = 10_000  # characters of a text, before spaces are collapsed
+MAX_READ_CHARS = 10_000  # characters read of a text, before white space in it is collapsed
 MIN_SECRET_CHARS = 8  # a shorter key would also match unrelated text
 MAX_SHOWN_QUERY = 200  # characters of the query in the heading
 _SENDABLE = re.compile(r"[!-~]*")
@@ -47,7 +47,7 @@ class SearchResult:
     """A page in the results."""
 
     title: str  # on one line; may be empty
-    url: str  # its URL, as normalised by the opener
+    url: str  # the page's URL, normalised
     snippet: str  # the relevant text of the page, on one line; may be empty
     score: float | None = None  # relevance from 0 to 1, or `None` if the provider does not state it
     published: str = ""  # date of publication, in the provider's format, or empty
@@ -59,14 +59,14 @@ class SearchResults:
 
     answer: str  # the provider's own answer to the query, or empty
     results: tuple[SearchResult, ...]  # the pages, best first
-    left_out: int = 0  # pages whose URL cannot be opened
+    left_out: int = 0  # number of pages that were left out, because their URL cannot be opened
 
 
 @dataclass(frozen=True, slots=True)
 class _Interface:
     """The documented API of a provider."""
 
-    title: str  # its name, for people
+    title: str  # the provider's name, for people
     url: str
     # Returns the parameters of a search from the query, the limit and the settings
     asks: Callable[[str, int, ProviderSettings], dict[str, Any]]
@@ -75,7 +75,7 @@ class _Interface:
     is_empty: Callable[[Json], bool]
     # Returns the fields of a page: title, URL, text, score and date
     page: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
-    refusals: Mapping[int, str]  # special meanings of a status
+    refusals: Mapping[int, str]  # by status, what the status means for this provider
     headers: Callable[[str], dict[str, str]] = lambda _key: {}  # returns the header with the key, if any
     is_post: bool = False  # whether the parameters are sent as a JSON object
     answer: Callable[[Json], Any] = lambda _reply: None  # returns the provider's own answer
@@ -140,7 +140,7 @@ PROVIDERS: Mapping[str, _Interface] = {
     "google": _Interface(
         title="Google",
         url="https://www.googleapis.com/customsearch/v1",
-        # The documentation puts the key in the URL.
+        # Google's documentation puts the key in the URL.
         asks=lambda query, limit, settings: {
             "key": settings.api_key, "cx": settings.search_engine_id, "q": query, "num": min(limit, 10),
             "safe": "active",
@@ -206,8 +206,8 @@ class SearchProvider:
         """Search for at most `limit` pages.
 
         Raises:
-            ToolError: `web_search_failed` if the provider refuses or its response is unusable; otherwise as for the
-                opener.
+            ToolError: `web_search_failed` if the provider refuses or its response is unusable; other errors come from
+                the opener.
         """
         interface, url, key = self._interface, self.target.url, self._settings.api_key
         if not _SENDABLE.fullmatch(key):
@@ -321,7 +321,7 @@ class SearchProvider:
 
 
 def report(query: str, title: str, found: SearchResults) -> str:
-    """Format the results for a model. Text from strangers is kept separate from our own."""
+    """Format the results for a model. Text from the web is kept separate from this server's text."""
     shown = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
     # Without this note, the list would look complete.
     left_out = f" Results left out, because their addresses cannot be opened: {found.left_out}." * (found.left_out > 0)
@@ -339,7 +339,7 @@ def report(query: str, title: str, found: SearchResults) -> str:
 
 
 def _text(value: Any, max_chars: int) -> str:
-    """Return a text on one line, truncated if too long, or an empty string."""
+    """Return a text on one line, truncated if too long; empty if `value` is not a text."""
     if not isinstance(value, str):
         return ""
     line = " ".join(value[:MAX_READ_CHARS].split())

@@ -16,8 +16,9 @@ SEARCH_VARIABLES: Mapping[ProviderName, Mapping[str, str]] = {
     "google": {"apiKey": "GOOGLE_API_KEY", "searchEngineId": "GOOGLE_SEARCH_ENGINE_ID"},
     "searxng": {"url": ""},
 }
-"""All providers in the order of preference. For each, the required keys of `web.search.NAME`, and the environment
-variable (with the provider's usual name, or "") that is used if the settings lack them."""
+"""All providers in the order of preference, with the required keys of `web.search.NAME`. Each key has the environment
+variable (with the provider's usual name) that is used if the settings lack the key; empty if there is none.
+"""
 
 
 def _setup(name: ProviderName) -> str:
@@ -47,7 +48,7 @@ class SearchSettings:
     """All configured providers."""
 
     providers: tuple[ProviderSettings, ...] = ()  # in the order of preference
-    # The provider for calls that name none. If it is not configured, the first one is used
+    # The provider for calls that name no provider. If this is not configured, the first provider is used
     default: str | None = None
 
     @property
@@ -55,7 +56,7 @@ class SearchSettings:
         return tuple(provider.name for provider in self.providers)
 
     def named(self, name: str | None) -> ProviderSettings | None:
-        """Return the provider with this name, or for `None` the default. Return `None` if it is not configured."""
+        """Return the provider with this name, or the default if `name` is `None`; `None` if it is not configured."""
         if name is not None:
             return next((provider for provider in self.providers if provider.name == name), None)
         return self.named(self.default or "") or next(iter(self.providers), None)

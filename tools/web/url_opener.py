@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tools.contract.limits import Progress
     from tools.web.http_exchange import Cut
 
-# Concurrent requests, so that their bodies stay below 200 MB together; others wait
+# Maximum number of concurrent requests, so that their bodies stay below 200 MB together; further requests wait
 MAX_CONCURRENT = 16
 MAX_CONCURRENT_PER_CLIENT = 4
 # The pseudo-client for configured endpoints, which are trusted and shared by all clients
@@ -40,11 +40,13 @@ class FairLimit:
     def __init__(self, total: int = MAX_CONCURRENT, per_client: int = MAX_CONCURRENT_PER_CLIENT) -> None:
         self._total = anyio.Semaphore(total)
         self._per_client = per_client
-        self._clients: dict[str, tuple[anyio.Semaphore, int]] = {}  # each with its number of active and waiting calls
+        self._clients: dict[
+            str, tuple[anyio.Semaphore, int]
+        ] = {}  # a client's semaphore, and its active and waiting calls
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncGenerator[None]:
-        """Hold a slot during the `with` block. Clients that cannot be told apart count as one."""
+        """Hold a slot during the `with` block. Anonymous clients count as one client."""
         own, calls = self._clients.get(client) or (anyio.Semaphore(self._per_client), 0)
         self._clients[client] = own, calls + 1
         try:
@@ -63,13 +65,13 @@ class WebRequest:
 
     url: str  # as received
     method: str = "GET"  # only a GET follows redirects
-    # In addition to the opener's own headers (`Host`, `Connection`, `Accept-Encoding`)
+    # Headers in addition to the opener's own (`Host`, `Connection`, `Accept-Encoding`)
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     body: bytes | None = None
-    # Whether the address comes from the operator's settings, so that it may be private and have any port. Redirects are
-    # not followed, because they would lead elsewhere.
+    # Whether the address comes from the operator's settings, so that it may be private and have any port. If so,
+    # redirects are not followed, because they would lead to an address that is not in the settings.
     is_trusted_endpoint: bool = False
-    # The client, so that no client takes all slots; empty for an anonymous one
+    # The client's key, so that no client takes all slots; empty for an anonymous client
     client_key: str = ""
 
 
@@ -83,7 +85,7 @@ class WebResponse:
     media_type: str  # in lower case, without parameters; empty if there is none
     charset: str | None  # from `Content-Type`, or `None`
     body: bytes  # the decompressed content
-    cut: Cut | None = None  # why it is incomplete, or `None`
+    cut: Cut | None = None  # why the body is incomplete, or `None`
     redirects: tuple[str, ...] = ()  # the URLs that redirected, in order
     moved_to: str | None = None  # target of a redirect to another host that was not followed, or `None`
 
@@ -92,7 +94,7 @@ def system_trust() -> ssl.SSLContext:
     """Return TLS settings that trust the operating system's certificates."""
     import ssl  # noqa: PLC0415 - loaded on first use
 
-    import truststore  # noqa: PLC0415 - as above
+    import truststore  # noqa: PLC0415 - loaded on first use
 
     return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -121,8 +123,7 @@ class UrlOpener:
 
         Raises:
             ToolError: `web_refused` if the address may not be opened, and nothing was sent to it; `web_unreachable` if
-                nothing answers there, not in time, or not in HTTP; `web_fetch_processing_error` if the response cannot
-                be decompressed.
+                no HTTP response arrives in time; `web_fetch_processing_error` if the response cannot be decompressed.
         """
         try:
             target = parse_url(request.url)
@@ -184,8 +185,8 @@ class UrlOpener:
                         raise _refused(target, f"'{brief(onward.url)}', but {most}")
                     target = onward
                     continue
-                # Nobody has consented to another host, not even its `www.`, and no rule was checked. Ask the guard
-                # first, so that the model is not told to use an address that would be refused anyway.
+                # Nobody has consented to another host, not even to one that only adds `www.`, and no rule was checked
+                # for it. Ask the guard first, so that the model does not try an address that would be refused anyway.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url
@@ -214,7 +215,7 @@ class UrlOpener:
         return onward
 
     async def _tls(self, target: UrlTarget) -> ssl.SSLContext:
-        """Return the TLS settings. The system's certificates are read once, in a thread, because it is slow."""
+        """Return the TLS settings. The system's certificates are read once, in a thread, because reading is slow."""
         import ssl  # noqa: PLC0415 - loaded on first use
 
         if target.scheme != "https":

@@ -1,7 +1,7 @@
-"""Saves results that are too long for a conversation to a private file of the client, which gets the beginning.
+"""Saves a result that is too long for a conversation to a private file, and passes on only the beginning.
 
-The file is stored with the long outputs of commands: no other client can read it, and it is removed when the client is
-forgotten. JSON on one line is split into lines, for `read_file` and `grep_search`.
+The file is stored with the long outputs of commands: no other client can read it, and it is removed when its client is
+forgotten. JSON on one line is split into several lines, so that `read_file` and `grep_search` can show it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tools.text.file_names import shown_whole_path
 
 RESULTS_URI = "coretools://results/"  # prefix of a link to the file, for clients without file tools
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
-"""The `_meta` key in which a tool tells Claude Code the maximum length of its results; a request may set it too."""
+"""The `_meta` key in which a tool tells Claude Code the maximum length of its results. A request may have it too."""
 CLAUDE_CODE = "claude-code"  # the client name of Claude Code
 MAX_CLAIMED = 500_000  # Claude Code's own maximum
-MAX_SHOWN = 2_048  # bytes of the beginning in the result
-WRITE_SECONDS = 10.0  # limit for writing to the disk
+MAX_SHOWN = 2_048  # bytes of a saved result that are passed on
+WRITE_SECONDS = 10.0  # time limit for writing the file
 
 LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` truncate lines at this length
-GOOD_LINE_CHARS = 100  # shorter parts of JSON share a line
+GOOD_LINE_CHARS = 100  # a shorter part of split JSON shares its line with the next part
 _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
 
@@ -47,15 +47,15 @@ class LargeResults:
     """Stores large results."""
 
     limit: int | None  # longest result, in characters, that is passed on in full; `None` means no limit
-    folder_of: Callable[[str], PrivateFolder | None]  # returns a client's folder, by its key
+    folder_of: Callable[[str], PrivateFolder | None]  # returns a client's private folder, by the client's key
     has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has tools that read files
 
     async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
-        """Return the result, or, if it is too long, its beginning and the location of the rest.
+        """Return the result, or, if it is too long, its beginning and the location of the whole text.
 
         Images and audio are not shortened, nor is structured content with a schema. A higher limit applies if the
-        client asks for it, or if it is Claude Code and the tool asks for it. A client that is a server like this one
-        gets everything, and decides for its own client.
+        request sets it, or if the client is Claude Code and the tool's definition sets it. A client that is itself a
+        coretools-mcp server gets the whole result, and shortens it for its own client.
         """
         is_question = result.get("resultType", "complete") != "complete"
         if self.limit is None or is_question or chain_of(exchange.meta):
@@ -70,7 +70,7 @@ class LargeResults:
         sizes = list(map(_chars_of, blocks))
         is_long = sum(sizes) > limit
         folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
-        if folder is None:  # also the case for an unidentified client, which could not read the file
+        if folder is None:  # the result is short, or the client is unidentified and could not read the file
             return result
         shorter, texts, rest = dict(result), list[str](), blocks
         if is_long:
@@ -101,7 +101,7 @@ class LargeResults:
     def _told(
         self, tool: DiscoveredMCPTool, file: OutputFile, content: bytes, on_disk: int, limit: int, *, reads_files: bool
     ) -> str:
-        from tools.shell.result_text import size  # noqa: PLC0415 - with the first large result
+        from tools.shell.result_text import size  # noqa: PLC0415 - imported with the first large result
 
         shown = content[: MAX_SHOWN if on_disk else limit].decode("utf-8", "ignore")
         total, beginning = size(len(content)), size(len(shown.encode()))
@@ -119,13 +119,13 @@ class LargeResults:
         return f"{told} {part} is in {where} {breaks}\n\n{shown}"
 
     async def read(self, uri: str, client_key: str) -> Json | None:
-        """Return a result by its link, in the format of `resources/read`; `None` if the client no longer has it."""
+        """Return the saved result that a link names, in the format of `resources/read`; `None` if it is gone."""
         folder, name = self.folder_of(client_key), uri.removeprefix(RESULTS_URI)
         file = folder.files.get(os.path.join(folder.path, name)) if folder is not None else None
         try:
             data = await THREADS.run(partial(file.read_at, 0, file.kept)) if file is not None else None
         except OSError:
-            data = None  # deleted to make room for newer ones
+            data = None  # the file was deleted to make room for newer ones
         if data is None:
             return None
         text = data.decode("utf-8", "replace")
@@ -133,7 +133,7 @@ class LargeResults:
 
 
 def _chars_of(block: Json) -> int:
-    """Return the length of a block; images and audio do not count."""
+    """Return the length of a content block in characters; images and audio do not count."""
     match block.get("type"):
         case "image" | "audio":
             return 0
@@ -156,7 +156,7 @@ def _text_of(block: Json) -> str:
 
 
 def _in_lines(texts: Sequence[str]) -> bytes:
-    """Join the texts into lines short enough for the tools. Runs in a thread, and lets other threads run."""
+    """Join the texts, and split lines that the tools would truncate. Runs in a thread; other threads run in between."""
     lines: list[str] = []
     for text in texts:
         is_json = (text[:1], text[-1:]) in (("{", "}"), ("[", "]"))
@@ -170,7 +170,7 @@ def _in_lines(texts: Sequence[str]) -> bytes:
 
 
 def _parts_of_json(line: str) -> Iterator[str]:
-    """Split JSON without line breaks where line breaks are allowed."""
+    """Split one line of JSON at places where JSON allows a line break."""
     start = 0
     for token in _JSON_TOKEN.finditer(line):
         if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:
@@ -180,7 +180,7 @@ def _parts_of_json(line: str) -> Iterator[str]:
 
 
 def _cut(line: str) -> Iterator[str]:
-    """Split a line into parts of limited length, at a JSON token boundary or a blank."""
+    """Split a line into parts of limited length, if possible after a line break that JSON escapes, or after a space."""
     start = 0
     while len(line) - start > LINE_CHARS:
         end = start + LINE_CHARS

@@ -1,8 +1,9 @@
-"""Asks the person behind a client to log in, through an address that the client opens or through a command.
+"""Asks the person behind a client to log in, with an address that the client opens or with a command to run.
 
-The address is the authorization server's, so no secret passes through the client. The server redirects to this machine,
-so only a browser here can complete the login. With `http.publicUrl`, the address is a page of this server, for any
-browser. Accepting the question means opening the address; the call then waits for the login.
+The address is the authorization server's, so no secret passes through the client. The authorization server redirects
+the browser to this machine, so only a browser on this machine can complete the login. With `http.publicUrl`, the
+address is a page of this server instead, which any browser can use. Accepting the question means opening the address;
+the call then waits for the login.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
 
-MAX_ATTEMPTS = 64  # logins that clients may still have to answer
+MAX_ATTEMPTS = 64  # maximum number of login attempts whose questions clients may still answer
 ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has started
-LOOK_SECONDS = 0.5  # interval of checks for that login
-PULSE_SECONDS = 5.0  # interval of progress during a login, because clients give up on silent calls
+LOOK_SECONDS = 0.5  # interval at which to check whether another replica's login is complete
+PULSE_SECONDS = 5.0  # interval of progress notifications during a login, because clients give up on silent calls
 
 
 class LoginQuestions:
-    """Asks clients to send people to an authorization server.
+    """Asks clients to have people log in at an authorization server.
 
     Args:
         seconds: The time limit for an answer.
         is_local: Whether people are on this machine.
         has_pages: Whether logins start at a page of this server, on any machine.
-        has_replicas: Whether other replicas may have asked; their logins are valid here too.
+        has_replicas: Whether another replica may have asked the question; logins there are valid here too.
     """
 
     def __init__(self, seconds: float, *, is_local: bool, has_pages: bool, has_replicas: bool) -> None:
@@ -49,19 +50,19 @@ class LoginQuestions:
     async def ask(
         self, needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
     ) -> Json | None:
-        """Have a person log in: in a round of 2026-07-28, or while the client waits.
+        """Have a person log in: with a question as the result of the call (2026-07-28), or while the call waits.
 
         Args:
-            needed: The login, and the error if nobody can be asked.
-            exchange: The request that needs it.
+            needed: The error with the login to make; raised if nobody can be asked.
+            exchange: The request that needs the login.
             tasks: Runs the login, even if the client stops waiting.
-            seal: Creates the state of a round.
+            seal: Creates the `requestState` that the client returns with its answer.
 
         Returns:
-            The result with the question; `None` once there is a login.
+            The result with the question; `None` once the login is complete.
 
         Raises:
-            ToolError: There is no login; the message says why.
+            ToolError: The login failed or was not possible; the message says why.
         """
         login, name = needed.login, str(exchange.carried.get("login", ""))
         attempt = self._attempts.get(name)
@@ -78,16 +79,16 @@ class LoginQuestions:
         attempt = await _begun(login, exchange, tasks)
         if attempt is None:
             return None
-        # A failed login is reported with the next one, so starting many logins does not use up slots.
+        # Forget old attempts, and failed ones for the same login, so that repeated attempts do not use up the slots.
         self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MAX_ATTEMPTS
         if exchange.is_modern and is_full and not self._has_pages:
             raise needed
         address = attempt.current_address()
-        if not can_show or (exchange.is_modern and is_full):  # the login stays open for the person who gets the link
+        if not can_show or (exchange.is_modern and is_full):  # the attempt stays open for the person who gets the link
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The server {login.alias} needs a login of the user: show them the address {address} and ask them "
+                f"The server {login.alias} needs the user to log in: show them the address {address} and ask them "
                 f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes. It is only for this login and this "
                 "user. Try the call again once they are done, or continue without it.",
             )
@@ -131,7 +132,7 @@ class LoginQuestions:
         where = f", on a page at {urlsplit(address).netloc}" if self._has_pages else ""
         return (
             f"The MCP server {login.alias} asks you to log in at {host}{where}. coretools-mcp then keeps the login "
-            f"{'there' if where else 'on this machine'}, for this server only."
+            f"{'on that server' if where else 'on this machine'}, for this MCP server only."
         )
 
     async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
@@ -149,7 +150,11 @@ class LoginQuestions:
 
 
 async def _begun(login: Login, exchange: Exchange, tasks: TaskGroup) -> LoginAttempt | None:
-    """Begin a login; `None` if another has finished by now. Raises `ToolError` if none can begin."""
+    """Begin a login attempt; return `None` if another attempt has succeeded by now.
+
+    Raises:
+        ToolError: The attempt cannot begin.
+    """
     attempt: LoginAttempt | None = None
     waiting, refusal = list[str](), None
     async with anyio.create_task_group() as pulse:
@@ -181,15 +186,15 @@ async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> 
 
 
 async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
-    """Wait for a login that another replica started.
+    """Wait for a login that another replica started. Return whether it has succeeded.
 
-    The time is limited, because its outcome may never be known here.
+    The time is limited, because this replica may never learn that the login has failed.
     """
     is_made = False
     async with anyio.create_task_group() as pulse:
         pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
         with anyio.move_on_after(ELSEWHERE_SECONDS):
-            while not (is_made := await login.is_complete()):  # noqa: ASYNC110 - another process makes it
+            while not (is_made := await login.is_complete()):  # noqa: ASYNC110 - another process completes the login
                 await anyio.sleep(LOOK_SECONDS)
         pulse.cancel_scope.cancel()
     return is_made

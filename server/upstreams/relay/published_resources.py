@@ -1,8 +1,9 @@
-"""The resources of all upstreams under the URIs that clients know, and the links to them in results.
+"""The resources of all upstreams, under the URIs by which clients know them, and the links to them in results.
 
-An unambiguous URI stays as it is. Otherwise it is published with the alias and a plus sign before it (for an app, after
-the scheme). The same applies to a template without a scheme, which could match any URI. Neither order nor time decides,
-because an upstream could then take over another upstream's resources.
+An unambiguous URI is published unchanged. An ambiguous URI is published with the upstream's alias and a plus sign in
+front of it (for an app, after `ui://`). A template without a scheme could match any URI, so it also gets the alias.
+Neither the order of the upstreams nor the time of their lists decides which of them keeps an ambiguous URI, because an
+upstream could then take over another upstream's resources.
 """
 
 from __future__ import annotations
@@ -23,21 +24,23 @@ from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, T
 from server.upstreams.session.text_sanitizer import resource_with_visible_texts
 from server.upstreams.wire.own_meta import with_origin
 
-MAX_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching everything with its scheme
+MAX_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching every URI with its scheme
 
 MAX_TEMPLATES = 100
-"""Templates to compare per upstream; further ones are treated as matching everything with their scheme."""
+"""Templates per upstream that URIs are compared with; each further template is treated as matching every URI with its
+scheme.
+"""
 
 MAX_COMPARED = 100_000
-"""Comparisons of URIs with templates per list; above this, an equal scheme counts as a match."""
+"""Comparisons of one upstream's URIs with other upstreams' templates; above this, an equal scheme counts as a match."""
 
-MAX_SOUGHT = 1_000  # links per result to compare with templates, which takes about ten milliseconds
+MAX_SOUGHT = 1_000  # links per result to compare with templates; comparing this many takes about ten milliseconds
 
 MAX_FOLDERS = 16  # nested folders to remember per skill
 MAX_LINKED = 10_000  # unlisted URIs to remember per upstream
 
-_MAIN_FILE = "/SKILL.md"  # the file in its folder that identifies a skill
-_APP = "ui://"  # clients open URIs with this scheme as apps, and no others (SEP-1865)
+_MAIN_FILE = "/SKILL.md"  # the file that makes its folder a skill
+_APP = "ui://"  # clients open only URIs with this scheme as apps (SEP-1865)
 _LINKS = {
     "tools/call": "content",
     "prompts/get": "messages",
@@ -60,14 +63,14 @@ def with_alias(alias: str, uri: str) -> str:
     """Return the URI that always means this resource of this upstream."""
     if uri.startswith(_APP):
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
-    # A scheme has no _ and begins with a letter; Python clients reject a list with an invalid scheme. An alias has no
-    # dot.
+    # A scheme must begin with a letter and must not contain `_`; Python clients reject a list with an invalid scheme.
+    # An alias never contains a dot, so a dot can stand for `_`.
     named = alias if alias[0].isalpha() else f"a__{alias}"
     return f"{named.replace('_', '.')}+{uri}"
 
 
 def without_alias(uri: str) -> tuple[str, str]:
-    """Split a published URI into the possible alias (or an empty one) and the upstream's URI."""
+    """Split a published URI into a possible alias and the upstream's URI; without a plus sign, the alias is empty."""
     scheme = _APP if uri.startswith(_APP) else ""
     alias, plus, rest = uri[len(scheme) :].partition("+")
     return (alias.replace(".", "_").removeprefix("a__"), f"{scheme}{rest}") if plus else ("", uri)
@@ -83,7 +86,7 @@ class Route:
 
 
 class SharedUriError(Exception):
-    """Several upstreams could match a URI; `names` are unambiguous URIs for them."""
+    """Several upstreams may have the resource that a URI names; `names` has one unambiguous URI for each of them."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(", ".join(names))
@@ -91,32 +94,36 @@ class SharedUriError(Exception):
 
 
 class ResourceRoutes:
-    """The published URIs of all resources and templates, and their meaning.
+    """The published URIs of all resources and templates, and the upstream and URI that each of them stands for.
 
     Args:
         upstreams: In the order of the configuration.
-        aliases: Reserved names: before a plus sign, they always mean that upstream, even if it is not running.
+        aliases: Reserved names. An alias before a plus sign always means its upstream, even if that is not running.
         is_ours: Returns whether this server itself serves a URI or template.
-        is_alone: Whether there is one upstream and no resources of this server: then every URI stays as it is.
+        is_alone: Whether there is only one upstream, and this server has no resources. If so, every URI is published
+            unchanged.
     """
 
     def __init__(
         self, upstreams: Sequence[Upstream], aliases: Collection[str], is_ours: Callable[[str], bool], *, is_alone: bool
     ) -> None:
-        self.resources: list[tuple[str, Json]] = []  # published resources, with the owner's alias
-        self.templates: list[tuple[str, Json]] = []  # published templates, with the owner's alias
-        self.known: dict[str, Route] = {}  # by published URI
+        self.resources: list[tuple[str, Json]] = []  # the owner's alias and a published resource
+        self.templates: list[tuple[str, Json]] = []  # the owner's alias and a published template
+        self.known: dict[str, Route] = {}  # routes by published URI
         self.apps: dict[tuple[str, str], str] = {}  # published URIs of apps, by alias and original URI
-        self.claims: dict[str, set[str]] = {}  # the aliases that list a URI or template
+        self.claims: dict[str, set[str]] = {}  # by URI or template, the aliases of the upstreams that list it
         self.is_ours = is_ours
         self._upstreams = upstreams
         self._is_alone = is_alone
-        self._schemes: dict[str, set[str]] = {}  # the aliases that list something with a scheme
+        self._schemes: dict[str, set[str]] = {}  # by scheme, the aliases of the upstreams that use it
         self._templates: dict[str, list[tuple[str, list[str]]]] = {}
-        """By scheme, the owners of templates, with the literal parts between expressions."""
-        self._whole_schemes: dict[str, set[str]] = {}  # aliases treated as matching everything with a scheme
+        """By scheme, each template's owner, and the literal parts between the template's expressions."""
+        # By scheme, the aliases treated as matching every URI with that scheme.
+        self._whole_schemes: dict[str, set[str]] = {}
         self._named_apart = set[tuple[str, str]]()
-        """The alias and URIs of skills whose URIs all get the alias, because one of their files needs it."""
+        """Pairs of an alias and a skill's URI. If one URI of a skill is ambiguous, all its URIs are published with the
+        alias.
+        """
         self._aliases = aliases
         self._unlisted: dict[str, list[str]] = {}  # URIs that tools and skills mention, by the owner's alias
         links: list[tuple[Upstream, str]] = []
@@ -159,7 +166,7 @@ class ResourceRoutes:
         self.apps = {(each.alias, uri): self.published(each, uri, False) for each, uri in links}
 
     def _is_plain(self, alias: str, uri: str, *, is_compared: bool, is_template: bool = False) -> bool:
-        """Return whether a URI can only mean this upstream's resource."""
+        """Return whether a URI can be published unchanged, because it can only mean this upstream's resource."""
         if self._is_alone or (alias, uri) in self._named_apart:
             return self._is_alone
         is_shared = len(self.claims.get(uri, ())) != 1 or without_alias(uri)[0] in self._aliases
@@ -175,9 +182,12 @@ class ResourceRoutes:
         return name
 
     def template_owners(self, uri: str, *, is_compared: bool = True) -> set[str]:
-        """Return the aliases whose templates may match a URI; without comparing, all that use its scheme."""
+        """Return the aliases of the upstreams whose templates may match a URI.
+
+        Without `is_compared`, every template with the URI's scheme counts as matching.
+        """
         owners: set[str] = set()
-        # A template without a scheme may match any URI, and is used only if there is a single upstream.
+        # A template without a scheme may match any URI, and is recorded only if there is a single upstream.
         for scheme in {scheme_of(uri), ""} if is_compared else {scheme_of(uri)}:
             owners |= self._whole_schemes.get(scheme, set())
             for alias, texts in self._templates.get(scheme, ()):
@@ -186,7 +196,11 @@ class ResourceRoutes:
         return owners
 
     def find(self, uri: str) -> Route | None:
-        """Find a URI in a list, or else by a template, or else at the only upstream that uses its scheme."""
+        """Find the resource that a URI means.
+
+        The lists decide first, then an alias in the URI, then templates, then schemes. Otherwise, the only upstream
+        that announces resources is assumed to have it. Raises a `SharedUriError` if several upstreams may have it.
+        """
         if (known := self.known.get(uri)) is not None or self.is_ours(uri):
             return known
         alias, rest = without_alias(uri)
@@ -196,7 +210,8 @@ class ResourceRoutes:
         having = self.claims.get(uri, set[str]()) | self.template_owners(uri)
         if not having and named is not None:
             return named
-        # Links in results may be unlisted, and resources of a single client's session always are.
+        # A link in a result may lead to an unlisted resource, and resources of a single client's session are never
+        # listed.
         having = having or self._schemes.get(scheme_of(uri), set[str]())
         if not having:
             able = [each.alias for each in self._upstreams if each.announces_resources]
@@ -208,7 +223,8 @@ class ResourceRoutes:
     def published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
         """Return the URI under which clients reach a resource of an upstream, listed or not.
 
-        An unlisted URI is compared with templates if `is_sought`. Otherwise it gets the alias, which is always correct.
+        With `is_sought`, an unlisted URI is compared with templates. Otherwise, it is published with the alias, which
+        is always unambiguous.
         """
         # An unlisted URI that this server serves is unchanged, because a link to a file may be for the user's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
@@ -223,7 +239,7 @@ class ResourceRoutes:
         return uri if is_plain else with_alias(upstream.alias, uri)
 
     def published_skill(self, upstream: Upstream, skill: Json) -> Json:
-        """Return a skill with the published URIs of its files; everything else stays."""
+        """Return a skill with its own and its files' published URIs; everything else is unchanged."""
         uris = skill_uris(skill)
         if all(self.published(upstream, uri, number < MAX_SOUGHT) == uri for number, uri in enumerate(uris)):
             return skill
@@ -238,7 +254,10 @@ class ResourceRoutes:
 
 
 def _fits(texts: list[str], uri: str) -> bool:
-    """Return whether a template may match a URI: its literal parts occur in order, with text in between."""
+    """Return whether a template may match a URI.
+
+    It may if the URI consists of the template's literal parts (`texts`) in order, with other text in between.
+    """
     first, *middle = texts
     if not middle:
         return uri == first
@@ -274,7 +293,7 @@ def skill_uris(skill: Mapping[str, Any]) -> list[str]:
 def with_links(method: str, result: Json, published: Callable[[str, bool], str]) -> Json:
     """Return a result with published URIs in its links, unchanged if no link differs.
 
-    `published` returns the published URI; its second argument says whether to compare it with templates.
+    `published` returns the published URI for a URI; its second argument says whether to compare the URI with templates.
     """
     name = _LINKS.get(method, "")
     before: Any = result.get(name)

@@ -1,4 +1,4 @@
-"""Relays client requests to the right session of an upstream, and returns the upstream's messages.
+"""Relays client requests to the right session of an upstream, and passes the upstream's messages back to the client.
 
 In the 2026-07-28 revision, a client gets a question as the result of its call. If a handshake-era upstream asks during
 a call, the call is suspended until the client continues it with its next request.
@@ -82,21 +82,23 @@ from tools.permissions.client_rights import Rights
 if TYPE_CHECKING:
     from server.upstreams.relay.login_questions import LoginQuestions
 
-MAX_SUSPENDED = 256
-MAX_OF_ONE = MAX_SUSPENDED // 4  # suspended calls in total and per client; further questions are refused
+MAX_SUSPENDED = 256  # suspended calls of all clients together
+MAX_OF_ONE = MAX_SUSPENDED // 4  # suspended calls of one client; above a limit, questions are refused
 
-MAX_LOGINS = 2  # maximum per call: the first login, and one for more scopes
+MAX_LOGINS = 2  # maximum number of logins per call: the first login, and one for more scopes
 MAX_ROUNDS = 10
-"""Rounds of questions per call on behalf of a handshake-era client (the SDK client's number)."""
+"""Maximum rounds of questions that a client answers while its call waits (the same number as in the SDK's client)."""
 
-_THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify the requested item
+_THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify a request
 
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be a question (2026-07-28)."""
 
 _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
-"""Parameters for this server's own rounds, and the request for a task (2025-11-25), which servers now decide."""
-STATE_MARK = "relay."  # prefix of the states of rounds with an upstream, as opposed to this server's own questions
+"""Parameters for this server's own rounds of questions, and `task` (2025-11-25), because servers now decide whether a
+call becomes a task.
+"""
+STATE_MARK = "relay."  # prefix of each `requestState` from this module, not of those for this server's own questions
 
 STALE: Json = {
     "code": INVALID_PARAMS,
@@ -114,7 +116,7 @@ class CallContext(ToolContext):
 
     exchange: Exchange | None = None
     client_name: str = ""  # the client's name and version
-    protocol_errors: list[Json] = field(default_factory=list[Json])  # receives an error that the client gets unchanged
+    protocol_errors: list[Json] = field(default_factory=list[Json])  # errors that the client is to get unchanged
 
 
 @dataclass(eq=False, slots=True)
@@ -123,12 +125,12 @@ class RelayedRequest:
 
     upstream: Upstream
     method: str
-    params: Json  # using the upstream's own names
-    patience: float  # seconds without progress until it is cancelled
+    params: Json  # the parameters, with the upstream's own names
+    patience: float  # seconds without progress until the request is cancelled
     headers: Mapping[str, str] | None = None  # HTTP headers required by the parameters
-    target: str = ""  # distinguishes its target from an earlier one with the same name
-    slot: ExitStack | None = None  # closed when the request is over, if the upstream limits concurrent requests
-    waited: float = 0.0  # seconds spent waiting for the slot, which count towards its timeout
+    target: str = ""  # identifies the upstream and the tool's version, because their names may be reused
+    slot: ExitStack | None = None  # frees the request's slot when closed, if the upstream limits concurrent requests
+    waited: float = 0.0  # seconds spent waiting for the slot; they count towards the request's timeout
 
 
 @dataclass(eq=False, slots=True)
@@ -144,7 +146,7 @@ class SuspendedCall:
     async def cancel(self) -> None:
         """Cancel an abandoned call.
 
-        The upstream is notified first, because answering the question might make it continue.
+        The call is cancelled before its questions are refused, because a refusal might make the upstream continue.
         """
         if isinstance(self.call, FollowedTask):
             await self.call.cancel()
@@ -163,13 +165,16 @@ class SuspendedCalls:
         self._calls: dict[str, SuspendedCall] = {}
 
     def has_room(self, owner: str) -> bool:
-        """Return whether there is room for a client's call, possibly by replacing one of the client with the most."""
+        """Return whether another call of a client can be suspended.
+
+        If all places are taken, the call may replace one of the client with the most suspended calls.
+        """
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
         return own < MAX_OF_ONE and (len(self._calls) < MAX_SUSPENDED or own + 1 < max(counts.values()))
 
     def add(self, suspended: SuspendedCall) -> str:
-        """Store a call, and return the key for its owner. There must be room."""
+        """Store a call, and return the key with which its owner continues it. There must be room (`has_room`)."""
         if len(self._calls) >= MAX_SUSPENDED:
             ((greediest, _),) = Counter(call.owner for call in self._calls.values()).most_common(1)
             self._expire(next(name for name in reversed(self._calls) if self._calls[name].owner == greediest))
@@ -197,7 +202,9 @@ class SuspendedCalls:
         suspended = self.take(name, self._calls[name].owner)
         if suspended is not None:
             session = suspended.session
-            session.log.info("a suspended call of upstream %s was cancelled: its question has no answer", session.alias)
+            session.log.info(
+                "a suspended call of upstream %s was cancelled: its question was not answered", session.alias
+            )
             if not session.lost.is_set():
                 session.tasks.start_soon(suspended.cancel)
 
@@ -206,7 +213,7 @@ class Relay:
     """Relays requests to upstreams.
 
     A question may stay open, and a call suspended, for `question_seconds`. `published_uri` returns the published URI of
-    a resource; its last argument says whether to compare it with templates.
+    a resource; its last argument says whether to compare an unlisted URI with templates.
     """
 
     def __init__(
@@ -230,10 +237,11 @@ class Relay:
         self._login_questions: LoginQuestions | None = None
 
     async def resumed(self, method: str, exchange: Exchange) -> Exchange:
-        """Return the exchange as a continuation of an earlier round, if it has a state.
+        """Return the exchange with the contents of its `requestState`, if that is from this module.
 
         Raises:
-            MCPError: The state is forged, expired, already used, or for something else.
+            MCPError: The state is forged, expired, already used or for another request, or another replica has the
+                suspended call.
             StoreUnavailableError: It is unknown whether the state was used.
         """
         state = exchange.params.get("requestState")
@@ -242,7 +250,7 @@ class Relay:
         sealed, digest = state.removeprefix(STATE_MARK), _digest(method, exchange.params)
         claims = self._states.read(sealed, digest, exchange.client_key)
         if claims is not None and "suspended" in claims and claims["replica"] != self._replica:
-            # Checked before the state is spent, because the next attempt may reach the right replica.
+            # Check this before the state counts as used, because the next attempt may reach the right replica.
             raise at_other_replica(claims["replica"])
         carried = await self._states.open(sealed, digest, exchange.client_key)
         if carried is None:
@@ -253,7 +261,7 @@ class Relay:
         """Return the session for a client's requests to an upstream.
 
         Raises:
-            ToolError: There is none.
+            ToolError: There is no session.
         """
         sessions = self.pool.sessions.get(upstream)
         if sessions is None:
@@ -261,7 +269,9 @@ class Relay:
         return await sessions.session_for(exchange)
 
     async def forward(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
-        """Relay a request that uses the upstream's own names. Its result has published URIs.
+        """Relay a request whose parameters in `named` use the upstream's own names; return its result.
+
+        URIs in the result are replaced by the published ones.
 
         Raises:
             MCPError: The request failed.
@@ -280,7 +290,8 @@ class Relay:
         """Call a tool.
 
         Raises:
-            ToolError: The call was not delivered, or the upstream responded with an error, which the context records.
+            ToolError: The call was not delivered, or the upstream responded with an error. The context's
+                `protocol_errors` then has the error.
         """
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
@@ -332,7 +343,7 @@ class Relay:
                 if has_met_unknown:
                     raise
                 has_met_unknown, request.slot = True, None
-                await upstream.begin_session()  # nothing was done, so send the request again
+                await upstream.begin_session()  # the upstream did nothing, so the request is sent again
             except (LoginNeededError, UnusableAnswerError) as error:
                 challenge = error.challenge if isinstance(error, UnusableAnswerError) else None
                 needed = error if isinstance(error, LoginNeededError) else self._login_needed(upstream, exchange)
@@ -341,7 +352,7 @@ class Relay:
                     raise
                 if challenge is not None and challenge.wants_scopes:
                     if await needed.login.is_renewed_elsewhere():
-                        continue  # somebody has logged in with the command
+                        continue  # somebody has logged in with the console command
                     needed = _more_scopes_needed(needed, challenge)
                     await needed.login.remember_scopes(challenge)
                 asked = await self.log_in(upstream, needed, request.method, exchange, request.target, is_consented=True)
@@ -365,17 +376,18 @@ class Relay:
         *,
         is_consented: bool = False,
     ) -> Json | None:
-        """Have a person log in, and the upstream reconnect.
+        """Have a person log in, and then reconnect the upstream.
 
-        Returns a result with the question, or `None` once that is done.
+        Returns a result with the question, or `None` once the login is complete. Also returns `None` if `needed` is not
+        about a login.
 
         Raises:
-            ToolError: There is no login.
+            ToolError: The login failed, or nobody can be asked to log in.
         """
         how, tasks, count = self.pool.logins, self.pool.tasks, exchange.carried.get("logins", 0)
         if not isinstance(needed, LoginNeededError) or how is None or tasks is None:
             return None
-        from server.upstreams.relay.login_questions import LoginQuestions  # noqa: PLC0415 - with the first login
+        from server.upstreams.relay.login_questions import LoginQuestions  # noqa: PLC0415 - imported with the first login
 
         if self._login_questions is None:
             has_pages = how.pages is not None
@@ -386,7 +398,7 @@ class Relay:
                 has_replicas=how.replica.shares_secrets,
             )
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
-            await upstream.come_back()  # somebody has logged in with the command
+            await upstream.come_back()  # somebody has logged in with the console command
             if not upstream.wants_login:
                 return None
 
@@ -416,7 +428,7 @@ class Relay:
                 if waiting.cancelled_caught:
                     raise BusyError(int(limit.total_tokens))
                 request.waited = anyio.current_time() - began
-                return await self._send_once(upstream, request, exchange)  # perhaps in another session by now
+                return await self._send_once(upstream, request, exchange)  # the session may have changed while waiting
         if exchange.is_resumed:
             is_stale = exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:
@@ -447,9 +459,10 @@ class Relay:
         return await self._begin(session, request, request.params, exchange)
 
     async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
-        """Give the client a question that the upstream asked outside of calls, or accept the answer.
+        """Return a result with a question that the upstream asked outside of calls, or accept the client's answer.
 
-        If the question is too old, the upstream must ask again.
+        If the question has expired, the upstream is notified, so that it asks again. Returns `None` if the request can
+        be sent.
         """
         if not exchange.is_modern or request.method not in _MAY_ASK:
             return None
@@ -475,7 +488,7 @@ class Relay:
         return self._input_required(request, exchange, input_requests(asked), {"deferred": asked[0].key})
 
     async def _in_rounds(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json:
-        """Send a request to an upstream that returns its questions."""
+        """Send a request to a 2026-07-28 upstream, which returns its questions as results."""
         params = request.params
         if exchange.is_resumed or exchange.input_responses:
             params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
@@ -483,7 +496,8 @@ class Relay:
             try:
                 result = await self._begin(session, request, params, exchange)
             except UpstreamError as error:
-                # The error tells 2026-07-28 clients what to declare; others cannot declare it.
+                # The error tells a 2026-07-28 client to declare support for tasks. Other clients cannot declare it, so
+                # this server handles the task for them.
                 if exchange.is_modern or declares(exchange.capabilities, TASKS) or not requires_tasks(error):
                     raise
                 exchange = as_task_client(exchange)
@@ -504,7 +518,7 @@ class Relay:
         raise TooManyRoundsError
 
     async def _answers(self, questions: Json, exchange: Exchange) -> Json:
-        """Ask a client during its request."""
+        """Ask a client an upstream's questions while its request waits, and return the answers."""
         answers: Json = {}
         for key, question in questions.items():
             method = str(question["method"])
@@ -522,7 +536,7 @@ class Relay:
             raise UnusableAnswerError("it promised a task for a request that is not a tool call")
         if knows_tasks(exchange):
             return self.tasks.register(request.upstream, session, result, exchange)
-        # Release the slot when the upstream has finished the task, or is gone.
+        # Release the slot when the upstream has finished the task, or its session is gone.
         leave = (request.slot or ExitStack()).pop_all().close
         return await self._follow(FollowedTask(session, exchange, result, request.patience, leave), request, exchange)
 
@@ -548,7 +562,7 @@ class Relay:
                 await task.cancel()
 
     async def _begin(self, session: UpstreamSession, request: RelayedRequest, params: Json, exchange: Exchange) -> Json:
-        """Send a request, which counts as unanswered if the upstream does not read it in time."""
+        """Send a request, and return its result. Raises a `TimeoutError` if the upstream does not read it in time."""
         with nullcontext() if session.channel.writer.has_room else anyio.fail_after(request.patience):
             pending = await session.start(request.method, params, exchange, request.headers)
         call = InFlightCall(pending, exchange)
@@ -578,7 +592,7 @@ class Relay:
                     case Notice(method, params):
                         await exchange.notify(method, params)
                     case Expired() if not pending.is_answered:
-                        # Otherwise the response arrived in time, but the client reads slowly.
+                        # For an answered call, the response arrived in time, and only the client reads slowly.
                         raise NoAnswerError
                     case QuestionWaits() if exchange.is_modern:
                         questions = session.questions.hand_out(call)
@@ -610,7 +624,10 @@ class Relay:
         return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, carried)
 
     async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:
-        """Send a client's log level to the upstreams that it already uses; others get it later."""
+        """Send a client's log level to the upstreams that the client already uses.
+
+        Other upstreams get it when the client starts to use them.
+        """
         exchange.choose_level(level)
 
         async def tell(session: UpstreamSession) -> None:
@@ -632,7 +649,7 @@ def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> Login
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
             f"The server {login.alias} refuses this call: it needs more scopes ({scopes or 'not named'}). The login "
-            f"requests only those of mcpServers.{login.alias}.oauth.scopes: the user can add them there, or remove "
+            f"requests only those in mcpServers.{login.alias}.oauth.scopes: the user can add them there, or remove "
             f"that key, and run `{login.command}`.",
         )
     if not login.wants_more(challenge):
@@ -646,7 +663,7 @@ def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> Login
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
-    """Return the parameters as received, without this server's names and parameters that are not relayed."""
+    """Return the received parameters with the upstream's own names, and without those that are not relayed."""
     params = {**exchange.params, **named}
     for name in _NOT_PASSED:
         params.pop(name, None)
@@ -660,7 +677,7 @@ def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, 
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:
-    """Return a digest that identifies a request."""
+    """Return a digest of the method and the parameters that identify a request."""
     asked = {name: params[name] for name in _THE_CALL if name in params}
     text = json.dumps([method, asked], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -27,8 +27,8 @@ logger = logging.getLogger(__name__)
 MAX_WATCHED = 1_000  # resources that one client connection may watch
 MAX_UPDATED = 10_000  # changed resources waiting for notification
 
-FIRST_PAUSE_SECONDS = 1.0
-LAST_PAUSE_SECONDS = 60.0  # pause before a failed renewal is retried; doubles from the first to the last
+FIRST_PAUSE_SECONDS = 1.0  # pause before a failed renewal is tried again; doubles after each failure
+LAST_PAUSE_SECONDS = 60.0  # longest such pause
 
 
 class TooManyWatchedError(Exception):
@@ -36,10 +36,10 @@ class TooManyWatchedError(Exception):
 
 
 class Watch:
-    """A client's subscription to a resource, under the URI `name`.
+    """A client's subscription to a resource, which the client knows under the URI `name`.
 
-    After a settings change, the alias may belong to another upstream. A handshake-era client is identified by its
-    connection.
+    It has the upstream's alias only, because the alias may belong to another upstream after a settings change. A
+    handshake-era client is identified by its connection.
     """
 
     def __init__(self, alias: str, uri: str, name: str, exchange: Exchange) -> None:
@@ -48,7 +48,7 @@ class Watch:
         self.name = name
         self.exchange = exchange
         self.is_ended = False
-        self.is_refused = False  # whether the upstream has refused to let it be watched again after a reconnect
+        self.is_refused = False  # whether the upstream refused to renew this subscription after a reconnect
         self._is_begun = False
         self._session: UpstreamSession | None = None
         self._stream: ChangeStream | None = None
@@ -64,10 +64,14 @@ class Watch:
         return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
-        """Subscribe at the upstream, in the client's session. Raises the upstream's error."""
+        """Subscribe at the upstream, in the client's session. Raises the upstream's error.
+
+        `lost` is called with the alias when that session is lost.
+        """
         stream = None
         if session.era.is_modern:
-            # Use the listing session's single stream, unless its end was already reported, which would go unnoticed.
+            # Use the single stream of the listing session, unless that session is already lost: `on_lost` would then
+            # never be called.
             listing, stream = upstream.session, upstream.change_stream
             if listing is None or stream is None or listing.lost.is_set():
                 raise ConnectionLostError
@@ -115,7 +119,10 @@ class Watching:
         self._tasks = tasks
 
     def updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
-        """Record that a resource has changed, for all or for one client. Repeated changes are reported once."""
+        """Record that a resource has changed, for all clients or only for `whose`.
+
+        Changes that come before the report are reported once.
+        """
         if self._tasks is None or len(self.untold) >= MAX_UPDATED:
             return
         self.untold[upstream.alias, uri, whose] = None
@@ -125,7 +132,7 @@ class Watching:
 
     async def _tell_all(self) -> None:
         async def tell(watch: Watch) -> None:
-            # Use the URI that each client watches. 2026-07-28 clients are notified by their stream.
+            # Use the URI that each client watches. 2026-07-28 clients are notified on their stream.
             if watch.exchange.is_modern:
                 self._bus.publish_to(watch.exchange, ListChange("resource", watch.name))
             else:
@@ -144,7 +151,7 @@ class Watching:
             self._is_telling = False
 
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
-        """Subscribe a handshake-era client to a resource. Raises the error if this fails."""
+        """Subscribe a handshake-era client to a resource. Raises an error if this fails."""
         client = exchange.outside_request()
         known = self._of(exchange, route)
         if client is None or any(watch.is_active for watch in known):
@@ -152,7 +159,7 @@ class Watching:
         if not known and len(self._of(exchange)) >= MAX_WATCHED:
             raise TooManyWatchedError
         if id(exchange.connection) not in self._connections:
-            # Only once per connection, because it keeps callbacks until it is closed.
+            # Add the callback only once per connection, because the connection keeps callbacks until it is closed.
             self._connections.add(id(exchange.connection))
             exchange.at_end(partial(self._forget, client))
         await self._begin(route, client)
@@ -165,7 +172,7 @@ class Watching:
 
     @asynccontextmanager
     async def watched(self, routes: list[Route], exchange: Exchange) -> AsyncGenerator[None]:
-        """Watch resources within this context; refusals by an upstream are only logged.
+        """Watch resources until the context exits; refusals by an upstream are only logged.
 
         The subscriptions start concurrently, and slow ones are not awaited, because the stream also reports other
         changes.
@@ -185,7 +192,7 @@ class Watching:
                 return
             begun.append(watch)
             if is_late:
-                # The client believes that it is already subscribed, so it may have missed a change.
+                # The client believes that it is already subscribed, so report a change, which it may have missed.
                 route.upstream.resource_updated(route.uri, key_of(exchange))
 
         try:
@@ -200,12 +207,13 @@ class Watching:
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
         if self._relay.pool.principal_of(route.upstream, exchange) and route.upstream.change_stream is not None:
-            # The single stream would use the login of this machine's user.
+            # The upstream's single change stream would use the login of this machine's user.
             raise ToolError(
-                ToolErrorType.UPSTREAM_UNAVAILABLE, "Resources there cannot be watched with a personal login."
+                ToolErrorType.UPSTREAM_UNAVAILABLE,
+                "Resources of that server cannot be watched with a personal login.",
             )
         watch = Watch(route.upstream.alias, route.uri, route.name, exchange)
-        # Record the subscription before the upstream reports changes, because the subscription may end in the meantime.
+        # Record the subscription before waiting for the upstream, so that it can be ended in the meantime.
         self._watches.setdefault((watch.alias, watch.uri), []).append(watch)
         try:
             await watch.begin(route.upstream, await self._relay.session_of(route.upstream, exchange), self._lost)
@@ -221,7 +229,7 @@ class Watching:
         watch.end()
 
     def _of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
-        """Return a handshake-era client's subscriptions, or those to one resource (two during a renewal)."""
+        """Return all subscriptions of a handshake-era client, or only those to `route` (two during a renewal)."""
         watches = [watch for watches in self._watches.values() for watch in watches]
         if route is not None:
             watches = self._watches.get((route.upstream.alias, route.uri), [])

@@ -1,8 +1,8 @@
 """Upstream tasks: calls that immediately return a task, whose result is fetched later (SEP-2663).
 
 A client that supports tasks gets the upstream's tasks, each under an id from this server. For any other client, this
-server fetches the result while the call waits. A task's questions are asked and answered once, no matter who fetches
-it.
+server fetches the result while the call waits. A task's questions are asked and answered once, no matter how often the
+task is fetched.
 """
 
 from __future__ import annotations
@@ -46,18 +46,21 @@ USUAL_POLL_SECONDS = 1.0  # polling interval if a task does not set one
 LEAST_POLL_SECONDS = 0.05  # the shortest interval, even if a task sets a shorter one
 
 LONGEST_KEPT_SECONDS = 3_600.0
-"""How long a session stays open after the last news about a task, if the task is kept that long."""
+"""How long a session stays open at most after the latest report about a task; less if the upstream keeps the task for
+a shorter time.
+"""
 
-LONGEST_MS = 10**12  # a longer task lifetime (decades) is ignored
+LONGEST_MS = 10**12  # a longer lifetime or interval of a task (decades) is ignored
 MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
-MAX_ASKING = 1_000  # tasks whose questions are remembered; above this, the client with the most tasks loses its oldest
-MAX_LISTENED = 100  # tasks per stream
-ACKNOWLEDGE_SECONDS = 2.0  # limit for an upstream to read a subscription and confirm its tasks
+# Tasks whose questions are remembered; above this, the client with the most tasks loses those of its oldest task.
+MAX_ASKING = 1_000
+MAX_LISTENED = 100  # tasks that one stream of a client reports
+ACKNOWLEDGE_SECONDS = 2.0  # time limit for an upstream to acknowledge a subscription to tasks
 
-_TASK = "task"  # the encryption purpose of this server's ids
+_TASK = "task"  # the purpose for which this server's task ids are encrypted
 _FINAL = ("completed", "failed", "cancelled")
 _OF_ONE_STATE = frozenset({"inputRequests", "requestState", "result", "error"})
-_PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # the changing fields of an unfinished task
+_PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # fields that change when a task makes progress
 
 NO_SUCH_TASK: Json = {
     "code": INVALID_PARAMS,
@@ -70,11 +73,11 @@ NO_SUCH_TASK: Json = {
 
 
 def at_other_replica(name: str) -> MCPError:
-    """Return the error for state on another replica, which the next request may reach."""
+    """Return the error for a call or task that another replica has; the next request may reach that replica."""
     return MCPError(
         INTERNAL_ERROR,
         f"The replica '{name}' of this server has this call, but the request reached another one. Nothing was "
-        "done. Send it again; if the answer is the same, that replica is gone: call the tool again.",
+        "done. Send the request again; if the answer is the same, that replica is gone: call the tool again.",
         {"type": ToolErrorType.WRONG_REPLICA.value},
     )
 
@@ -91,13 +94,13 @@ def knows_tasks(exchange: Exchange) -> bool:
 
 
 def requires_tasks(error: UpstreamError) -> bool:
-    """Return whether an upstream refuses a call because it would return a task."""
+    """Return whether an upstream refuses a call because it would return a task to a client without task support."""
     wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
     return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
 
 
 def as_task_client(exchange: Exchange) -> Exchange:
-    """Return the request as if its client supported tasks, which this server handles instead."""
+    """Return the request as if its client supported tasks, which this server handles in place of the client."""
     return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
 
 
@@ -109,7 +112,7 @@ def _id_of(task: Json) -> str:
 
 
 def _state_of(task: Json) -> Json:
-    """Return a task's state, without the fields of a particular status or of other results."""
+    """Return a task without the fields that only one status or only other kinds of results have."""
     return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
 
 
@@ -117,11 +120,12 @@ def _result_of(task: Json) -> Json:
     result = as_mapping(task.get("result"))
     if result.get("resultType", "complete") != "complete":
         raise UnusableAnswerError("the result of its task is not a tool call result")
-    return readable_result(result, is_modern=True)  # other clients get this as the result of their call
+    # For a client without task support, the relay adapts this to the client's revision, as the result of its call.
+    return readable_result(result, is_modern=True)
 
 
 def _milliseconds(told: Any) -> float | None:
-    """Return a task's duration; `None` if it is invalid, or unreasonably long."""
+    """Return a duration from a task in milliseconds; `None` if it is invalid, or unreasonably long."""
     is_number = isinstance(told, int | float) and not isinstance(told, bool)
     return float(told) if is_number and 0 <= told < LONGEST_MS else None
 
@@ -130,7 +134,7 @@ def _milliseconds(told: Any) -> float | None:
 class TaskQuestions:
     """A task's questions, and a record of those that were answered."""
 
-    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's keys, by the client's
+    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's keys by the client's keys
     answered: set[str] = field(default_factory=set[str])  # the upstream's keys of answered questions
 
     async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
@@ -150,21 +154,21 @@ class TaskQuestions:
         return shown
 
     def valid_answers(self, responses: Mapping[str, Any]) -> Json:
-        """Return a client's valid answers, by the upstream's keys; `answered` gets those that are delivered."""
+        """Return a client's valid answers by the upstream's keys. The caller adds delivered ones to `answered`."""
         given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
         return {key: response for key, response in given.items() if key not in self.answered}
 
 
 @dataclass(eq=False, slots=True)
 class FollowedTask:
-    """A task that this server follows for a client without task support; cancelled if the client stops waiting."""
+    """A task that this server polls for a client without task support; cancelled if the client stops waiting."""
 
     session: UpstreamSession
     exchange: Exchange  # the client's pending request, as if it supported tasks
-    task: Json  # the latest report
-    patience: float  # seconds without news until it is cancelled
-    at_end: Callable[[], None]  # called when the upstream has finished it
-    is_suspended: bool = False  # whether it is waiting for the client's answer
+    task: Json  # the upstream's latest report on the task
+    patience: float  # seconds without progress until the task is cancelled
+    at_end: Callable[[], None]  # called when the task is finished or cancelled, or its session is gone
+    is_suspended: bool = False  # whether a question of the task waits for the client's next request
     _questions: TaskQuestions = field(default_factory=TaskQuestions)
     _told: str = ""
     _count: int = 0  # number of progress messages sent
@@ -173,10 +177,13 @@ class FollowedTask:
         self.session.task_ends.add(self._end)
 
     async def until_asked(self) -> Json:
-        """Poll until the task is done, or has questions for its client. Returns the questions, or nothing when done."""
+        """Poll until the task is done, or has questions for its client.
+
+        Returns the questions; empty if the task is done.
+        """
         deadline = anyio.current_time() + self.patience
         if self.task.get("status") in _FINAL:
-            await self._look()  # the task was already done when created, and that report has no result
+            await self._look()  # the task was already done when it was created, and the first report has no result
         while True:
             text = self.task.get("statusMessage")
             if isinstance(text, str) and text not in ("", self._told):
@@ -221,10 +228,10 @@ class FollowedTask:
             case "failed":
                 raise UpstreamError(as_mapping(self.task.get("error")))
             case _:
-                raise UnusableAnswerError("it cancelled its work")
+                raise UnusableAnswerError("it cancelled the task")
 
     async def cancel(self) -> None:
-        """Cancel the task at the upstream, unless it is done."""
+        """Cancel the task at the upstream, unless the task is over."""
         if self._end in self.session.task_ends:
             self._end()
             with anyio.CancelScope(shield=True), suppress(RelayError, ToolError, TimeoutError):
@@ -249,17 +256,17 @@ class FollowedTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskRoute:
-    """The location of a client's task."""
+    """The upstream, session and id of a client's task."""
 
     upstream: Upstream
     session: UpstreamSession
-    id: str  # the upstream's id
-    name: str  # the client's id
+    id: str  # the task's id at the upstream
+    name: str  # the task's id for the client
     is_of_other: bool  # whether another replica created the task
 
 
 class Tasks:
-    """Upstream tasks for clients that support tasks, each available only to the client that called."""
+    """Upstream tasks for clients that support tasks. Each task is available only to the client that made the call."""
 
     def __init__(
         self,
@@ -272,8 +279,8 @@ class Tasks:
         self._published_uri = published_uri
         self._why_denied = why_denied
         self._replica = replica.name
-        self._ids = SealedStates("task", math.inf, replica)  # the upstream says how long it keeps a task
-        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by client, and the client's task id
+        self._ids = SealedStates("task", math.inf, replica)  # ids never expire: the upstream expires tasks
+        self._questions: dict[tuple[str, str], TaskQuestions] = {}  # by the client's key and its id for the task
 
     def register(self, upstream: Upstream, session: UpstreamSession, result: Json, exchange: Exchange) -> Json:
         """Register a call result that is a task, under an id that only its client can use."""
@@ -301,7 +308,7 @@ class Tasks:
         own: Json = {**params, "taskId": route.id}
         seconds = route.upstream.entry.timeout / 1000
         if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
-            # Another replica returned the questions, so they are unknown here.
+            # Another replica returned the questions, so fetch them here first.
             await self.request("tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta}))
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
@@ -363,7 +370,9 @@ class Tasks:
             case "failed":
                 error = as_mapping(task.get("error"))
                 is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
-                shown["error"] = error if is_error else {"code": INTERNAL_ERROR, "message": "without a reason"}
+                shown["error"] = (
+                    error if is_error else {"code": INTERNAL_ERROR, "message": "The task failed without a reason."}
+                )
                 self._questions.pop(key, None)
             case "cancelled":
                 self._questions.pop(key, None)
@@ -375,7 +384,7 @@ class Tasks:
                 own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
                 shown["inputRequests"] = await questions.outstanding(route.session, own, exchange, seconds)
                 if not shown["inputRequests"]:
-                    # The client has already answered, or this server has refused.
+                    # The client has already answered all questions, or this server has refused them.
                     del shown["inputRequests"]
                     shown["status"] = "working"
             case "working":
@@ -387,9 +396,9 @@ class Tasks:
 
     @asynccontextmanager
     async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
-        """Report tasks on a client's stream until their upstreams end their reports.
+        """Report tasks on a client's stream, until an upstream ends its own stream with reports.
 
-        Yields the context for acknowledging the stream, with the tasks that upstreams will report.
+        Yields the request context for the stream. It adds the tasks that upstreams will report to the acknowledgement.
         """
         by_session: dict[UpstreamSession, list[TaskRoute]] = {}
         for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MAX_LISTENED):
@@ -406,7 +415,7 @@ class Tasks:
                     beginning.start_soon(ready.wait)
             try:
                 yield replace(ctx, outbound=stream)
-            except Exception as error:  # noqa: BLE001 - raised again as it is, not in a group
+            except Exception as error:  # noqa: BLE001 - raised again later, without an exception group
                 failure = error
             group.cancel_scope.cancel()
         if failure is not None:
@@ -421,7 +430,7 @@ def _extend_session(session: UpstreamSession, task: Json) -> None:
 
 
 class _TaskStream:
-    """A client's stream with task reports, which replaces the request's way to the client."""
+    """A client's stream with task reports; it replaces `outbound` in the request's context."""
 
     def __init__(
         self,
@@ -440,7 +449,7 @@ class _TaskStream:
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
         """Have an upstream report tasks.
 
-        When the upstream's stream ends, the client's stream is closed too, and can be reopened.
+        When the upstream's stream ends, the client's stream is closed too; the client can open another.
         """
         by_id = {route.id: route for route in routes}
         news: dict[str, Json] = {}  # the latest unsent report of each task
@@ -492,7 +501,7 @@ class _TaskStream:
             self._scope.cancel()
 
     async def notify(self, method: str, params: Json | None) -> None:
-        """Send a message to the client; add the tasks to the acknowledgement."""
+        """Send a message to the client. If it is the stream's acknowledgement, add the tasks to it."""
         if method == ACKNOWLEDGED and params is not None and self._names:
             params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self._names}}
         await self._ctx.outbound.notify(method, params)

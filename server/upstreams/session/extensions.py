@@ -1,6 +1,6 @@
 """The relayed protocol extensions (SEP-2133), and their declarations to clients and upstreams.
 
-Only these are declared on either side, because responses for any other extension would be lost on the way.
+Only these extensions are declared to clients and upstreams, because messages of other extensions would not be relayed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ TASKS = "io.modelcontextprotocol/tasks"  # SEP-2663: a call may return a task, w
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """The settings of an extension, as declared to both sides."""
+    """The settings of an extension, as declared to clients and to upstreams."""
 
     announced: Json = field(default_factory=dict[str, Any])  # declared to clients
-    declared: Json = field(default_factory=dict[str, Any])  # to upstreams, in a session that lists for many clients
+    declared: Json = field(default_factory=dict[str, Any])  # declared to upstreams, in a session for many clients
 
 
 RELAYED_EXTENSIONS: Mapping[str, Extension] = {
@@ -32,7 +32,7 @@ RELAYED_EXTENSIONS: Mapping[str, Extension] = {
 
 
 def with_relayed_extensions(capabilities: Json) -> Json:
-    """Return a client's capabilities, with only the relayed extensions."""
+    """Return a client's capabilities, without extensions that are not relayed."""
     if "extensions" not in capabilities:
         return capabilities
     declared = as_mapping(capabilities["extensions"])

@@ -27,7 +27,7 @@ MAX_BYTES = 16 << 20  # maximum size of a list's items as JSON, because every cl
 MAX_TOLD, MAX_TOLD_CHARS = 20, 200  # limits for reporting omissions from a list: entries, and characters per entry
 
 TURN_SECONDS = 0.002
-"""The time slice for processing items; other tasks run in between."""
+"""How long items are processed before other tasks may run."""
 
 Item = TypeVar("Item")
 
@@ -81,7 +81,7 @@ class Lister(Protocol):
 
 
 class Known(NamedTuple):
-    """A processed item: a digest of the original, the accepted form, and the removed places."""
+    """A processed list item: a digest of the original, its accepted form, and where parts were removed from it."""
 
     digest: bytes
     item: Json
@@ -94,11 +94,11 @@ class Offer:
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     digests: dict[str, dict[str, Known]] = field(default_factory=dict[str, "dict[str, Known]"])
-    """The processed items by name, so that an unchanged item is not processed again."""
+    """The processed items of each list by name, so that an unchanged item is not processed again."""
     left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Items, and parts of items, that were omitted from each list because clients could not read them."""
-    cut: set[str] = field(default_factory=set[str])  # lists that exceeded the limits
-    stored: set[str] = field(default_factory=set[str])  # lists from the last run, until the server sends them
+    cut: set[str] = field(default_factory=set[str])  # lists that exceeded `MAX_BYTES`
+    stored: set[str] = field(default_factory=set[str])  # lists from the last run that the upstream has not sent yet
 
     def items(self, kind: OfferedKind) -> list[Json]:
         return self.lists.get(kind.field, [])
@@ -128,8 +128,8 @@ async def read_lists(
 
     Lists whose capability is missing are not requested, except tools, which some servers forget to declare.
 
-    Each may take `seconds`, and is passed to `take` as soon as it arrives. `offer` records how it was read. Raises an
-    error if the tools cannot be listed, or a list has come through this server itself.
+    Each list may take `seconds`, and is passed to `take` as soon as it has been read. `offer` records the items and
+    what was omitted. Raises an error if the tools cannot be listed, or if a list has come through this server itself.
     """
     problems: list[Exception] = []
 
@@ -154,7 +154,12 @@ async def read_lists(
 
 
 async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Json]:
-    """Read all pages of one list; unchanged items are known to be valid. Raises like `read_lists`."""
+    """Read all pages of one list. Items that have not changed since the last time are not checked again.
+
+    Raises:
+        IsThisServerError: The list has come through this server itself.
+        RelayError: A page cannot be read.
+    """
     alias, version = session.alias, session.era.version
     before = offer.digests.get(kind.field, {})
     found: dict[str, Known] = {}
@@ -163,7 +168,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
     is_cut = False
     cursor: str | None = None
     seen: set[str] = set()
-    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
+    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
 
     for _ in range(MAX_PAGES):
         params: Json = {"_meta": OF_THIS_SERVER, **({"cursor": cursor} if cursor is not None else {})}
@@ -179,18 +184,18 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 left_out.append(f"item {position} (it has no {kind.key})")
                 continue
             if kind is TOOLS and isinstance(schema := item.get("inputSchema", {}), dict) and "type" not in schema:
-                # Many servers omit the type, which can only be `object`.
+                # Many servers omit `type`, although it can only be `object`.
                 item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
             try:
                 encoded = to_json(item)
-                # In another revision, the same item may be treated differently.
+                # The digest depends on the revision, because the same item may be treated differently in another one.
                 digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
                 known = before.get(name)
                 if known is None or known.digest != digest:
                     known = Known(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
                 if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
                     continue
-            except Exception as error:  # noqa: BLE001 - whatever one item holds, it costs no other one
+            except Exception as error:  # noqa: BLE001 - an item must not affect other items
                 why = str(error) if isinstance(error, UnfitError) else "it cannot be read"
                 left_out.append(f"'{name}' ({why})")
                 continue
@@ -213,6 +218,6 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
 
 
 def told(left_out: Sequence[str]) -> list[str]:
-    """Describe omissions from a list for people."""
+    """Return texts that describe the omissions from a list to people."""
     more = [f"and {len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
     return [*(visible_line(each[:MAX_TOLD_CHARS]) for each in left_out[:MAX_TOLD]), *more]

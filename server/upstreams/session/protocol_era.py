@@ -1,4 +1,4 @@
-"""Negotiates the protocol revision of an upstream once per connection, and adds it to every later request."""
+"""Negotiates the protocol revision with an upstream once per connection, and adds it to every later request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LIKE = {"2024-10-07": "2024-11-05"}  # an older revision, and the known revisio
 ENVELOPE_KEYS = frozenset(
     {PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY}
 )
-"""Keys of `_meta` that only concern adjacent peers and are never relayed."""
+"""Keys of `_meta` that only describe a single connection and are never relayed."""
 
 _NAME_BEARING: Mapping[str, str] = {
     "tools/call": "name",
@@ -45,12 +45,12 @@ _NAME_BEARING: Mapping[str, str] = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""The parameter repeated in the `Mcp-Name` header (2026-07-28, Streamable HTTP)."""
+"""By method, the parameter that is repeated in the `Mcp-Name` header (2026-07-28, Streamable HTTP)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EraChoice:
-    """The era to try first with an upstream, and whether it is the only one."""
+    """The era to try first with an upstream, and whether it is the only era to try."""
 
     is_modern: bool
     is_only: bool = False
@@ -73,7 +73,7 @@ class IncompatibleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Era:
-    """The revision in use and the upstream's capabilities, unchanged."""
+    """The revision in use with an upstream, and what the upstream declares about itself, unchanged."""
 
     version: str
     capabilities: Json
@@ -134,7 +134,7 @@ async def _modern_first(channel: JsonRpcChannel, announced: Json, meta: Json, *,
         try:
             return await _handshake(channel, announced, meta)
         except UpstreamError as error:
-            # Even if the response to the probe is late, it has selected the era on the other side.
+            # The upstream may have chosen its era when it got the probe, even if its response was too late.
             mutual = _mutual(error)
             if mutual is None or attempt > 0:
                 raise
@@ -197,7 +197,7 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
 
 
 def _mutual(error: RelayError) -> str | None:
-    """Return the newest common handshake-free revision, if the error lists the server's revisions."""
+    """Return the newest revision without a handshake that both sides support, if the error lists the upstream's."""
     supported = _supported(error)
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
     return mutual[-1] if mutual else None

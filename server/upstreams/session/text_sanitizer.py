@@ -1,4 +1,4 @@
-"""Marks invisible characters in upstream text for people, in lists and forms."""
+"""Makes invisible characters visible in the texts for people that upstreams send in lists and forms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tools.contract.display import visible, visible_line
 
-DEEPEST = 64  # maximum depth of a schema
+DEEPEST = 64  # maximum depth to which schemas are searched
 
 _TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
 _LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
@@ -21,7 +21,7 @@ _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "d
 
 
 def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool with every character of its titles and descriptions visible; values stay as they are."""
+    """Return a tool with every character of its titles and descriptions visible; values are unchanged."""
     shown = dict(definition)
     for key in ("title", "description"):
         if isinstance(text := shown.get(key), str):
@@ -44,7 +44,7 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource or template with every character visible, even in its name, because requests use the URI."""
+    """Return a resource or template with every character visible, even in its name, which no request contains."""
     shown = _item(resource)
     shown["name"] = visible_line(shown["name"])
     return shown
@@ -60,12 +60,12 @@ def _item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_visible_form(schema: Any) -> Any:
-    """Return a form's schema with every character visible, except in names and choices."""
+    """Return a form's schema with every character visible, except in the names of fields and in choices."""
     shown = _schema(schema, DEEPEST)
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
     if not isinstance(fields, dict):
         return cast("Any", shown)
-    # Make a copy, because an unchanged object still belongs to the upstream.
+    # Copy the fields, because `_schema` returns unchanged objects from the upstream's message itself.
     named = dict(cast("dict[str, Any]", fields))
     for name, given in named.items():
         if isinstance(given, dict):

@@ -1,12 +1,12 @@
 """Questions from a handshake-era upstream: who is asked, and how the answer gets back.
 
 Such an upstream does not say which call caused a question. The question therefore belongs to the session, and goes to a
-client with a call in progress there. A handshake-era client is asked while its call waits. A 2026-07-28 client gets the
-question as the result of its call, and answers with the next one. Some upstreams request roots outside of calls (file
-servers do so right after the handshake). If the client can only be asked during calls, this request is deferred to its
-next call, which is sent after the client's answer.
+client with a call in progress in that session. A handshake-era client is asked while its call waits. A 2026-07-28
+client gets the question as the result of its call, and answers with its next request. Some upstreams request roots
+outside of calls (file servers do so right after the handshake). If the client can only be asked during calls, this
+request is deferred to its next call, which is sent after the client's answer.
 
-The load from one upstream is bounded, both in background tasks and in messages to relay.
+The load from one upstream is bounded: both the number of background tasks and the number of relayed messages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class MessageLimit:
     """Counts an upstream's messages, and reports once a second how many were dropped."""
 
     def __init__(self, alias: str, tell: Callable[[Json], None]) -> None:
-        self.left_out = 0  # dropped, but not reported yet
+        self.left_out = 0  # number of dropped messages that are not reported yet
         self._alias = alias
         self._tell = tell
         self._began = float("-inf")
@@ -81,9 +81,9 @@ class MessageLimit:
 
 
 class BoundedTasks:
-    """Runs tasks in the background. Above the limit, new ones are dropped.
+    """Runs tasks in the background. Above the limit, new tasks are dropped.
 
-    An upstream that keeps asking without reading the answers gets no more of them; its other messages are still read.
+    An upstream that keeps asking without reading the answers gets no more answers; its other messages are still read.
     """
 
     def __init__(self, alias: str, tasks: TaskGroup) -> None:
@@ -114,7 +114,7 @@ QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/li
 """The requests that an upstream may send to a client."""
 
 MAX_BYTES = 256 << 10  # a larger question is refused
-MAX_OPEN = 64  # open questions; more are refused (per session) or must wait (per task)
+MAX_OPEN = 64  # open questions: per session, where more are refused, and per task, where more must wait
 
 DOUBT_SECONDS = 2.0
 """After this long without a response, an upstream may be waiting for the answer to its own question."""
@@ -128,11 +128,11 @@ class SessionOptions:
     wanted: EraChoice  # the preferred era
     announced: Json  # the client's capabilities
     question_seconds: float  # how long a question may stay open
-    # called with a list (`tools`, `prompts` or `resources`) that may have changed, and whether the server announced
-    # this
+    # called with a list (`tools`, `prompts` or `resources`) that may have changed, and whether the upstream announced
+    # the change
     list_changed: Callable[[str, bool], None]
-    resource_updated: Callable[[str], None]  # called with a changed resource
-    is_shared: bool = False  # whether several clients share it
+    resource_updated: Callable[[str], None]  # called with the URI of a changed resource
+    is_shared: bool = False  # whether several clients share the session
     # the session's client, if it can be reached outside of its requests
     client: Exchange | None = None
     observer: Observer | None = None  # observes the session's requests
@@ -160,21 +160,21 @@ class InFlightCall:
 
 @dataclass(frozen=True, slots=True)
 class QuestionWaits:
-    """A question is waiting for a client that gets it as the result of its call."""
+    """Tells a call's handler that a question is waiting, which the client gets as the result of the call."""
 
 
 @dataclass(eq=False, slots=True)
 class UpstreamQuestion:
-    """A question whose answer arrives with another request."""
+    """A question whose answer arrives with a later request of the client."""
 
-    key: str  # its key for 2026-07-28 clients
+    key: str  # the question's key for 2026-07-28 clients
     identity: RequestId  # the id of the upstream's request
     method: str
     params: Json  # the parameters as shown to the client
-    call: InFlightCall | None  # the only call that may hand it out, if other clients' calls may be in progress
-    is_deferred: bool  # whether it was asked outside of calls, and is waiting for the next one
-    is_handed_out: bool = False  # whether a client has it
-    is_settled: anyio.Event = field(default_factory=anyio.Event)  # set when the upstream has the answer
+    call: InFlightCall | None  # the only call that may return the question, if several clients share the session
+    is_deferred: bool  # whether the question was asked outside of calls, and waits for the next call
+    is_handed_out: bool = False  # whether a client has the question
+    is_settled: anyio.Event = field(default_factory=anyio.Event)  # set when the question is answered or withdrawn
     answer: asyncio.Future[Json] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -183,7 +183,7 @@ class LiveQuestion:
     """A question that a client answers while its call waits."""
 
     method: str
-    calls: list[InFlightCall]  # the calls that may have caused it; empty if it was asked outside of calls
+    calls: list[InFlightCall]  # the calls that may have caused the question; empty if it was asked outside of calls
     is_void: bool = False  # whether all of these calls are over, so that an answer is no longer valid
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_settled: anyio.Event = field(default_factory=anyio.Event)
@@ -197,8 +197,8 @@ class SessionQuestions:
     ) -> None:
         self.calls: list[InFlightCall] = []  # the calls in progress
         self.wants_roots = False
-        """Whether the upstream requested roots outside of calls, but the client can only be asked during one."""
-        self.roots_turn = anyio.Lock()  # held while the roots are sent to the upstream, so that new calls wait
+        """Whether the upstream requested roots outside of calls, but the client can only be asked during a call."""
+        self.roots_turn = anyio.Lock()  # held while the client's roots are sent to the upstream; new calls wait for it
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._peer = channel
@@ -224,7 +224,7 @@ class SessionQuestions:
                     live.is_void = True
                     live.scope.cancel()
         if self._open:
-            # This call's questions, and all questions from calls if this was the last one.
+            # Refuse this call's questions, and all questions that are not deferred if this was the last call.
             self.refuse(
                 key
                 for key, question in self._open.items()
@@ -235,14 +235,15 @@ class SessionQuestions:
                     self.remind(other)
 
     def remind(self, call: InFlightCall) -> None:
-        """In a call, queue a notice that a question is waiting, after the other messages."""
+        """If a question is waiting for a call, queue a notice of it behind the call's other messages."""
         if self._waiting_for(call):
             call.pending.put(QuestionWaits())
 
     def suspects(self) -> list[InFlightCall]:
         """Return the calls that may have caused a message from the upstream.
 
-        The list is empty if calls of several clients are in progress, or were recently abandoned.
+        In a shared session, the list is empty unless exactly one call is in progress, and no other client has recently
+        abandoned a call.
         """
         if not self._options.is_shared:
             return self.calls
@@ -256,7 +257,7 @@ class SessionQuestions:
             return
         if len(self._live) >= MAX_OPEN or is_too_large(params):
             self._log.info(
-                "a question from upstream %s was refused: it is too large, or there are too many", options.alias
+                "a question from upstream %s was refused: it is too large, or too many are open", options.alias
             )
             self._background.start(self._reply, identity, refusal_of(method))
             return
@@ -300,9 +301,9 @@ class SessionQuestions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """Hand out the questions that this call may show and no client has yet.
+        """Return the questions that this call may show and no client has yet, and mark them as handed out.
 
-        The caller is responsible for the answers.
+        The caller must then see to it that they are answered, refused or given back.
         """
         waiting = self._waiting_for(call)
         for question in waiting:
@@ -310,12 +311,12 @@ class SessionQuestions:
         return waiting
 
     def give_back(self, keys: Iterable[str]) -> None:
-        """Make the open ones among these questions available again."""
+        """Let calls show those of these questions that are still open."""
         for question in self._unanswered(keys):
             question.is_handed_out = False
 
     async def until_roots_are_told(self) -> bool:
-        """Wait briefly while a client is being asked for its roots. Returns whether it was asked."""
+        """Wait briefly while a client is being asked for its roots. Returns whether a client was being asked."""
         asked = [live for live in self._live.values() if live.method == "roots/list"]
         with anyio.move_on_after(DOUBT_SECONDS):
             for live in asked:
@@ -349,15 +350,18 @@ class SessionQuestions:
         ]
 
     def _doubt(self, key: str) -> None:
-        """Refuse the question: the upstream may be waiting for the answer before it sends lists that calls need."""
+        """Refuse the question if a request other than calls is open.
+
+        The upstream may be waiting for the answer before it sends lists, which calls need.
+        """
         if self._peer.open_requests > len(self.calls):
             self.refuse([key])
 
     async def _settle(self, question: UpstreamQuestion) -> None:
-        """Wait for the answer to a question and relay it. On timeout, the question counts as cancelled.
+        """Wait for the answer to a question and relay it. On timeout, the question is refused.
 
-        If a client has the question, it waits as long as the suspended call, and the end of that call is reported to
-        the upstream first.
+        While a client has the question, the suspended call decides how long the question stays open. If that call is
+        cancelled, the upstream is notified of the cancellation before it gets the refusal.
         """
         try:
             while True:
@@ -396,7 +400,7 @@ class SessionQuestions:
                     pending.pause_clock(is_asking=False)
         try:
             if live.is_void and method == "roots/list" and (owner := self._options.client) is not None:
-                # The roots are the client's, regardless of the call that caused the request.
+                # The roots belong to the session's client, no matter which call caused the request.
                 with suppress(NotAskedError):
                     response = await owner.ask(method, shown, DOUBT_SECONDS)
             elif live.is_void:
@@ -408,7 +412,7 @@ class SessionQuestions:
             del self._live[identity]
 
     async def _reply(self, identity: RequestId, response: Json) -> None:
-        """Respond to an upstream's question. A refusal that the protocol cannot express becomes an error."""
+        """Respond to an upstream's question. A refusal that cannot be expressed as a result becomes an error."""
         if response is NO_ANSWER:
             await self._peer.refuse(identity, METHOD_NOT_FOUND, "The client does not accept such requests.")
             return
@@ -419,7 +423,7 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """Return the answer if nobody can be asked; for roots, the workspace folders."""
+    """Return the answer to a question that nobody can be asked; `folders` are the roots in the answer."""
     match method:
         case "elicitation/create":
             return {"action": "cancel"}
@@ -434,18 +438,18 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
-    """Return whether a question is too large for a person to read, and would block the server."""
+    """Return whether a question is too large for a person to read, and so large that it would block the server."""
     return len(to_json(params, inf_nan_mode="null")) > MAX_BYTES
 
 
 def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
-    """Add the server's name to a question, so that it cannot pass for one from this server or another."""
+    """Add the upstream's name to a question, so that it cannot pass for one from this server or another upstream."""
     shown = with_origin(params, alias)
     if method == "elicitation/create":
         message = visible(str(params.get("message", "")))
         url = str(params.get("url", ""))
         hosts = true_hosts(f"{url} {message}")
-        # True if nothing precedes the host, and its letters are unambiguous.
+        # Without a warning from `true_hosts`, nothing precedes the host, and its letters are unambiguous.
         if params.get("mode") == "url" and not true_hosts(url) and (found := _HOST.match(url)) is not None:
             hosts.insert(0, f"The link leads to the host {visible_line(found[1][:MAX_HOST_CHARS])}.")
         shown["message"] = "\n".join([f"[{alias}] {message}", *hosts])
@@ -455,7 +459,7 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
 
 
 def input_requests(questions: Iterable[UpstreamQuestion]) -> Json:
-    """Convert questions for a 2026-07-28 client, which does not know handshake-era ids."""
+    """Convert questions to `inputRequests` for a 2026-07-28 client, which does not know `elicitationId`."""
     return {each.key: {"method": each.method, "params": _without_id(each.params)} for each in questions}
 
 
@@ -466,7 +470,9 @@ def _without_id(params: Json) -> Json:
 def round_of(
     alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool], folders: Iterable[str] = ()
 ) -> tuple[Json, dict[str, Json]]:
-    """Split the `inputRequests` of a 2026-07-28 upstream; `folders` are the answer if the client has no roots.
+    """Split the `inputRequests` of a 2026-07-28 upstream into questions for the client, and refused questions.
+
+    If the client has no roots, `folders` are the roots in the answer.
 
     Returns:
         The labelled questions for the client, by the client's keys; and the state to return with the answers. In the
@@ -493,7 +499,7 @@ def round_of(
 
 
 def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
-    """Convert a client's answers, by its keys, to answers for the upstream."""
+    """Convert a client's answers, by the client's keys, to answers by the upstream's keys, and add the refusals."""
     keys = as_mapping(carried.get("keys"))
     given = {keys.get(key, key): response for key, response in responses.items()}
     return {**given, **as_mapping(carried.get("refused"))}

@@ -1,4 +1,4 @@
-"""Adapts upstream results and errors to the client's revision, otherwise unchanged."""
+"""Adapts upstream results and errors to the client's revision, and leaves everything else in them unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
-MAX_SAID = 1_000  # characters of an error text to search
+MAX_SAID = 1_000  # characters searched per text of a failed result
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
 )
@@ -26,7 +26,7 @@ class NoAnswerError(RelayError):
 
 
 class TooManyRoundsError(RelayError):
-    """The upstream keeps asking."""
+    """The upstream has asked questions in too many rounds."""
 
 
 class SuspendedCallGoneError(RelayError):
@@ -47,7 +47,7 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
     Structured content that is not an object is only for 2026-07-28 clients.
 
     Raises:
-        UnusableAnswerError: The value is not a tool result.
+        UnusableAnswerError: `result` is not the result of a tool call.
     """
     result = {name: value for name, value in result.items() if value is not None}
     if result.get("resultType", "complete") != "complete":
@@ -65,8 +65,8 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
 
 
 def _readable_block(block: Any) -> Json:
-    """Return a content block that every client accepts. An invalid block becomes text, so that the others arrive."""
-    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - with the first list
+    """Return a content block that every client accepts. An invalid block becomes text, so that other blocks arrive."""
+    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
 
     fields = _without_nulls(block)
     name = _BLOCKS.get(str(fields.get("type")), "EmbeddedResource")
@@ -98,7 +98,7 @@ def says_unknown(name: str, result: Json) -> bool:
 
 
 def protocol_error(error: Json, alias: str = "") -> MCPError:
-    """Return an error from an upstream or this server; addresses for people are treated as in questions."""
+    """Convert a JSON-RPC error. Addresses for people to open are labelled with the alias, as in questions."""
     code, message, data = error.get("code"), error.get("message"), error.get("data")
     code = code if isinstance(code, int) else INTERNAL_ERROR
     if code == URL_ELICITATION_REQUIRED:
@@ -118,7 +118,7 @@ def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str)
 
 
 def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:
-    unknown = "It is unknown whether it had an effect."
+    unknown = "It is unknown whether the request had an effect."
     match error:
         case ToolError():
             return error
@@ -129,25 +129,26 @@ def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, wha
         case NoAnswerError() | TimeoutError():
             told = (
                 f"The server {alias} sent neither a result nor progress for {what} in time "
-                f"(mcpServers.{alias}.timeout); it was cancelled. {unknown}"
+                f"(mcpServers.{alias}.timeout), so the request was cancelled. {unknown}"
             )
         case BusyError(most=most):
             told = (
                 f"The server {alias} is busy: its maximum of {most} calls at once (mcpServers.{alias}.maxConcurrent) "
-                f"was reached during the whole time of {what} (mcpServers.{alias}.timeout). It was not sent, so it "
-                "had no effect; try it later."
+                f"was in use until {what} timed out (mcpServers.{alias}.timeout). The request was not sent, so it had "
+                "no effect; try again later."
             )
         case UnusableAnswerError(why=why):
             told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"
         case TooManyRoundsError():
-            told = f"The server {alias} kept asking questions during {what}, so it was given up. {unknown}"
+            told = f"The server {alias} kept asking questions during {what}, so the request was abandoned. {unknown}"
         case SuspendedCallGoneError():
             told = (
-                f"The server {alias} waited for an answer before completing {what}, but it arrived too late, or "
-                f"the server was restarted. {unknown} Call again if that is safe."
+                f"The server {alias} waited for an answer before completing {what}, but the answer arrived too late, "
+                f"or the server was restarted. {unknown} Call again if that is safe."
             )
         case _:
             told = (
-                f"The connection to the server {alias} was lost during {what}. {unknown} It reconnects automatically."
+                f"The connection to the server {alias} was lost during {what}. {unknown} The connection is restored "
+                "automatically."
             )
     return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)

@@ -1,4 +1,4 @@
-"""One session with an upstream: opening it, the era of each request, and the routing of messages."""
+"""One session with an upstream: opens it, adapts requests to its era, and routes the upstream's messages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ logger = logging.getLogger(__name__)
 
 _SERIALS = itertools.count(1)
 
-LEVEL_SECONDS = 5.0  # limit for accepting a log level, or responding to a ping
+LEVEL_SECONDS = 5.0  # time limit for an upstream to accept a log level or to respond to a ping
 
 LOG = "notifications/message"
 
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # sent only in the requesting stream
+IN_STREAMS = frozenset({ACKNOWLEDGED, "notifications/tasks"})  # sent only on a `subscriptions/listen` stream
 
 LIST_CHANGES: Mapping[str, str] = {
     "notifications/tools/list_changed": "tools",
@@ -56,24 +56,24 @@ LIST_CHANGES: Mapping[str, str] = {
 
 
 class UpstreamSession:
-    """An open session, created by `open_session`. `lost` is set once it is gone."""
+    """An open session, created by `open_session`. `lost` is set once the session is gone."""
 
     def __init__(self, options: SessionOptions, writer: MessageWriter, tasks: TaskGroup, lost: anyio.Event) -> None:
         self.options = options
         self.alias = options.alias
         self.log = logging.LoggerAdapter(logger, {"upstream": self.alias})
-        self.serial = next(_SERIALS)  # unique
+        self.serial = next(_SERIALS)  # unique in this process
         self.era = Era("", {}, is_modern=False)  # set after negotiation
         self.channel = JsonRpcChannel(
             writer, self._on_request, self._on_notification, self._on_refusal, options.observer
         )
         self.tasks = tasks
         self.lost = lost
-        self.is_forgotten = False  # whether the server has lost it, so that refused requests were not processed
-        self.refusal: Challenge | None = None  # why it is gone, if the server now requires a login
-        self.on_lost: Callable[[], None] | None = None  # called when it is gone
-        self.task_ends = set[Callable[[], None]]()  # one per followed task; called when the session is gone
-        self.wanted_until = float("-inf")  # time until which its tasks need it, by the loop's clock
+        self.is_forgotten = False  # whether the upstream no longer knows the session, so refused requests had no effect
+        self.refusal: Challenge | None = None  # the upstream's challenge, if the session is gone for lack of a login
+        self.on_lost: Callable[[], None] | None = None  # called when the session is gone
+        self.task_ends = set[Callable[[], None]]()  # one callback per followed task, called when the session is gone
+        self.wanted_until = float("-inf")  # time by the loop's clock until which tasks need the session
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Receivers for messages on clients' streams, by the id of the stream's request."""
         self._background = BoundedTasks(self.alias, tasks)
@@ -91,7 +91,7 @@ class UpstreamSession:
         """Send this server's own request, or a client's request with the upstream's own names.
 
         Raises:
-            ToolError: A client's request would loop.
+            ToolError: A client's request has passed this server before, or has passed too many servers.
         """
         era, meta = self.era, dict(as_mapping(params.get("_meta")))
         for name in ENVELOPE_KEYS:
@@ -126,7 +126,7 @@ class UpstreamSession:
             self.lost.set()
 
     async def set_level(self, level: str) -> None:
-        """Send the client's log level to a handshake-era upstream; others get it with each call."""
+        """Send the client's log level to a handshake-era upstream; other upstreams get it with each request."""
         if self.era.is_modern or not self.era.announces("logging"):
             return
         try:
@@ -167,14 +167,14 @@ class UpstreamSession:
             identity = as_mapping(params.get("_meta")).get(SUBSCRIPTION_ID_META_KEY)
             if (take := self.streams.get(str(identity))) is not None:
                 take(method, params)
-            elif method == ACKNOWLEDGED:  # on the change stream: earlier changes are not announced
+            elif method == ACKNOWLEDGED:  # the change stream has begun; changes before that were not announced
                 for kind in LIST_CHANGES.values():
                     self.options.list_changed(kind, False)
         elif method != LOG:
             if self._other_limit.admits():
                 self._pass_on(method, params)
         elif self.log_limit.admits():
-            # Prefix the logger with the alias, so that it cannot imitate this server or another.
+            # Prefix the logger with the alias, so that the upstream cannot imitate this server or another upstream.
             named = params.get("logger")
             said_by = f"{self.alias}/{visible_line(named)}" if isinstance(named, str) and named else self.alias
             self._pass_on(method, {**params, "logger": said_by})
@@ -193,7 +193,7 @@ class UpstreamSession:
 
 @asynccontextmanager
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
-    """Open a session as a context, which must be entered and exited in the same task.
+    """Open a session until the context exits. The context must be entered and exited in the same task.
 
     Raises:
         IncompatibleError: There is no common revision.
@@ -204,7 +204,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
     on_end: Callable[[], None] | None = None
 
     def on_doubt() -> None:
-        # A single failed request says nothing about the session if other requests are open.
+        # A single failed request does not mean that the session is lost if other requests are still open.
         if session is not None and session.is_greeted and session.channel.open_requests <= 1:
             lost.set()
 

@@ -1,7 +1,7 @@
 """Subscriptions at an upstream: one per resource, or one stream for all lists and resources.
 
-In the handshake era, a session subscribes to a resource for all its watchers, one request at a time. In 2026-07-28, one
-stream per upstream reports changed lists and resources.
+In the handshake era, a session subscribes to a resource once for all its watchers, and waits for each response before
+it sends the next request for that resource. In 2026-07-28, one stream per upstream reports changed lists and resources.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayErr
 
 logger = logging.getLogger(__name__)
 
-SUBSCRIBE_SECONDS = 10.0  # limit for an upstream to accept a subscription
+SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to accept a subscription or its end
 
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""The first and last pause before an ended stream is reopened; pauses double while streams end quickly."""
+"""The first and the longest pause before an ended stream is reopened; pauses double while streams end quickly."""
 
 _FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
@@ -41,12 +41,12 @@ class _SubscriptionState:
     watchers: int = 0
     is_subscribed: bool = False
     is_settling: bool = False
-    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # all watchers wait for the same event
+    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # all current watchers wait for this
 
     def fail(self, error: Exception) -> None:
         """Report an error to the current waiters; later waiters wait for another attempt."""
         self.attempt.set_exception(error)
-        self.attempt.exception()  # mark it as retrieved: there may be no waiters
+        self.attempt.exception()  # mark the error as retrieved, because there may be no waiters
         self.attempt = _attempt()
 
 
@@ -87,7 +87,10 @@ class ResourceSubscriptions:
             self._settle(uri, state)
 
     def _settle(self, uri: str, state: _SubscriptionState) -> None:
-        """Bring the upstream to the wanted state, in a session task, because the watcher may leave early."""
+        """Subscribe or unsubscribe if the watchers require it, in a task of the session.
+
+        A watcher's own task could be cancelled before the upstream has responded.
+        """
         if not state.is_settling and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
             state.is_settling = True
             self._tasks.start_soon(self._until_settled, uri, state)
@@ -109,7 +112,7 @@ class ResourceSubscriptions:
                 try:
                     await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
-                    self._log.info("upstream %s keeps reporting a resource", self._alias)
+                    self._log.info("upstream %s did not confirm the end of a subscription", self._alias)
         finally:
             state.is_settling = False
             if not state.is_subscribed:
@@ -141,7 +144,7 @@ class ChangeStream:
             self._scope.cancel()
 
     async def run(self) -> None:
-        """Listen until cancelled, or until the upstream does not support it."""
+        """Listen until cancelled, until the upstream refuses the stream, or until its connection is lost."""
         pause = PAUSE_SECONDS
         while True:
             era = self._era
@@ -157,7 +160,7 @@ class ChangeStream:
                 except UnusableAnswerError as error:
                     self._log.info("upstream %s: the stream of changes ended: %s", self._alias, error.why)
                 except UpstreamError as error:
-                    self._log.info("upstream %s has no stream of changes (error %s)", self._alias, error.code)
+                    self._log.info("upstream %s refused the stream of changes (error %s)", self._alias, error.code)
                     return
                 except ConnectionLostError:
                     return

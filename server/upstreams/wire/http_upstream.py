@@ -56,17 +56,17 @@ from server.upstreams.wire.sse_reader import events_in
 
 logger = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 30.0  # limit for connecting with TCP and TLS, and for sending a request
+CONNECT_SECONDS = 30.0  # time limit for connecting with TCP and TLS, and for sending a request
 
 ACCEPT_SECONDS = 10.0
-"""Limit for a server to accept a message without a response. Later messages wait for it."""
+"""Time limit for a server to accept a message that has no response; later messages wait until the server accepts it."""
 
 ERROR_BYTES = 1 << 20  # maximum read from the body of an error response
 MAX_CHALLENGES = 8
 CHALLENGE_CHARS = 8_192
 """Limits for a stored challenge: number of schemes, and characters per scheme."""
 
-LEAVING_SECONDS = 1.0  # limit for closing a session at the server
+LEAVING_SECONDS = 1.0  # time limit for ending a session at the server
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _SESSION, _VERSION = "mcp-session-id", "mcp-protocol-version"
@@ -81,12 +81,12 @@ MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
-"""The first and last pause before an ended stream is reopened; pauses double while streams deliver nothing."""
-MAX_REFUSED = 2  # consecutive attempts to fetch a response whose stream was interrupted
+"""The first and the longest pause before an ended stream is reopened; pauses double while streams deliver nothing."""
+MAX_REFUSED = 2  # consecutive failed attempts to resume the interrupted stream of a response
 
 
 class RefusedError(UnusableAnswerError):
-    """The status is not a success; `answers` has the JSON-RPC messages in the body, if any."""
+    """A request failed, or its status is an error; `answers` has the JSON-RPC responses in the body, if any."""
 
     def __init__(
         self,
@@ -98,15 +98,15 @@ class RefusedError(UnusableAnswerError):
         super().__init__(why, challenge)
         self.status = status
         self.answers = answers
-        self.says_more = False  # whether there is more than in `answers`
+        self.says_more = False  # whether `why` and `challenge` must be reported instead of `answers`
 
     def answers_to(self, identity: RequestId) -> bool:
-        """Return whether the body answers this request, which was then accepted and perhaps executed."""
+        """Return whether the body answers this request; if so, the server may have executed the request."""
         return any(identity in (each.id, own_number(each.id)) for each in self.answers)
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
-    """Raises `RefusedError` for any status except success, and records the server's behaviour."""
+    """Raises a `RefusedError` for every failed request and every error status, and records the reason."""
 
     def __init__(
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
@@ -116,8 +116,8 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         self._login = login
         self._by_proxy = by_proxy
         self._proxy: str | None = None  # the proxy of the connection, known after the first request
-        self.challenge: Challenge | None = None  # from the latest response with status 401 or 403
-        self.unreachable = ""  # why the latest request could not be sent, if it failed
+        self.challenge: Challenge | None = None  # the challenge of the latest response, if its status was 401 or 403
+        self.unreachable = ""  # why the latest request could not be sent; empty if it was sent
         self._inner: httpx2.AsyncHTTPTransport | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -129,7 +129,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         except LoginError as error:
             raise RefusedError(f"its login cannot be used now: {error.why}") from None
         except (httpx2.LocalProtocolError, ValueError) as error:
-            # The request is invalid, which says nothing about the server.
+            # The request is invalid, so the failure says nothing about the server.
             logger.info("a request to an upstream was not valid HTTP (%s)", type(error).__name__)
             raise RefusedError("the request is not valid in HTTP") from None
         except httpx2.TransportError as error:
@@ -161,7 +161,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
                 is_one = _kind_of(response) != _EVENTS
                 response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_one else None)
             return response
-        # Report the server's JSON-RPC messages, or else its status.
+        # Report the JSON-RPC messages in the body, or else the status.
         body = b""
         if isinstance(stream, httpx2.AsyncByteStream):
             body = b"".join([chunk async for chunk in _CarefulStream(stream, ERROR_BYTES)])
@@ -175,7 +175,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _kind_of(response) == _EVENTS else [body]
         answers = [each for text in texts for each in _messages_of(text) if isinstance(each, Response | ErrorResponse)]
         refused = RefusedError(why, status, self.challenge, answers)
-        # The body may be meant only for the logged-in user.
+        # In these cases, the reason is reported instead of the body, which may be meant only for the logged-in user.
         refused.says_more = "retry-after" in response.headers or is_challenged or status == HTTPStatus.UNAUTHORIZED
         raise refused
 
@@ -215,7 +215,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         return response
 
     def without_secrets(self, message: Message) -> Message:
-        """Return a message, with this connection's secrets removed from errors, which many people see."""
+        """Return a message. From an error, this connection's secrets are removed, because many people see errors."""
         if not isinstance(message, ErrorResponse) and not (
             isinstance(message, Response) and message.result.get("isError")
         ):
@@ -244,7 +244,7 @@ def _challenge_of(response: httpx2.Response) -> Challenge:
 
 
 class _CarefulStream(httpx2.AsyncByteStream):
-    """A response body that ends early if its connection breaks or it gets too long."""
+    """A response body that ends early if its connection breaks or the body gets too long."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, most: int | None) -> None:
         self._inner = inner
@@ -258,11 +258,11 @@ class _CarefulStream(httpx2.AsyncByteStream):
                 await anyio.lowlevel.checkpoint()  # many chunks may arrive without a pause
                 count += len(chunk)
                 if self._most is not None and count > self._most:
-                    logger.info("a response of an upstream is longer than %d bytes, and was rejected", self._most)
+                    logger.info("a response from an upstream is longer than %d bytes, and was rejected", self._most)
                     return
                 yield chunk
         except httpx2.TransportError as error:
-            logger.info("a response of an upstream was interrupted (%s)", type(error).__name__)
+            logger.info("a response from an upstream was interrupted (%s)", type(error).__name__)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -272,14 +272,19 @@ class _CarefulStream(httpx2.AsyncByteStream):
 async def _careful_client(
     headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[httpx2.AsyncClient]:
-    """Provide a client that, on exit, raises `NeedsAuthenticationError` or `UnreachableError` if applicable."""
+    """Provide an HTTP client.
+
+    Raises:
+        NeedsAuthenticationError: The context failed because the server requires a login.
+        UnreachableError: The context failed because the server cannot be reached.
+    """
     # No read timeout: streams may be silent, calls have their own deadlines, and a timeout would end all calls at once.
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=None, pool=None)
     try:
         async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, transport=transport) as client:
             client.max_redirects = MAX_HOPS
             yield client
-    except Exception as error:  # noqa: BLE001 - whatever it is, it means that there is no connection
+    except Exception as error:  # noqa: BLE001 - any error means that there is no connection
         if transport.challenge is not None:
             raise NeedsAuthenticationError(transport.challenge) from None
         raise (UnreachableError(transport.unreachable) if transport.unreachable else error) from None
@@ -289,9 +294,9 @@ def _redirected(response: httpx2.Response) -> str:
     """Return the error for a redirect that is not followed, or another status that is not a success."""
     if not response.has_redirect_location:
         return told_of_status(response)
-    # Drop the query, which may contain a state.
+    # Drop the query, which may contain a secret.
     where = quoted(re.split(r"[?#]", response.headers["location"])[0], response.extensions.get(SECRETS))
-    return f"it redirects the request to another address, which is not followed: {where}"
+    return f"it redirects the request to another address, and the redirect is not followed: {where}"
 
 
 class _Writer:
@@ -304,7 +309,8 @@ class _Writer:
         self._client = client
         self._url = url
         self._tasks = tasks
-        self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}  # with a flag for 2026-07-28 requests
+        # By id of an open request, the scope that cancels it, and whether its revision is 2026-07-28.
+        self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}
         self._newest = 0  # the id of the latest request
 
     def _begin(self, request: Request, headers: Mapping[str, str], *, is_modern: bool) -> None:
@@ -322,28 +328,29 @@ class _Writer:
                     identity, answers = request.id, () if refused.says_more else refused.answers
                     own = next((each._replace(id=identity) for each in answers if self._is_for(each, identity)), None)
                     self.inbox.put(own or unusable(identity, refused.why, refused.challenge))
-                except Exception as error:  # noqa: BLE001 - whatever comes of its answer, others go on
+                except Exception as error:  # noqa: BLE001 - an error must not end other requests
                     logger.info("a request to an upstream failed (%s)", type(error).__name__)
                     self.inbox.put(unusable(request.id, cause_of(error)))
         finally:
             del self._open[request.id]
 
     def _is_for(self, answer: Response | ErrorResponse, identity: RequestId, *, is_stream: bool = False) -> bool:
-        """Return whether a message answers this request, possibly with an unknown id, but not another request's.
+        """Return whether a message answers this request: it has the request's id, or an unknown id.
 
-        A stream may also bring a late response to an abandoned request.
+        The ids of other open requests are known. On a stream, the ids of all earlier requests are known too, because
+        the stream may bring a late response to an abandoned request.
         """
         number = own_number(answer.id)
         is_of_another = number in self._open or (is_stream and 0 < number <= self._newest)
         return number == identity or not is_of_another
 
     async def _tell(self, message: Message, headers: Mapping[str, str]) -> None:
-        """Send a message without a response. Later messages wait for it, for a limited time."""
+        """Send a message that has no response. Later messages wait until it is accepted, for a limited time."""
         try:
             with anyio.fail_after(ACCEPT_SECONDS):
                 async with self._posted(message, headers):
                     pass
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - a lost message must not end the session
             logger.info("an upstream did not accept a message (%s)", type(error).__name__)
 
     def _posted(self, message: Message, headers: Mapping[str, str]) -> AbstractAsyncContextManager[httpx2.Response]:
@@ -354,7 +361,7 @@ class _Writer:
         """Send a request and receive its response.
 
         Raises:
-            RefusedError: The server refuses it.
+            RefusedError: The server refuses the request.
         """
         raise NotImplementedError
 
@@ -385,11 +392,11 @@ async def streamable_streams(
 
 @dataclass(slots=True)
 class _StreamReading:
-    """The state of reading a response or, without a request, messages outside of requests."""
+    """The state of reading a response or, without `identity`, the session's stream of messages outside of requests."""
 
-    identity: RequestId | None = None
-    count: int = 0  # messages so far
-    last_event: str = ""  # the id to resume an ended stream with
+    identity: RequestId | None = None  # the id of the request
+    count: int = 0  # number of messages read so far
+    last_event: str = ""  # the id of the latest event, which is sent to resume the stream after its end
     pause: float = 0.0  # the pause that the server requests before resuming, in seconds
     is_resumed: bool = False
     is_answered: bool = False
@@ -407,10 +414,10 @@ class StreamableWriter(_Writer):
         super().__init__(client, url, tasks, inbox)
         self._on_doubt = on_doubt
         self._session: str | None = None
-        self._version: str | None = None  # from the latest message that has one
-        self._is_forgotten = False  # whether the server has lost the session
-        self._refused: dict[RequestId, str] = {}  # the requests refused for that reason, with the error
-        self._undecided: set[RequestId] = set()  # the requests that may still be refused
+        self._version: str | None = None  # the protocol version of the latest message that has one
+        self._is_forgotten = False  # whether the server no longer knows the session
+        self._refused: dict[RequestId, str] = {}  # error texts by the ids of requests that were refused for that reason
+        self._undecided: set[RequestId] = set()  # the ids of requests that are neither accepted nor refused yet
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
         """Send a message. If it is a request, wait until it is accepted, but not for its response."""
@@ -470,7 +477,7 @@ class StreamableWriter(_Writer):
         if is_refused:
             await anyio.sleep(
                 ACCEPT_SECONDS
-            )  # give the session's other requests time, because the first error ends the session
+            )  # wait until the session's other requests are decided, because the first reported error ends the session
             self._undecided.clear()
             self._decide(request.id)
             return
@@ -482,7 +489,7 @@ class StreamableWriter(_Writer):
             raise RefusedError(reading.why)
 
     def _decide(self, identity: RequestId) -> None:
-        """Record that a request is accepted or refused. The last undecided request reports all refusals."""
+        """Record that a request is accepted or refused. Once this is known for all requests, report the refusals."""
         self._undecided.discard(identity)
         if not self._undecided:
             refused, self._refused = self._refused, {}
@@ -503,7 +510,7 @@ class StreamableWriter(_Writer):
                 reading.why = "its answer is neither JSON nor an event stream"
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Return whether a ping confirms that the server refuses the whole session, so that nothing was done."""
+        """Return whether a ping confirms that the server refuses the whole session, and so executed nothing."""
         if status in _UNKNOWN:
             ping = Request("session", "ping")
             try:
@@ -530,14 +537,14 @@ class StreamableWriter(_Writer):
                     continue
                 if is_known and await self._is_session_unknown(status, self._headers()):
                     self._is_forgotten = True
-                    if not self._undecided:  # otherwise the first refused stream would end the session
+                    if not self._undecided:  # otherwise the session would end while requests may still be accepted
                         self._on_doubt()
                 return
             is_known = is_known or status == HTTPStatus.OK
             has_gone_on = reading.identity is not None and reading.count > count
             if has_gone_on or anyio.current_time() > began + pause:
                 pause = FIRST_PAUSE_SECONDS
-            # For a pending response, the server's pauses are respected, but not forever.
+            # For a pending response, the server's pause is used until a tenth of this server's growing pause is longer.
             least = pause / 10 if reading.identity is not None and reading.pause else pause
             await anyio.sleep(max(reading.pause, least))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
@@ -553,7 +560,7 @@ class StreamableWriter(_Writer):
                 return response.status_code
         except RefusedError as refused:
             return refused.status or HTTPStatus.BAD_GATEWAY
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - a failed stream must not end the session
             logger.info("a stream of an upstream could not be opened (%s)", type(error).__name__)
             return HTTPStatus.BAD_GATEWAY
 
@@ -606,7 +613,7 @@ async def sse_streams(
     *,
     by_proxy: bool = True,
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
-    """Speak the older transport: a stream for the server's messages, and a request for each message to it."""
+    """Speak the older HTTP+SSE transport: one stream brings the server's messages, and each message to it is posted."""
     transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     inbox = Inbox()
     inbox.cleaned = transport.without_secrets
@@ -625,7 +632,7 @@ async def sse_streams(
                 elif event.data:
                     for message in _messages_of(event.data):
                         inbox.put(message)
-        except Exception as error:  # noqa: BLE001 - its stream is all that it says
+        except Exception as error:  # noqa: BLE001 - any error ends the stream
             logger.info("an upstream did not send an event stream (%s)", type(error).__name__)
         finally:
             inbox.close()
@@ -649,12 +656,12 @@ async def sse_streams(
 
 
 class SseWriter(_Writer):
-    """Speaks the older transport, with responses on a single stream; errors in sending go to the inbox."""
+    """Speaks the older HTTP+SSE transport. Responses come on its stream; errors in sending go to the inbox."""
 
     takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message, without waiting for acceptance, which some servers delay until a request is done."""
+        """Send a message. If it is a request, do not wait until it is accepted, which some servers delay."""
         del headers
         if isinstance(message, Request):
             self._begin(message, _POSTED, is_modern=False)

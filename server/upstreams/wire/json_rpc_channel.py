@@ -43,19 +43,21 @@ logger = logging.getLogger(__name__)
 
 MAX_EVENTS = 1_000
 MAX_EVENT_BYTES = 4 << 20
-"""Queued events per request. Above this, the newest progress replaces the previous one, and other notifications are
-dropped.
+"""Maximum number and bytes of queued events per request. Above these, new progress replaces the latest queued progress,
+and other notifications are dropped.
 """
 
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 
 CANCEL_SECONDS = 1.0
-"""How long an upstream that reads nothing may delay a cancellation notification."""
+"""How long to try to send a cancellation notification to an upstream that does not read."""
 
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
 
 MAX_ABANDONED = 1_000
-"""Abandoned requests remembered by id. Above this, up to as many clients are remembered until their time is over."""
+"""Maximum number of abandoned requests remembered by id. For further ones, only the client is remembered, for at most
+the same number of clients.
+"""
 
 
 class RelayError(Exception):
@@ -97,7 +99,7 @@ class Challenge:
 
     @property
     def could_be_met(self) -> bool:
-        """Whether a login could help: without a scheme, the server wants something other than a login."""
+        """Whether a login could help. With status 403 and no scheme, the server wants something other than a login."""
         return self.status == HTTPStatus.UNAUTHORIZED or bool(self.schemes)
 
     @property
@@ -128,7 +130,7 @@ def why_failed(error: BaseException) -> str:
         case UnusableAnswerError(why=why):
             return f"it gave no usable answer: {why}"
         case UpstreamError(method=method):
-            from server.network.quotation import quoted  # noqa: PLC0415 - few fail
+            from server.network.quotation import quoted  # noqa: PLC0415 - few requests fail
 
             reason = quoted(str(error.error.get("message", "")))
             return f"it answered {method or 'a request'} with error {error.code}{reason and f': {reason}'}"
@@ -148,7 +150,7 @@ class LoginError(Exception):
 
 
 class Credentials(Protocol):
-    """The credentials in each request to a remote server: the token of a login."""
+    """The credentials for requests to a remote server: the token of a login."""
 
     challenge: Challenge | None  # the server's latest challenge
 
@@ -158,7 +160,7 @@ class Credentials(Protocol):
         ...
 
     async def header(self) -> str | None:
-        """Return the `Authorization` of a request, if there is one.
+        """Return the `Authorization` header for a request, if there is one.
 
         Raises:
             LoginError: There is a token, but it cannot be used now.
@@ -166,7 +168,7 @@ class Credentials(Protocol):
         ...
 
     async def renew(self, used: str | None) -> str | None:
-        """Return a new `Authorization` instead of a rejected one, if there is one.
+        """Return a new `Authorization` header to replace the rejected one (`used`), if there is one.
 
         Raises:
             LoginError: No `Authorization` is available now.
@@ -175,12 +177,12 @@ class Credentials(Protocol):
 
 
 class UnusableAnswerError(RelayError):
-    """A response is invalid, for a reason in this server's words, and no other will arrive."""
+    """A response is invalid, and no other response will arrive; `why` is a clause in this server's words."""
 
     def __init__(self, why: str, challenge: Challenge | None = None) -> None:
         super().__init__()
         self.why = why
-        self.challenge = challenge  # if the server requires a login
+        self.challenge = challenge  # the server's challenge, if it requires a login
 
 
 class SessionUnknownError(UnusableAnswerError):
@@ -214,12 +216,12 @@ class ProgramEnd:
     """How an upstream's program exited."""
 
     exit: ExitStatus | None  # `None` if this server stopped it
-    last_lines: tuple[str, ...]  # its last output, apart from messages
+    last_lines: tuple[str, ...]  # the last lines of the program's output that were not messages
 
 
 class MessageReader(Protocol):
     async def listen(self, listener: Callable[[Message], None]) -> None:
-        """Pass each message to a fast listener until the connection ends."""
+        """Pass each message to `listener`, which must return quickly, until the connection ends."""
         ...
 
 
@@ -243,7 +245,7 @@ class Inbox:
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
         self.cleaned: Callable[[Message], Message] = lambda message: message  # transforms each message on arrival
         self.count = 0  # number of queued messages
-        self.size = 0  # their size in bytes
+        self.size = 0  # size of the queued messages in bytes
         self._messages: deque[Message] = deque()
         self._listener: Callable[[Message], None] | None = None
         self._closed = asyncio.Event()
@@ -260,7 +262,7 @@ class Inbox:
         self.size += size
 
     async def listen(self, listener: Callable[[Message], None]) -> None:
-        """Pass each message on as it arrives, without an iteration of the event loop; returns at the end."""
+        """Pass each message to `listener` as it arrives, in the same iteration of the event loop, until `close`."""
         while self._messages:
             listener(self._messages.popleft())
         self.count = self.size = 0
@@ -300,46 +302,49 @@ class RpcAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """No message arrived within the time limit."""
+    """Neither a response nor progress arrived within the time limit."""
 
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """One request to an upstream, until it is answered or abandoned; `aclose` cancels an open request."""
+    """One request to an upstream, until it is answered or abandoned; `aclose` cancels the request if it is open."""
 
     channel: JsonRpcChannel
     identity: int
     method: str
     client_key: str | None = None
-    """The client to remember after the request is abandoned; empty if it is unidentified."""
+    """The client to remember if the request is abandoned; empty if the client is unidentified."""
     is_answered: bool = False
     on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if there was no response
     at_end: Callable[[], None] | None = None
-    """Called when the upstream has responded, or is no longer awaited; possibly twice."""
-    deadline: float | None = None  # when it expires, by the loop's clock
+    """Called when the upstream has responded, or nobody waits for its response any more; possibly called twice."""
+    deadline: float | None = None  # when the request expires, by the loop's clock
     _events: deque[Any] = field(default_factory=deque[Any])
     _waiting_bytes: int = 0
-    _newest: Progress | None = None  # the queued progress message
+    _newest: Progress | None = None  # the latest queued progress message
     _dropped: int = 0
     _waiter: asyncio.Future[None] | None = None
     _patience: float | None = None
-    _questions: int = 0  # the number of open questions that it has caused
+    _questions: int = 0  # the number of open questions that the request may have caused
 
     def expect(self, seconds: float | None, first: float | None = None) -> None:
-        """Report `Expired` after this time without a message, or `first` for the first one. `None` means never."""
+        """Report `Expired` after `seconds` without progress, but the first time after `first`, if given.
+
+        If `seconds` is `None`, the request never expires.
+        """
         self._patience = seconds
         wait = seconds if first is None else first
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
     def pause_clock(self, *, is_asking: bool) -> None:
-        """Pause or resume the clock while a person is asked, because that time does not count for the upstream."""
+        """Pause the clock while a person is asked, and then resume it; the upstream is not to blame for that time."""
         self._questions += 1 if is_asking else -1
         self.expect(self._patience)
 
     def put(self, event: Any) -> None:
         is_progress = type(event) is Progress
         if is_progress and self.deadline is not None:
-            self.expect(self._patience)  # any message restarts the clock, even if it is not relayed yet
+            self.expect(self._patience)  # progress restarts the clock, even if it is not relayed yet
         if isinstance(event, RpcAnswer):
             self.is_answered = True
             self._observed(event)
@@ -358,7 +363,7 @@ class PendingRequest:
                         return
                 self._waiting_bytes += event.size
             elif event in self._events:
-                return  # already reported
+                return  # an equal event is already queued
         if is_progress:
             self._newest = event
         self._events.append(event)
@@ -394,7 +399,7 @@ class PendingRequest:
             on_answer(answer)
 
     async def aclose(self) -> None:
-        """Stop waiting for the response; the upstream is notified if it has not responded."""
+        """Stop waiting for the response. If the upstream has not responded, it is notified of the cancellation."""
         if self._dropped:
             logger.info("%d notifications of a call were dropped because its client reads too slowly", self._dropped)
             self._dropped = 0
@@ -416,7 +421,7 @@ class Observer(Protocol):
         ...
 
     def begin_session(self, version: str) -> Callable[[], None]:
-        """Record that the session is open in this protocol version; the returned callback is called at its end."""
+        """Record that a session with this protocol version is open; return a callback for the end of the session."""
         ...
 
 
@@ -424,8 +429,8 @@ class JsonRpcChannel:
     """Sends to an upstream, and dispatches its messages.
 
     `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`. `on_notification` gets
-    notifications other than progress of an open request. `on_refusal` is called if the server requires a login and no
-    open request can report this, and with `None` if it no longer knows the session.
+    notifications other than progress. `on_refusal` is called with the challenge if the server requires a login and no
+    other request is open, and with `None` if the server no longer knows the session.
     """
 
     def __init__(
@@ -444,10 +449,11 @@ class JsonRpcChannel:
         self._next_id = 0
         self._pending: dict[int, PendingRequest] = {}  # the requests with a waiting caller
         self._abandoned: dict[int, tuple[str, float]] = {}
-        """The clients of abandoned requests, oldest first, with the time until which they count."""
+        """By id of an abandoned request, its client, and until when the request counts; oldest first."""
         self._uncounted: dict[str, float] = {}
-        """The time until which a client may have further abandoned requests; an unknown client stands for the
-        surplus."""
+        """By client, until when its abandoned requests that do not fit into `_abandoned` count. The empty key stands
+        for all clients above the limit.
+        """
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -501,7 +507,7 @@ class JsonRpcChannel:
                         pending.put(Progress(params))
         except Exception:
             # Later messages in the same chunk must not be lost.
-            logger.exception("a message of an upstream could not be handled because of an internal error")
+            logger.exception("a message from an upstream could not be handled because of an internal error")
 
     @property
     def open_requests(self) -> int:
@@ -529,9 +535,9 @@ class JsonRpcChannel:
     async def start(
         self, method: str, params: Json, headers: Mapping[str, str] | None = None, client_key: str | None = None
     ) -> PendingRequest:
-        """Send a request unchanged, except that its progress token becomes its id.
+        """Send a request. Its id replaces the progress token.
 
-        `client_key` is remembered if the request is abandoned.
+        The client with the key `client_key` is remembered if the request is abandoned.
         """
         self._next_id += 1
         identity = self._next_id
@@ -567,7 +573,7 @@ class JsonRpcChannel:
             self._uncounted[pending.client_key if len(self._uncounted) < MAX_ABANDONED else ""] = until
 
     def has_abandoned_beside(self, client_key: str) -> bool:
-        """Return whether another client has an abandoned request."""
+        """Return whether a client other than `client_key` may have an abandoned request."""
         self._forget_abandoned()
         clients = {client for client, _ in self._abandoned.values()} | self._uncounted.keys()
         return any(not client_key or client != client_key for client in clients)
@@ -582,7 +588,7 @@ class JsonRpcChannel:
         await self._send(Notification(method, params), headers)
 
     async def notify_briefly(self, method: str, params: Json) -> None:
-        """Send a notification if this is possible without waiting, even during cancellation."""
+        """Send a notification if this is possible within `CANCEL_SECONDS`, even if the task is being cancelled."""
         if self._is_lost:
             return
         with anyio.move_on_after(CANCEL_SECONDS, shield=True):
@@ -610,25 +616,28 @@ class JsonRpcChannel:
 
 
 def own_number(identity: Any) -> int:
-    """Return the (positive) number in one of our ids; zero for anything else. Some servers return it as a string."""
+    """Return the number in an id; zero if it is not a whole number.
+
+    This server's own ids are positive numbers, which some upstreams return as strings.
+    """
     if isinstance(identity, str) and identity.isascii() and identity.isdigit() and len(identity) < 19:
         return int(identity)
     return identity if isinstance(identity, int) and not isinstance(identity, bool) else 0
 
 
-MESSAGE_BYTES = 64 << 20  # a longer message is rejected, and fails the call that it answers
+MESSAGE_BYTES = 64 << 20  # a longer message is rejected, and the request that it answers fails
 MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The start of a response. Other text does not count as a response, because its content is arbitrary."""
+"""The start of a response. Elsewhere in a message, the same text means nothing, because contents are arbitrary."""
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
-    """Return the messages in a text that begins with a brace or a bracket, and whether it is valid.
+    """Return the messages in a text that begins with a brace or a bracket, and whether the text is valid.
 
-    If the text is invalid, an error replaces the response.
+    If the text is an invalid response, an error takes its place.
     """
     messages: list[Message] = []
     parts: Any = []
@@ -667,7 +676,7 @@ def _failure_for(line: bytes) -> ErrorResponse | None:
 def failure_for_ends(
     ends: bytes, why: str = f"its message is larger than {MESSAGE_BYTES} bytes"
 ) -> ErrorResponse | None:
-    """Return the error for a response of which only the ends were kept; `None` for any other message."""
+    """Return the error for a response of which only the beginning and the end were kept; `None` for other messages."""
     head, _, tail = ends.partition(b"\n")
     identity = certain_id(head, tail) if _ANSWER.match(ends) else None
     return None if identity is None else unusable(identity, why)

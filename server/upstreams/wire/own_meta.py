@@ -1,8 +1,8 @@
 """This server's own keys in `_meta`. They record the origin of items, and nobody else may set them.
 
-Each server of this kind has a random number while it runs, which it sends in `_meta` of requests to upstreams, and of
-lists to servers of the same kind. List items carry the numbers of the servers that they came through, and are not
-listed to these again, so lists settle even in a loop of servers.
+Each running coretools-mcp server has a random number, which it sends in `_meta` of requests to upstreams, and of lists
+to other coretools-mcp servers. List items carry the numbers of the servers that they came through. They are not listed
+to these servers again, so that lists stop growing even in a loop of servers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ OWN_KEYS = "coretools-mcp/"
 
 UPSTREAM_KEY = "coretools-mcp/upstream"  # the `_meta` key that names the server of an item
 
-FACTS_KEY = "coretools-mcp/facts"  # the `_meta` key for a result's small facts for programs
+FACTS_KEY = "coretools-mcp/facts"  # the `_meta` key for facts about a result that programs can use
 
 CHAIN_KEY = "coretools-mcp/chain"
 """The `_meta` key with the numbers of the servers that a request or a list came through."""
@@ -30,18 +30,20 @@ CHAIN_KEY = "coretools-mcp/chain"
 THIS_SERVER = secrets.token_hex(8)
 OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # the `_meta` of this server's own requests
 
-MAX_HOPS = 8  # servers of this kind that a request may pass; more look like a loop
+MAX_HOPS = 8  # coretools-mcp servers that a request may pass; more are treated as a loop
 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
 _DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
-"""Keys with possibly large data, searched only if it contains this server's prefix."""
+"""Keys of possibly large data, which is searched only if its JSON contains this server's prefix."""
 
 _OF_PROTOCOL: Mapping[str, Callable[[Any], bool]] = {
     "progressToken": lambda token: type(token) in (str, int),
     "io.modelcontextprotocol/related-task": lambda task: type(as_mapping(task).get("taskId")) is str,
 }
-"""The protocol's keys in a message's `_meta`. If one has an invalid value, some clients wait for a response forever."""
+"""The protocol's keys in a message's `_meta`, with the check of their values. If one has an invalid value, some clients
+wait for a response forever.
+"""
 
 _COMPOUND = frozenset({dict, list})
 _LISTED = 2  # the depth of list items in a response
@@ -72,7 +74,7 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
                     ours += [key for key, is_right in _OF_PROTOCOL.items() if key in meta and not is_right(meta[key])]
                 for key in ours:
                     del meta[key]
-                # Keep an object that was already empty, because it may be a schema.
+                # Remove `_meta` only if it has become empty here: one that was already empty may be a schema.
                 if ours and not meta:
                     del fields["_meta"]
             for name, value in fields.items():
@@ -88,12 +90,12 @@ def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
 
 
 def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
-    """Add the origin to an item or question from an upstream."""
+    """Add the upstream's alias, and `more`, to the `_meta` of an item or question from that upstream."""
     return {**item, "_meta": {**as_mapping(item.get("_meta")), UPSTREAM_KEY: {"server": alias, **more}}}
 
 
 def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the servers of this kind in `_meta`; empty for other clients."""
+    """Return the numbers of the coretools-mcp servers in `_meta`; empty if it comes from another program."""
     chain: Any = meta.get(CHAIN_KEY)
     if not isinstance(chain, list):
         return ()
@@ -101,7 +103,7 @@ def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def chained(meta: Mapping[str, Any], alias: str) -> Json:
-    """Return the `_meta` for a request that this server passes on.
+    """Return the entries to add to the `_meta` of a request that this server passes on.
 
     Raises:
         ToolError: The request has passed this server before, or too many servers.
@@ -110,8 +112,8 @@ def chained(meta: Mapping[str, Any], alias: str) -> Json:
     if THIS_SERVER in chain or len(chain) >= MAX_HOPS:
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The call was not passed on to the server {alias}: it has come through {len(chain)} servers like this "
-            "one, which form a loop. Call the tool by its shortest name.",
+            f"The call was not passed on to the server {alias}, because it has come through {len(chain)} coretools-mcp "
+            "servers, which form a loop. Call the tool by its shortest name.",
         )
     return {CHAIN_KEY: [*chain, THIS_SERVER]}
 
@@ -123,7 +125,10 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
 
 
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """Adapt a list to its receiver: clients see no chains, and servers of this kind get no items that would loop."""
+    """Adapt a list to its receiver.
+
+    Another coretools-mcp server does not get items that would loop; any other client does not get server numbers.
+    """
     asker = set(chain_of(meta))
     found: list[Json] = []
     for item in items:
@@ -143,5 +148,5 @@ def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> l
 
 
 def list_meta(meta: Mapping[str, Any]) -> Json:
-    """Return the `_meta` of a list, which tells servers of this kind this server's number."""
+    """Return the `_meta` of a list, which has this server's number if the client is a coretools-mcp server."""
     return {"_meta": OF_THIS_SERVER} if chain_of(meta) else {}

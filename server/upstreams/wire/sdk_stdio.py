@@ -29,7 +29,7 @@ class SdkReader:
 @dataclass(frozen=True, slots=True)
 class SdkWriter:
     stream: Any
-    has_room: bool = False  # it accepts one message at a time, so senders may have to wait
+    has_room: bool = False  # the stream accepts one message at a time, so senders may have to wait
     takes_headers: bool = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:

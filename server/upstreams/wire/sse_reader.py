@@ -10,7 +10,7 @@ import anyio.lowlevel
 
 MAX_ID_CHARS = 4_096  # maximum length of an id, which is sent back in a header
 PIECE_BYTES = 4_096  # bytes parsed before other tasks run
-LINE_COST = 64  # extra bytes per line, for the time that parsing a line takes
+LINE_COST = 64  # bytes counted for each line in addition to its length, because parsing a line takes time
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGener
                 elif name == b"event":
                     event.name = text
                 elif name == b"id" and text.isascii() and text.isprintable() and text.strip().encode() == value:
-                    event.id = text  # any other value could not be sent back
+                    event.id = text  # any other value could not be sent back in a header
                 elif name == b"retry" and value.isdigit():
                     event.retry = int(value[:9])
             if size + len(line) > most_bytes:

@@ -47,7 +47,7 @@ logger.setLevel(logging.INFO)
 LOG_LINE_BYTES = 1 << 14  # maximum bytes of a line to examine for the log
 LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
 LAST_LINES = 5  # lines of a program's output kept to explain its exit
-LOG_LINES_PER_SECOND = 200  # lines shown per second, more than a traceback has; others are counted
+LOG_LINES_PER_SECOND = 200  # lines shown per second (more than a traceback has); further lines are only counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
 """Pause between two chunks that are not shown, which limits a flood to some megabytes per second."""
@@ -55,15 +55,17 @@ FULL_LOG_PAUSE_SECONDS = 0.01
 TURN_SECONDS = 0.005
 """After a longer loop iteration, as with very many short lines, reading pauses for the same time."""
 
-LARGE_READ_BYTES = 1 << 18  # size of a read under load; otherwise a pipe's initial capacity
+LARGE_READ_BYTES = 1 << 18  # bytes per read under load; without load, a pipe's initial capacity is read
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
 FLUSH_SECONDS = 0.5
-"""Limit for an upstream to read what was sent before its input closes (the SDK's value, like the next two)."""
+"""Time limit for an upstream to read what was sent before its input is closed. The SDK has the same value, as for
+`LEAVING_SECONDS` and `GRACE_SECONDS`.
+"""
 
 ENDED_SECONDS = 0.2  # how long to wait for the exit status of a program that has closed its output
-LEAVING_SECONDS = 2.0  # limit for its exit after end of input
-GRACE_SECONDS = 2.0  # limit for its exit, and its children's, after SIGTERM; then they are killed
+LEAVING_SECONDS = 2.0  # time limit for an upstream to exit after its input is closed
+GRACE_SECONDS = 2.0  # time limit for an upstream and its children to exit after SIGTERM, before they are killed
 
 _NOT_A_MESSAGE = "wrote something other than a JSON-RPC message to standard output: "
 
@@ -107,7 +109,7 @@ class StderrLog:
 class PipeReader:
     """Reads lines from a non-blocking pipe until its end. Does not close the pipe.
 
-    Only the ends of a line longer than `line_bytes` are kept.
+    Of a line longer than `line_bytes`, only the beginning and the end are kept.
     """
 
     def __init__(self, descriptor: int, line_bytes: int) -> None:
@@ -126,7 +128,7 @@ class PipeReader:
             self.loop.add_reader(self.descriptor, self.on_readable)
 
     def pause(self, seconds: float | None = None) -> None:
-        """Pause reading for this time, or (`None`) until `resume`."""
+        """Pause reading for `seconds`, or until `resume` is called if that is `None`."""
         if self._is_reading:
             self._is_reading = False
             self.loop.remove_reader(self.descriptor)
@@ -137,7 +139,7 @@ class PipeReader:
         self.read()
 
     def read(self) -> bytes:
-        """Read once; empty if there is no data, or at the end."""
+        """Read once, and return the data; empty if there is no data yet, or at the end."""
         if self.is_ended:
             return b""
         try:
@@ -170,7 +172,7 @@ class PipeReader:
         raise NotImplementedError
 
     def take_oversized(self, ends: bytes) -> None:
-        """Handle the two ends of an oversized line."""
+        """Handle the beginning and the end of an oversized line."""
         self.take_line(ends)
 
 
@@ -180,7 +182,7 @@ class StderrReader(PipeReader):
         super().__init__(descriptor, LOG_LINE_BYTES)
 
     def on_readable(self) -> None:
-        """Read a chunk, and pause if it would not be shown."""
+        """Read a chunk, and pause if further lines would not be shown."""
         self.read()
         if self._log.is_full and not self.is_ended:
             self.pause(FULL_LOG_PAUSE_SECONDS)
@@ -236,7 +238,7 @@ class StdoutReader(PipeReader):
             self.pause(took)
 
     def take_line(self, line: bytes) -> None:
-        """Handle a message; invalid UTF-8 bytes in it are removed."""
+        """Handle a message; invalid UTF-8 in it is replaced."""
         line = line.removeprefix(codecs.BOM_UTF8)
         beginning = line.lstrip()[:1]
         if beginning == b"{":
@@ -327,7 +329,7 @@ class StdinWriter:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamProgram:
-    """An upstream's program. Its command is a path, or is looked up in the `PATH` of its environment."""
+    """An upstream's program. The command is a path, or is looked up in the `PATH` of `environment`."""
 
     command: str = field(repr=False)
     arguments: tuple[str, ...] = field(repr=False)
@@ -335,7 +337,7 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """Return the absolute paths of the program and its folder, the base of relative paths.
+        """Return the absolute paths of the program and of its folder, to which relative paths are relative.
 
         Raises:
             OSError: The program or the folder does not exist.
@@ -377,9 +379,9 @@ class UpstreamProgram:
 async def stdio_streams(
     alias: str, program: UpstreamProgram, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None = None
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
-    """Start an upstream and connect to it until the context exits, which leaves no process behind.
+    """Start an upstream and connect to it until the context exits. No process is left behind.
 
-    `on_end` is called with how the program exited.
+    `on_end` is called with a description of how the program exited.
 
     Raises:
         OSError: The program cannot be started.

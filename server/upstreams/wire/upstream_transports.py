@@ -25,7 +25,9 @@ INHERITED = (
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
     "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
-"""The variables that a child gets from this server's environment, in addition to XDG_* and those in its entry."""
+"""The variables that an upstream's program gets from this server's environment, in addition to `XDG_*` and those that
+its entry names.
+"""
 
 Streams = tuple[MessageReader, MessageWriter]
 
@@ -34,7 +36,7 @@ Streams = tuple[MessageReader, MessageWriter]
 class Transport:
     """One transport to an upstream.
 
-    `open` gets a callback for a connection that seems to be lost, and the workspace folders.
+    `open` takes a callback, which is called if the connection seems to be lost, and the workspace folders.
     """
 
     name: str
@@ -52,12 +54,12 @@ def transports_to(
 ) -> list[Transport]:
     """Return the transports to try, in order: a plain `url` means Streamable HTTP first, then SSE.
 
-    `on_end` is called with how a program exited. A remote server gets the token of `login`, and is reached through the
-    proxy from the environment if `by_proxy`.
+    `on_end` is called with a description of how a program exited. A remote server gets the token of `login`, and is
+    reached through the proxy from the environment if `by_proxy` is true.
     """
     if entry.transport == "stdio":
         return [Transport("stdio", lambda _, folders: _child(alias, entry, starter, on_end, folders))]
-    from server.upstreams.wire.http_upstream import sse_streams, streamable_streams  # noqa: PLC0415 - a start needs no SDK
+    from server.upstreams.wire.http_upstream import sse_streams, streamable_streams  # noqa: PLC0415 - imported only for HTTP
 
     url, headers = entry.endpoint or "", entry.headers
     http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, on_doubt, login, by_proxy=by_proxy))
@@ -84,7 +86,7 @@ def _child(
     environment |= dict(entry.env)
     first = next(
         (each for each in folders if each != os.sep), ""
-    )  # skip the root of the file system, which a client may name
+    )  # skip the root of the file system, which a client may report as a folder
     cwd = os.path.expanduser(entry.cwd or "")
     folder = os.path.join(first, cwd) if first or cwd else None
     if sys.platform == "win32":
@@ -92,7 +94,7 @@ def _child(
         from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415
 
         return sdk_streams(entry.command or "", list(entry.args), environment, folder)
-    from server.upstreams.wire.stdio_upstream import UpstreamProgram, stdio_streams  # noqa: PLC0415 - with the first upstream
+    from server.upstreams.wire.stdio_upstream import UpstreamProgram, stdio_streams  # noqa: PLC0415 - imported with the first upstream
 
     def streams(folder: str) -> AbstractAsyncContextManager[Any]:
         program = UpstreamProgram(entry.command or "", tuple(entry.args), folder, environment)
@@ -105,11 +107,12 @@ def _child(
 async def _in_empty_folder(streams: Callable[[str], AbstractAsyncContextManager[Any]]) -> AsyncGenerator[Any]:
     """Run a program in its own empty folder.
 
-    This server's working folder, perhaps a home folder, was not chosen for the program.
+    The program does not run in this server's working folder, which may be a home folder, because nobody chose that
+    folder for the program.
     """
-    from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - most have a workspace
+    from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - rarely needed: most clients have a workspace
 
-    folders = PrivateFolders()  # if this server is killed, the next one removes the folder
+    folders = PrivateFolders()  # if this server is killed, the next server that starts removes the folder
     try:
         async with streams(await THREADS.run(partial(folders.make, "program"))) as opened:
             yield opened
