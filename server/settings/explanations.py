@@ -94,5 +94,6 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
         said = f"{source_of(path)}: {dotted(path)} is {shown}, but must be {expected}."
         sentences.setdefault(path, said)
     found = list(sentences.values())
-    more = [f"There are {len(found) - MAX_PROBLEMS} more problems."] if len(found) > MAX_PROBLEMS else []
+    hidden = len(found) - MAX_PROBLEMS
+    more = [f"There {'is 1 more problem' if hidden == 1 else f'are {hidden} more problems'}."] if hidden > 0 else []
     return found[:MAX_PROBLEMS] + more

@@ -15,6 +15,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
@@ -79,7 +80,7 @@ class SupervisorPool:
                 async with anyio.create_task_group() as group:
                     for supervisor in self._supervisors:
                         if supervisor.process is not None:
-                            group.start_soon(supervisor.process.end, CLOSE_GRACE_SECONDS)
+                            group.start_soon(partial(supervisor.process.end, CLOSE_GRACE_SECONDS, shield=False))
             for supervisor in list(self._supervisors):
                 supervisor.close()
             if self._broker is not None:
@@ -441,9 +442,9 @@ class SupervisedProcess:
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
         await self._supervisor.mount(told, steps)
 
-    async def end(self, grace_seconds: float) -> None:
+    async def end(self, grace_seconds: float, *, shield: bool = True) -> None:
         """Stop all its processes. Returns when nothing is left, or after some seconds if that fails."""
-        with anyio.CancelScope(shield=True):
+        with anyio.CancelScope(shield=shield):
             if not self._is_gone.is_set():
                 self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))
                 with anyio.move_on_after(grace_seconds + END_SECONDS):

@@ -79,7 +79,7 @@ class Source:
             end = start
             if self.size - end >= SOUGHT_BYTES:
                 known = f"only {lines - missing:,} lines start within that distance"
-                raise _too_far(f"the {lines:,}th line from the end", "the end of the file", known)
+                raise _too_far(f"line {lines:,} from the end", "the end of the file", known)
         return 0
 
 

@@ -171,7 +171,7 @@ def extract(
             )
         elif limit is not None:
             reason = (
-                f"was not read: {limit} to read it. Request other pages, for example pages='2-5', or ask the user for "
+                f"was not read: {limit}. Request other pages, for example pages='2-5', or ask the user for "
                 "a simpler copy or for its content."
             )
         else:
