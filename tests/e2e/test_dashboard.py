@@ -393,7 +393,11 @@ async def test_strangers_who_connect_and_say_nothing_keep_nobody_out(runtime: Pa
             stream = await anyio.connect_tcp("127.0.0.1", browser.base_url.port or 0)
             stack.push_async_callback(stream.aclose)
             await stream.send(b"GET / HTTP/1.1\r\n")
-        assert (await browser.get("/servers")).status_code == 200
+        try:
+            page = await browser.get("/servers")
+        except httpx.TransportError:  # its idle connection made room: browsers try again on another one, too
+            page = await browser.get("/servers")
+        assert page.status_code == 200
         assert (await client.list_tools()).tools
 
 
