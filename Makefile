@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo 'make demo       see it work: one session with the installed server; installs it first if needed'
 	@echo 'make test       the whole suite, in about 15 minutes'
-	@echo 'make test-long  the long variants, in half an hour'
+	@echo 'make test-long  the long variants, in about 15 minutes'
 	@echo 'make fuzz       fuzz the parsers of foreign input, ten minutes each; the suite then replays what failed'
 	@echo 'make mutation   check whether tests notice small changes to security-relevant modules'
 	@echo 'make chaos      random faults everywhere, for an hour; MINUTES=10 for less'
@@ -52,7 +52,7 @@ test: $(INSTALLED)
 	$(PY) -m pytest -q -rs -n auto --dist worksteal -m 'not long' $(PYTEST_ARGS)
 
 test-long: $(INSTALLED)
-	$(PY) -m pytest -q -rs -m long $(PYTEST_ARGS)
+	$(PY) -m pytest -q -rs -n auto --dist worksteal -m long $(PYTEST_ARGS)
 
 fuzz: $(INSTALLED)
 	$(PY) -m tests.fuzz.run $(FUZZ_ARGS)

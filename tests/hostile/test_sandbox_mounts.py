@@ -23,7 +23,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.fork_server import forked
-from tests.harness import HANDSHAKE, server_arguments
+from tests.harness import HANDSHAKE, ROOT, server_arguments
 from tests.hostile.sandboxed import PROGRAM, WORKING
 from tests.hostile.watched_server import facts_of, text_of
 from tests.processes import PRIVATE_FOLDERS, Passing
@@ -64,8 +64,9 @@ WORKSPACES = {
     "not to be bound": "mount -t tmpfs none ws; mount --make-unbindable ws",
     "a link to a file system": "mount -t tmpfs none o; rmdir ws; ln -s o ws",
     "in a home that is mounted": "mount -t tmpfs none home; mkdir home/ws; rmdir ws; ln -s home/ws ws",
-    "in a /tmp that is mounted": "mount --rbind . /mnt; mount -t tmpfs none /tmp; "
-    "mkdir -p $PWD; mount --rbind /mnt $PWD",
+    # The checkout, which may lie below /tmp, too, has programs that the server starts.
+    "in a /tmp that is mounted": f"mount --rbind . /mnt; mount --rbind {ROOT} /srv; mount -t tmpfs none /tmp; "
+    f"mkdir -p $PWD {ROOT}; mount --rbind /mnt $PWD; mount --rbind /srv {ROOT}",
     "with mounts below": "mkdir -p ws/node_modules ws/tmp; "
     "mount -t tmpfs none ws/node_modules; mount -t tmpfs none ws/tmp",
     "with mounts below in another order": "mount -t tmpfs none ws; mkdir -p ws/sub/.git/a ws/sub/.git/b; "
