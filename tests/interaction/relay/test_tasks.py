@@ -617,7 +617,7 @@ async def test_a_task_that_fails_or_is_cancelled_or_lost_fails_the_call(
         await end("odd", "settle", status="odd")
         assert results[0] == {"code": -32050, "message": "why", "data": 1}
         for result, why in zip(
-            results[1:], ("cancelled its work", "no longer knows the task", "not a task"), strict=True
+            results[1:], ("cancelled the task", "no longer knows the task", "not a task"), strict=True
         ):
             assert result["isError"]
             assert why in result["content"][0]["text"]

@@ -225,7 +225,7 @@ async def test_an_agent_that_gives_no_answer_has_failed_with_its_last_words(
 ) -> None:
     error = await agents.error(script(text))
     assert error.code is ToolErrorType.EXECUTION_FAILED
-    assert all(part in error.message for part in (*told, "worker", "check before you try again"))
+    assert all(part in error.message for part in (*told, "worker", "check them before you try again"))
 
 
 @pytest.mark.requirement("task.failed")
