@@ -1,4 +1,4 @@
-"""The bounds of a call: the approval mode, limits of results, the handling of media, and the cancel signal."""
+"""The bounds of a call: the approval mode, limits on results, the handling of media, and the cancel signal."""
 
 from __future__ import annotations
 

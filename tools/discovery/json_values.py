@@ -12,12 +12,13 @@ MAX_DEPTH = 50  # maximum depth of nested arrays and objects; many parsers accep
 
 
 class UnreadableError(ValueError):
-    """A text is not accepted as JSON. The message is the reason, phrased for the end of a sentence."""
+    """The text is not accepted as JSON. The message is the reason, phrased for the end of a sentence."""
 
 
 def read_json(text: str) -> Any:
-    """Parse a text, or raise an `UnreadableError`. Does not check whether the value can be passed on."""
-    # Each value except the first follows one of these characters. They are also counted in strings, which does no harm.
+    """Parse `text`, or raise an `UnreadableError`. Does not check whether the value can be passed on."""
+    # Each item or member follows one of these characters. They are also counted inside strings, so the count may be
+    # too high, but never too low.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
         raise UnreadableError(f"it has more than {MAX_VALUES:,} values")
 
