@@ -1,4 +1,4 @@
-"""Entries of the audit log, and the redaction of secrets in logged arguments."""
+"""The entries of the audit log and the redaction of secrets in logged arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AuditEntry:
     client: str  # the client that made the call
     permission: Permission  # the decision and its reason
     time: float  # seconds since the epoch
-    # The answer to the question; `None` before the question, and for calls without a question
+    # The answer to the question; `None` before the question and for calls without a question
     answer: Answer | Unavailable | None = None
     # The rules that the answer adds; `None` if the answer applies only to this call
     lasting: LastingAnswer | None = None

@@ -113,7 +113,7 @@ class BaseTool(ABC, Generic[ParamsT]):
     def rule_names(self) -> tuple[str, ...]:
         """The tool's names in permission rules, apart from the names of groups of built-in tools.
 
-        No other tool ever has the first name, so the rules that a person saves use this name.
+        No other tool ever uses the first of these names, so it is the name in the rules that a person saves.
         """
         return (self.name,)
 
@@ -139,7 +139,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         """Prepare, once, whatever `subjects` needs but cannot obtain in a worker thread."""
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
-        """Return what this call touches, for permission rules. Blocks on disk reads, and has no side effects.
+        """Return what this call touches, for permission rules. Blocks on disk reads and has no side effects.
 
         Raises:
             ToolError: The call cannot succeed.

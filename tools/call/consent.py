@@ -54,7 +54,7 @@ APPROVAL_CHOICES = (Choice(Decision.APPROVE, "Approve the tool as it is now"), D
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The decision about a call, and the reasons for it."""
+    """The decision about a call and the reasons for it."""
 
     tool: BaseTool[Any]
     params: Any
@@ -352,7 +352,7 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
             return (
                 "Nobody answered the question at the dashboard in time, so nothing was done. Ask the user to run "
                 "`coretools-mcp dashboard` in a terminal, where they can answer such questions, and repeat the call "
-                "when it is open."
+                "once the dashboard is open."
             )
         case ConsentChannel.MALFORMED:
             return (

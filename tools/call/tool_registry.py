@@ -27,7 +27,7 @@ MEANT: Mapping[str, str] = {
     **dict.fromkeys(("remember", "memory"), "save_memory"),
     **dict.fromkeys(("todo", "todos", "plan"), "todo_write"),
 }
-"""Common names from other programs, with their counterparts here. The registry only suggests the counterparts."""
+"""Common names from other programs, with their counterparts in this server. The registry only suggests these."""
 
 
 @dataclass(frozen=True, slots=True)

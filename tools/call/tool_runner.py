@@ -1,8 +1,8 @@
 """The single place where calls run.
 
     1 receive the call                    2 find the tool
-    3 validate the parameters             4 decide by the tool, the rules and what the call touches
-    5 decide by the tool's question       6 ask a person for consent
+    3 validate the parameters             4 decide from the tool, the rules and what the call touches
+    5 decide from the tool's question     6 ask a person for consent
     7 execute the call                    8 package the result for the model
     9 display the result to a person
 
@@ -89,7 +89,7 @@ class ToolRunner:
 
         Args:
             call: The tool's name and the arguments as received.
-            context: The calling client, and where it may act.
+            context: The calling client and where it may act.
             confirmer: Asks the person behind this client.
             has_answer: Whether this run has the answer to an earlier question. Grants from other processes were looked
                 up before that question and are not looked up again.
@@ -154,7 +154,7 @@ class ToolRunner:
         *,
         is_same: bool,
     ) -> LastingAnswer | None:
-        """Step 6: require consent, and return what the answer allows beyond this call.
+        """Step 6: require consent and return what the answer allows beyond this call.
 
         The call fails if a rule or mode now denies it.
         """
@@ -262,7 +262,7 @@ class LateProgress:
             self._waiting[1:] = [(done, total, message)]
 
     async def end(self) -> None:
-        """Stop reporting, and wait until enough time has passed since the last report."""
+        """Stop reporting and wait until enough time has passed since the last report."""
         if self.telling is not None:
             await asyncio.wait([self.telling], timeout=APART_SECONDS)
             self.telling.cancel()

@@ -88,7 +88,8 @@ class CommandView:
     # Whether the command's `/tmp` starts empty, because older files there may have content that nobody was asked about.
     # This is the case if a rule allows the command, or if the command only reads but may use the network
     has_new_tmp: bool = False
-    # Whether the command may use kernel resources that the user's programs share. Reading commands do not need them
+    # Whether the command may use kernel resources that the user's programs share. Commands that only read do not need
+    # them
     may_take_shares: bool = True
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules deny to the command, at the time of the decision
     # Looks up again what file rules deny to the command. Blocking. Raises a `ToolError` if this cannot be enforced.

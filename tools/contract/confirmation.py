@@ -102,7 +102,7 @@ class UserQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUserConfirmation(_Details):
-    """Questions from the model to the user. They need answers, not consent, and are asked in a different form."""
+    """Questions from the model to the user. They need answers, not consent, so they are asked in a different form."""
 
     questions: tuple[UserQuestion, ...]
 

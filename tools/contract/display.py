@@ -37,7 +37,7 @@ MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped;
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Long runs of whitespace or empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
-# Such runs that are so long that they would fill a block. The lookbehind lets a match begin only where a run begins
+# Runs of whitespace so long that they would fill a block. The lookbehind lets a match begin only where a run begins
 _VAST_GAP = re.compile(f"(?<![{_BLANK[1:-1]}\n])[{_BLANK[1:-1]}\n]{{1000,}}+")
 MAX_PURPOSE_CHARS = 1_000  # maximum length of the model's description of an action
 MAX_HOST_CHARS = 253  # maximum length of a host and of a URL's user part (the limit for names in RFC 1035)
@@ -120,7 +120,7 @@ def true_hosts(text: str) -> list[str]:
 
 
 class _Authorities:
-    """The authority (user and host) of each URL in a text. Each authority is parsed only once.
+    """The authority (user and host) of each URL in `text`. Each authority is parsed only once.
 
     Args:
         text: The text.
@@ -232,7 +232,7 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
 
 
 def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
-    """Join pieces of text up to the limit of a block. Returns the text, and whether it was truncated.
+    """Join pieces of text up to the limit of a block. Returns the text and whether it was truncated.
 
     Vast gaps are replaced with a note of their length first, so that nothing is truncated because of them.
     """
@@ -288,7 +288,7 @@ def cut_at_line(text: str, size: int, *, is_cut: bool = False) -> tuple[str, boo
         is_cut: Whether the end of the text is already missing.
 
     Returns:
-        The text, and whether it was truncated. A single line that is too long is truncated, and its length is stated.
+        The text and whether it was truncated. A single line that is too long is truncated, and its length is stated.
     """
     data = text.encode("utf-8", "replace")
     if len(data) <= size:

@@ -1,4 +1,4 @@
-"""Turns a model's arguments into validated parameters. Accepts other names and types, and explains errors."""
+"""Turns a model's arguments into validated parameters. Accepts other names and types and explains errors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def rename(
     if len(arguments) > MAX_UNKNOWN:
         raise InvalidToolParamsError(
             tool,
-            f"{len(arguments):,} properties are too many; the limit is {MAX_UNKNOWN:,}. Give only those of the schema.",
+            f"{len(arguments):,} properties are too many; the limit is {MAX_UNKNOWN:,}. Give only those in the schema.",
         )
     named: dict[str, Any] = {}
     spelled: dict[str, str] = {}
@@ -173,7 +173,7 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
 
     Raises:
         InvalidToolParamsError: Arguments are invalid, or there are too many of them to check. The message names up to
-            five invalid properties, and the properties that are accepted.
+            five invalid properties and the properties that are accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     unknown = [name for name in arguments if name not in properties]
@@ -344,7 +344,7 @@ def full_schema(model: type[ToolParams]) -> dict[str, Any]:
     return schema
 
 
-# Keywords that are not published. Models rarely exceed these bounds, and learn them from a description or an error.
+# Keywords that are not published. Models rarely exceed these bounds and learn them from a description or an error.
 _BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"})
 
 

@@ -1,8 +1,8 @@
-"""Reads the declarations printed by the discovery command, and checks calls against their schemas.
+"""Reads the declarations printed by the discovery command and checks calls against their schemas.
 
 An invalid declaration does not affect the others. Schemas come in two dialects: JSON Schema, and the dialect of the
 Gemini API, which has upper-case types and `nullable`. The Python library of the Gemini API writes all keys with
-underscores, and writes null for unset values.
+underscores and writes null for unset values.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SchemaError(ValueError):
 
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it cannot."""
+    """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it is unusable."""
     schema = _normal({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
@@ -307,7 +307,7 @@ class DeclaredTool:
     size: int  # number of characters that the tool adds to `tools/list`
 
 
-MAX_TOOLS = 1_000  # no model can use more, and listing this many takes a fraction of a second
+MAX_TOOLS = 1_000  # no model can use more tools, and listing this many takes a fraction of a second
 MAX_NAME = 64  # maximum length of a published name, a limit of model APIs
 MAX_DECLARATION_CHARS = 64_000  # maximum length of one tool's name, description and schema together
 MAX_LISTED_CHARS = 2_000_000  # maximum length of all tools together, because every `tools/list` result contains them

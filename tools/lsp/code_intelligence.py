@@ -50,13 +50,13 @@ LEAVING_SECONDS = 1.0  # how long a server may take to exit on its own, and agai
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
 MADE, CHANGED, REMOVED = 1, 2, 3  # the protocol's numbers for created, changed and deleted files
-LOOKED_AT = 5_000  # maximum number of entries of a workspace examined to determine its language
+LOOKED_AT = 5_000  # maximum number of files and folders examined to determine a workspace's language
 Key = tuple[str, str, Rights]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The language server to start for a call, and how to start it."""
+    """The language server to start for a call and how to start it."""
 
     key: Key
     server: LanguageServer
@@ -92,7 +92,7 @@ class CodeIntelligence:
 
     Args:
         programs: Finds the servers' programs.
-        starter: Starts the programs, and ensures that they exit when this server exits.
+        starter: Starts the programs and ensures that they exit when this server exits.
         confinement: Confines each program to its view.
         folders: Provides the folders that the programs may write to.
         environment: Returns the environment of commands.
@@ -260,7 +260,7 @@ class CodeIntelligence:
         environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
         view = UNCONFINED
         if start.engine is not Engine.NONE:
-            # Paths in the operator's arguments are visible even outside the workspace.
+            # The server can see paths in the operator's arguments even if they are outside the workspace.
             named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
             seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
             hiding = partial(self._hiding, start.workspace, rights)
@@ -406,7 +406,7 @@ class AwaitedErrors:
     location: Location
     was_there: bool  # whether the file existed before the change
     is_told: bool  # whether to report new errors
-    before: tuple[Diagnostic, ...] | None = ()  # `None` if the errors did not arrive in time
+    before: tuple[Diagnostic, ...] | None = ()  # earlier errors; `None` if they did not arrive in time
     left: float = AFTER_EDIT_SECONDS  # remaining time to wait for errors
     text: str = ""  # the file's text at the last request
 

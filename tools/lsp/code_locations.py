@@ -143,7 +143,7 @@ class Teller:
 
     def _unread(self, uri: str) -> _ReadFile:
         hides = self.session.hidden.files.masked or self.session.hidden.problem
-        why = "a rule or an ignore file, perhaps (its path is unknown)" if hides else ""
+        why = "a rule or an ignore file that may apply (the path is unknown)" if hides else ""
         return _ReadFile(_short(uri) or "(no place)", None, why)
 
     def _look(self, named: str) -> _ReadFile:

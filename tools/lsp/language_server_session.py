@@ -1,4 +1,4 @@
-"""A session with a running language server: its open documents, its reports, and its requests."""
+"""A session with a running language server: its open documents, its reports and its requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ANSWER_SECONDS = 60.0
 QUIET_SECONDS = 0.25  # a report without a version is final if no other report follows within this time
 DOCUMENT_BYTES = 4_000_000
 OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # above these limits, the least recently used document is closed
-REPORTED_FILES, REPORTED = 1_000, 100  # maximum number of files with kept diagnostics, and of diagnostics per file
+REPORTED_FILES, REPORTED = 1_000, 100  # for how many files diagnostics are kept, and how many per file
 REPORTED_BYTES = 8 << 20  # maximum memory for all diagnostics
 DIAGNOSTIC_BYTES = 256  # memory of a diagnostic without its strings, in bytes
 MESSAGE_CHARS = 400
@@ -227,8 +227,8 @@ class LanguageServerSession:
         except AnswerError as error:
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
-                f"{self.program} cannot answer this: {one_line(str(error))[:MESSAGE_CHARS]}. Check the position, or "
-                "use grep_search.",
+                f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS]}. Check the "
+                "position, or use grep_search.",
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:

@@ -103,7 +103,7 @@ class LanguageServerConnection:
         return message.get("result")
 
     def end(self, problem: str) -> None:
-        """Stop reading and writing, and let the waiting requests fail. `problem` says why the connection ends."""
+        """Stop reading and writing, and make the waiting requests fail. `problem` says why the connection ends."""
         if self.problem:
             return
         self.problem = problem

@@ -108,7 +108,7 @@ class ServerPrograms:
     search_path: str  # like `PATH`; entries inside a workspace are skipped
     configured: tuple[
         LanguageServer, ...
-    ] = ()  # the operator's servers, which take precedence over known ones and replace those of the same name
+    ] = ()  # the operator's servers, which take precedence over known servers and replace those of the same name
     # Trusted programs: for each folder, the relative paths of its programs, with the SHA-256 of the trusted content
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 

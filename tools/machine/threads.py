@@ -24,8 +24,8 @@ OutcomeT = TypeVar("OutcomeT")
 MOST = 32  # maximum number of threads with work that is not abandoned
 # Maximum number of extra threads. They replace threads with abandoned work, which may wait for a file system forever
 MAX_STUCK = 64
-# If the address space is limited, at most one thread is created for each such number of bytes. The thread's stack takes
-# an eighth of these bytes.
+# Bytes of address space per thread; they limit the number of threads if the address space is limited. A thread's stack
+# takes an eighth of these bytes.
 SPACE_OF_A_THREAD = 64 << 20
 TURN_SECONDS = 0.005  # how long work waits before it gets its own thread
 # The longest time that work waits for its own thread while other threads keep finishing work. More threads would only
@@ -203,7 +203,7 @@ class Threads:
         return job
 
     def _begin_next(self) -> bool:
-        """Start the oldest waiting work if a thread is free or can be added. Return whether it was started."""
+        """Start the oldest waiting work if a thread is free or can be added. Return True if the work was started."""
         if self._busy == self._count:
             if not self._may_grow():
                 return False
@@ -277,7 +277,7 @@ class Threads:
                         self._begin_next()
 
     def _look(self) -> None:
-        """Assign a thread to work that has waited too long. If every thread does abandoned work, fail the work."""
+        """Assign a thread to work that has waited too long. If all threads do abandoned work, waiting work fails."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:

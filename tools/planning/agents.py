@@ -1,4 +1,4 @@
-"""Runs one of the operator's agents, and reports its answer."""
+"""Runs one of the operator's agents and reports the answer."""
 
 from __future__ import annotations
 

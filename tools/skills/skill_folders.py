@@ -41,7 +41,7 @@ class Skill:
     """A skill in a folder."""
 
     name: str
-    about: str  # what the skill does, and when to use it
+    about: str  # what the skill does and when to use it
     text: str
     location: Location  # the location of the skill's main file
     workspace: Workspace  # opens the main file
@@ -183,7 +183,7 @@ def skills_below(
 
 
 def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -> tuple[bytes, Skill]:
-    """Return the content of a skill's main file, and the skill.
+    """Return the content of a skill's main file and the skill.
 
     Raises:
         ToolError: The skill cannot be used. The message says why.

@@ -104,7 +104,7 @@ def shown_path(path: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text`, such as a title but not a path, on one line, with invisible characters escaped."""
+    """Return `text` (a title, for example, but not a path) on one line, with invisible characters escaped."""
     if text.isprintable() and (text.isascii() or not UNSEEN.search(text)):
         return text
     return "".join(

@@ -40,9 +40,9 @@ _LAST_WORDS = frozenset(
     for word in _table("SESSION PIN MFA 2FA SID SIG SIGNATURE HMAC AUTHENTICATION SAS ASSERTION WEBHOOK")
     for plural in ("", "S")
 )
-# A name that is only one of these words is secret only if the value looks random, because `key` can also be a sort key
+# One of these words as a whole name is secret only if the value looks random, because `key` can also be a sort key
 _BY_VALUE = _table("KEY SEED")
-# Words that do not change the meaning of the one of `_LAST_WORDS` before them
+# Words after one of `_LAST_WORDS` that do not change the meaning of that word
 _HOLDING = _table("ID CODE NUMBER VALUE DATA HEADER HASH STRING TEXT")
 # Pairs of words that indicate a secret only together
 _PAIRS = _table("""
@@ -60,10 +60,10 @@ _FIRST_OF_COUNTS = _table("MAX MIN NUM TOTAL")
 _LAST_OF_COUNTS = _table("COUNT LIMIT LENGTH SIZE BUDGET TTL")
 _COUNTED_TOKENS = _table("INPUT OUTPUT PROMPT COMPLETION REASONING THINKING NEW CONTEXT")
 _SHORTEST_TOKEN = 12  # minimum length of a single word that may be a secret, in characters
-# Means a password at the end of a name (`MYSQL_PWD`). As the whole name, it means the working directory if the value is
-# a path, else a password.
+# At the end of a name (`MYSQL_PWD`), this word means a password. As the whole name, it means the working directory if
+# the value is a path, else a password.
 _LAST_WORD = "PWD"
-_MAX_NAME_CHARS = 200  # of longer names, only the two ends are examined
+_MAX_NAME_CHARS = 200  # in longer names, only the two ends are examined
 
 # Names that are not secret: of certificate stores, public paths, the login session's number, and git's signing key
 _PUBLIC = _table("""
@@ -189,7 +189,7 @@ _ASSIGNMENTS = _later(
     re.IGNORECASE,
 )
 
-# A possible name of a secret, and everything up to its value
+# A possible name of a secret and everything up to the value
 _NAMES = _later(
     r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
     r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
@@ -350,12 +350,12 @@ def _hide_value(found: re.Match[str]) -> str:
 
 
 def has_token(text: str) -> bool:
-    """Return True if a text contains a private key, or a token in a recognisable format."""
+    """Return True if `text` contains a private key, or a token in a recognisable format."""
     return (_PRIVATE_KEYS().search(text) or _TOKENS().search(text)) is not None
 
 
 def has_secret(text: str) -> bool:
-    """Return True if `redact` would hide anything in a text."""
+    """Return True if `redact` would hide anything in `text`."""
     return redact(text) != text
 
 
