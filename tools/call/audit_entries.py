@@ -1,4 +1,4 @@
-"""Entries of the audit log, and the redaction of secrets in logged arguments."""
+"""The entries of the audit log and the redaction of secrets in logged arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AuditEntry:
     client: str  # the client that made the call
     permission: Permission  # the decision and its reason
     time: float  # seconds since the epoch
-    # The answer to the question; `None` before the question, and for calls without a question
+    # The answer to the question; `None` before the question and for calls without a question
     answer: Answer | Unavailable | None = None
     # The rules that the answer adds; `None` if the answer applies only to this call
     lasting: LastingAnswer | None = None
@@ -54,7 +54,7 @@ def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> An
     """Return a JSON value in which secrets are hidden. A secret is recognised by its name or its form.
 
     The name can be a key, the `name` next to a `value`, the first item of a pair, or an option on a command line. At
-    most `max_chars` characters of the value are examined; the rest is left out.
+    most `max_chars` characters of the value are examined; the rest is dropped.
     """
     return _Redaction(max_chars).reduced(value, name, 0)
 
@@ -102,7 +102,7 @@ class _Redaction:
         seen = text[: max(self._chars_left, 0)]
         self._chars_left -= len(seen)
         shown = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", seen))
-        # The text may be truncated inside a secret, which is then not recognised. Therefore, half of it is dropped.
+        # The cut may be inside a secret, which is then not recognised. Therefore, only half of the text is kept.
         return shown if len(seen) == len(text) else f"{shown[: len(seen) // 2]}{_LEFT_OUT}"
 
     def _fields(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class _Redaction:
             if self._chars_left <= 0:
                 break
             if isinstance(item, str) and item.lower() in _SCHEMES:
-                shown.append(self.reduced(item, "", depth + 1))  # not a value: `before` still names the next item
+                shown.append(self.reduced(item, "", depth + 1))  # the secret comes next, still named by `before`
                 continue
             is_named = isinstance(before, str) and (
                 before[:1] == "-" or before[-1:] == ":" or (at % 2 and len(items) % 2 == 0)

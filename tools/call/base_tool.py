@@ -45,7 +45,7 @@ READS = Behaviour(read_only=True, idempotent=True)  # for tools that read local 
 
 
 class BaseTool(ABC, Generic[ParamsT]):
-    """A tool: it validates its arguments, describes a call, asks for consent, and executes.
+    """A tool: it validates arguments, describes a call, asks for consent, and executes the call.
 
     Subclasses set the attributes and implement the methods. `should_confirm_execute` has no side effects and may be
     called any number of times. `execute` runs at most once for each confirmed call.
@@ -113,7 +113,7 @@ class BaseTool(ABC, Generic[ParamsT]):
     def rule_names(self) -> tuple[str, ...]:
         """The tool's names in permission rules, apart from the names of groups of built-in tools.
 
-        The first one is never used by another tool, so it appears in the rules that a person saves.
+        No other tool ever uses the first of these names, so it is the name in the rules that a person saves.
         """
         return (self.name,)
 
@@ -139,7 +139,7 @@ class BaseTool(ABC, Generic[ParamsT]):
         """Prepare, once, whatever `subjects` needs but cannot obtain in a worker thread."""
 
     def subjects(self, params: ParamsT, context: ToolContext) -> Sequence[Subject]:
-        """Return what this call touches, for permission rules. Blocks on disk reads, and has no side effects.
+        """Return what this call touches, for permission rules. Blocks on disk reads and has no side effects.
 
         Raises:
             ToolError: The call cannot succeed.
@@ -202,7 +202,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
     is_builtin = True
     params_model: type[BuiltinParamsT]
-    parameter_aliases: Mapping[str, str] = {}  # accepted spelling -> published name
+    parameter_aliases: Mapping[str, str] = {}  # other accepted names, mapped to the published names
     # Parameters of similar tools in other programs
     foreign_parameters: Mapping[str, ForeignParameter] = {}
 
@@ -235,7 +235,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         return _FOREIGN | {folded(name): other for name, other in self.foreign_parameters.items()}
 
     def validate_tool_params(self, arguments: Mapping[str, Any]) -> BuiltinParamsT:
-        """Rename other spellings, validate against the model, and run the tool's own checks.
+        """Rename parameters to their canonical names, validate the arguments, and run the tool's own checks.
 
         A tool that only reads ignores unknown arguments. Other tools refuse them, because an unknown argument may have
         been meant to limit a change. An unknown argument with a value like `false` requests nothing and is always
@@ -272,7 +272,7 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
         Args:
             params: The validated parameters.
-            spelled: For each parameter in the call, the spelling that was used.
+            spelled: The parameters of the call, each mapped to the name that the call used for it.
 
         Raises:
             InvalidToolParamsError: The values contradict each other.

@@ -1,4 +1,4 @@
-"""Consent: which question a person is asked, whether the answer counts, and what it allows from now on."""
+"""Consent: which question a person is asked, whether the answer counts, and what the answer allows later."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ APPROVAL_CHOICES = (Choice(Decision.APPROVE, "Approve the tool as it is now"), D
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The decision about a call, and the reasons for it."""
+    """The decision about a call and the reasons for it."""
 
     tool: BaseTool[Any]
     params: Any
@@ -93,7 +93,7 @@ class GrantStore(Protocol):
     """Shares what people allow for a session with the other processes that serve the session."""
 
     async def take_up(self, client: ClientState) -> bool:
-        """Add grants from other processes to the client's. Return True if any were new. Never fails."""
+        """Add grants from other processes to the client's grants. Return True if any were new. Never fails."""
         ...
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
@@ -123,7 +123,7 @@ def grants_for(
     if permission.parts:
         found = permission.grants
     elif tool.kind is ToolKind.EDIT:
-        # The grant covers all edits in the same workspace folder, or outside the workspace, edits of this file only.
+        # The grant covers all edits in the same workspace folder or, outside the workspace, only edits of this file.
         titles: dict[str, str] = {}
         for subject in subjects:
             if isinstance(subject, PathSubject) and subject.access is Access.WRITE:
@@ -156,7 +156,7 @@ def choices_for(
     saves: bool,
     offers_sandboxed: bool = False,
 ) -> tuple[Choice, ...]:
-    """Return the answers to offer for a call. An anonymous client gets none that last for a session.
+    """Return the answers to offer for a call. An anonymous client is offered none that last for a session.
 
     Args:
         details: The action that needs consent.
@@ -233,7 +233,7 @@ async def require_consent(
             what to do.
     """
     tool, permission = judged.tool, judged.permission
-    # The tool itself reports the answer to a question from the model, or its absence.
+    # If the question is from the model, the tool itself reports the answer, or that there is none.
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
             # Clients may run tools that are published as read-only without asking. A client's own dialog therefore
@@ -352,7 +352,7 @@ def _refusal(judged: Judgement, answer: Answer) -> str:
             return (
                 "Nobody answered the question at the dashboard in time, so nothing was done. Ask the user to run "
                 "`coretools-mcp dashboard` in a terminal, where they can answer such questions, and repeat the call "
-                "when it is open."
+                "once the dashboard is open."
             )
         case ConsentChannel.MALFORMED:
             return (

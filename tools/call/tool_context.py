@@ -1,4 +1,4 @@
-"""The context of a tool's run: the workspace, the limits and the client's state, but never the application."""
+"""The context in which a tool runs: the workspace, the limits and the client's state, but never the application."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ class Services:
     """The services that tools may use. Each is created on first use and then shared."""
 
     commands: Callable[[], CommandRunner] | None = None  # runs shell commands; `None` if commands cannot run
-    # Real paths of files that tools have written with consent, mapped to the SHA-256 of the last content
+    # Real paths of files that tools have written with consent, mapped to the SHA-256 of the content last written
     consented: dict[str, str] = field(default_factory=dict[str, str])
     journal: Callable[[], Journal] | None = None  # records file changes for `undo`; `None` if they are not recorded
     forget_plan: Callable[[str], None] | None = None  # called with a client's key when its plan mode ends
-    code: Callable[[], CodeIntelligence | None] = lambda: None  # the language servers, if one has been used
+    # Returns the language servers, or `None` if none has been used
+    code: Callable[[], CodeIntelligence | None] = lambda: None
 
 
 @dataclass(slots=True)
 class ClientState:
     """The state of one client between its calls."""
 
-    # The owner of the state: the process over stdio, a token's name, or a session's ID. Empty for an anonymous client,
+    # Identifies the client: the process over stdio, a token's name, or a session's ID. Empty for an anonymous client,
     # which has no stored state: `reads`, `jobs` and `grants` are `None`.
     key: str
     approval_mode: ApprovalMode = ApprovalMode.DEFAULT  # which calls may run without a question
@@ -70,7 +71,7 @@ class ToolContext:
     workspace: Workspace  # the folders that tools may touch, and the only way to open files in them
     limits: Limits  # how much one call may return
     client: ClientState  # the state of the calling client
-    services: Services = field(default_factory=Services)  # shared by all clients, and outlives the call
+    services: Services = field(default_factory=Services)  # services that all clients share; they outlive the call
     answer: Answer | None = None  # the answer to this call's question, or `None`
     # The details that the user agreed to. The tool acts only if their `state` is still current
     confirmed: ConfirmationDetails | None = None
@@ -79,14 +80,15 @@ class ToolContext:
     # Results that `should_confirm_execute` keeps for `execute`, so that work is not repeated
     memo: dict[str, object] = field(default_factory=dict[str, object])
     progress: Progress = no_progress  # reports progress to the client (done, total or `None`, message)
-    signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client cancels
-    view: CommandView | None = None  # for a command: the view of the machine that was chosen
+    signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client cancels the call
+    view: CommandView | None = None  # for a command: the chosen view of the machine
     keeps_folders: Callable[[], bool] = lambda: True  # whether the client still uses these workspace folders
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # the rights of this request's token; a client may have several tokens
-    # Returns the skills of upstream servers: those already known, or with `True`, a fresh list, which can be slow
+    # Returns the skills of upstream servers: those already known, or if called with `True`, a fresh list, which can be
+    # slow
     relayed_skills: Callable[[bool], Awaitable[Sequence[RelayedSkill]]] = _no_skills
-    reads_of_session: ReadLedger | None = None  # what this call's session has read, if the call has a session
+    reads_of_session: ReadLedger | None = None  # what this call's session has read; `None` without a session
 
     @property
     def reads(self) -> ReadLedger | None:

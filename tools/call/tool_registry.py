@@ -27,7 +27,7 @@ MEANT: Mapping[str, str] = {
     **dict.fromkeys(("remember", "memory"), "save_memory"),
     **dict.fromkeys(("todo", "todos", "plan"), "todo_write"),
 }
-"""Common names from other programs, with their counterparts here. The registry only suggests the counterparts."""
+"""Common names from other programs, with their counterparts in this server. The registry only suggests these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Source:
 
 
 class ToolRegistry:
-    """Holds all tools. Built-in tools come first, then each source in the order of declaration.
+    """Holds all tools. Built-in tools come first, then the tools of each source, in the order of declaration.
 
     A source is the name of a group of tools that appear and disappear together, such as an upstream's alias or the
     discovery command. If several tools claim a name, the first in this order wins, both in lists and in calls.
@@ -58,7 +58,7 @@ class ToolRegistry:
         """Add a built-in tool under its name and its aliases.
 
         Raises:
-            ValueError: Another built-in tool has the name or an alias.
+            ValueError: Another built-in tool already uses the name or one of the aliases.
         """
         for name in (tool.name, *tool.aliases):
             if name in self._builtin or name in self._aliases:
@@ -88,8 +88,8 @@ class ToolRegistry:
 
         Args:
             source: The source's name.
-            tools: The tools to list. Their aliases also work, except those that are names of tools.
-            unlisted: The tools to leave out of lists. Their names and aliases work unless another tool has them.
+            tools: The tools to list. Their aliases also work in calls, unless a tool has the alias as its name.
+            unlisted: The tools to omit from lists. Calls may use their names and aliases unless another tool has them.
         """
         fresh = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
         if fresh == self._sources.get(source, _Source()):
@@ -133,7 +133,8 @@ class ToolRegistry:
         meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
         meant.update(MEANT)
         nearest = [meant[folded]] if meant.get(folded) in visible else []
-        # Also suggest upstream tools with this name after the upstream's alias, and tools under a similar alias.
+        # Also suggest upstream tools that have this name after their upstream's alias, and tools of an upstream with a
+        # similar alias.
         nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
         alias, between, own = folded.partition(BETWEEN)
         if between:

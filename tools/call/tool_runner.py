@@ -1,12 +1,12 @@
 """The single place where calls run.
 
     1 receive the call                    2 find the tool
-    3 validate the parameters             4 decide by the tool, the rules and what the call touches
-    5 decide by what the tool asks        6 ask a person for consent
-    7 execute it                          8 package the result for the model
-    9 display it to a person
+    3 validate the parameters             4 decide from the tool, the rules and what the call touches
+    5 decide from the tool's question     6 ask a person for consent
+    7 execute the call                    8 package the result for the model
+    9 display the result to a person
 
-Nothing has a side effect until the question is answered. A call that waits for an answer therefore starts again from
+Nothing has a side effect until the question is answered. Once there is an answer, the call therefore runs again from
 the beginning, together with the answer. Step 6 also applies what the answer allows beyond this call. Steps 8 and 9
 belong to the caller: `package` returns the content for the model, and `ToolResult.return_display` is what a person
 sees.
@@ -61,8 +61,8 @@ from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)
 
-PROGRESS_AFTER_SECONDS = 0.2  # shorter calls report no progress
-APART_SECONDS = 0.03  # pause between the last report and the result, because some clients would otherwise reorder them
+PROGRESS_AFTER_SECONDS = 0.2  # calls that finish sooner report no progress
+APART_SECONDS = 0.03  # pause between the last report and the result, which some clients would otherwise reorder
 
 
 _FOR_EVERYBODY = Permission(
@@ -89,14 +89,14 @@ class ToolRunner:
 
         Args:
             call: The tool's name and the arguments as received.
-            context: The calling client, and where it may act.
+            context: The calling client and where it may act.
             confirmer: Asks the person behind this client.
             has_answer: Whether this run has the answer to an earlier question. Grants from other processes were looked
-                up before that question, and are not looked up again.
+                up before that question and are not looked up again.
 
         Returns:
-            The result, even of a failed call, or a question for the client. After the answer, run the same call again
-            with it.
+            The result, even of a failed call, or a question for the client. Once the question is answered, run the same
+            call again with the answer.
 
         Raises:
             ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
@@ -154,7 +154,7 @@ class ToolRunner:
         *,
         is_same: bool,
     ) -> LastingAnswer | None:
-        """Step 6: require consent, and return what the answer allows beyond this call.
+        """Step 6: require consent and return what the answer allows beyond this call.
 
         The call fails if a rule or mode now denies it.
         """
@@ -243,7 +243,8 @@ class LateProgress:
     """Reports the progress of one call, unless the call finishes quickly.
 
     Clients built on the TypeScript SDK reject a progress notification that arrives right before the result of its call,
-    because they no longer know the call. Qwen Code then shows the server as disconnected.
+    because they handle the result first and then no longer know the call. Qwen Code then shows the server as
+    disconnected.
     """
 
     def __init__(self, progress: Progress, description: str) -> None:
@@ -261,7 +262,7 @@ class LateProgress:
             self._waiting[1:] = [(done, total, message)]
 
     async def end(self) -> None:
-        """Stop reporting, and delay the result a little after the last report."""
+        """Stop reporting and wait until enough time has passed since the last report."""
         if self.telling is not None:
             await asyncio.wait([self.telling], timeout=APART_SECONDS)
             self.telling.cancel()
@@ -283,7 +284,7 @@ class LateProgress:
 
 
 def package(name: str, result: ToolResult) -> FunctionResponse:
-    """Step 8: return the content for the model, which is never empty. For a failed call it is only the error."""
+    """Step 8: return the content for the model, which is never empty. A failed call has only the error and any note."""
     note = (TextPart(result.note),) if result.note else ()
     if result.error is not None:
         failure = TextPart(f"{result.error.message} [{result.error.code}]")

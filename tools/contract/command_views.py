@@ -30,7 +30,7 @@ class ViewKind(StrEnum):
 class Network(StrEnum):
     """The hosts that a command can connect to."""
 
-    OWN_LOOPBACK = "own loopback"  # only servers of the command's own processes
+    OWN_LOOPBACK = "own loopback"  # only servers started by the command's own processes
     SESSION_LOOPBACK = "session loopback"  # also servers started by other commands of the session
     HOST = "host"  # everything that this machine can reach
 
@@ -73,7 +73,7 @@ UNHELD = CommandSite(Engine.NONE)
 
 @dataclass(frozen=True, slots=True)
 class CommandView:
-    """The view of the machine that a command runs in."""
+    """A command's view of the machine: what the command can see and change."""
 
     engine: Engine
     kind: ViewKind
@@ -82,13 +82,14 @@ class CommandView:
     seen: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()  # also writable: other paths and auto-run files that the question names
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
-    is_git: bool = False  # whether only git changes anything; the repository's own files are then writable
+    is_git: bool = False  # whether git alone changes files; the repository's own files are then writable
     is_asked: bool = False  # whether a person was asked about exactly this command
     is_plan: bool = False  # whether the command runs in plan mode, which has its own `/tmp`
     # Whether the command's `/tmp` starts empty, because older files there may have content that nobody was asked about.
-    # This is the case if a rule allows the command, or if it only reads but may use the network
+    # This is the case if a rule allows the command, or if the command only reads but may use the network
     has_new_tmp: bool = False
-    # Whether the command may use kernel resources that the user's programs share. Reading commands do not need them
+    # Whether the command may use kernel resources that the user's programs share. Commands that only read do not need
+    # them
     may_take_shares: bool = True
     restrictions: FileRestrictions = NO_RESTRICTIONS  # what file rules deny to the command, at the time of the decision
     # Looks up again what file rules deny to the command. Blocking. Raises a `ToolError` if this cannot be enforced.

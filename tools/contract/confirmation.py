@@ -25,7 +25,7 @@ class EditConfirmation:
     added: int  # lines added
     removed: int  # lines removed
     truncated: bool = False  # whether the diff was truncated
-    notes: tuple[str, ...] = ()  # what the diff does not show, each in one line
+    notes: tuple[str, ...] = ()  # facts that the diff does not show, one line each
     # The text to write, which the user may edit first; `None` if it is too long
     editable: str | None = None
 
@@ -46,7 +46,7 @@ class ExecConfirmation(_Details):
     directory: str  # the real path of the folder in which it runs
     description: str = ""  # the model's explanation of the command
     is_background: bool = False  # whether the command continues after the call
-    view: CommandView | None = None  # what the command will be able to do, if restricted; `state` has the digest
+    view: CommandView | None = None  # what the command can do, if it is restricted; `state` has the view's digest
     roots: tuple[str, ...] = ()  # real paths of the workspace folders
 
 
@@ -54,7 +54,7 @@ class ExecConfirmation(_Details):
 class McpConfirmation(_Details):
     """Consent to call a tool of an upstream server."""
 
-    server_name: str  # the alias in this server's configuration
+    server_name: str  # the upstream's alias in this server's configuration
     tool_name: str  # the tool's name at the upstream
     arguments: Mapping[str, Any]
 
@@ -85,7 +85,7 @@ class Option:
     """An answer that the model proposes."""
 
     label: str  # the answer in a few words; unique among the options
-    description: str = ""  # what choosing it means
+    description: str = ""  # what choosing this option means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class UserQuestion:
 
     header: str  # the topic in a word or two; unique among the questions
     question: str
-    options: tuple[Option, ...] = ()  # the proposed answers; none if the answer is free text
+    options: tuple[Option, ...] = ()  # the proposed answers; empty if the answer is free text
     is_multiple: bool = False  # whether several options may be chosen
     takes_text: bool = True  # whether the user may write an answer instead of, or in addition to, the options
     placeholder: str = ""  # an example of a written answer
@@ -102,7 +102,7 @@ class UserQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUserConfirmation(_Details):
-    """Questions from the model to the user. They need answers, not consent, and are asked in a different form."""
+    """Questions from the model to the user. They need answers, not consent, so they are asked in a different form."""
 
     questions: tuple[UserQuestion, ...]
 
@@ -142,7 +142,7 @@ DENY = Choice(Decision.DENY, "Deny")
 
 
 class ConsentChannel(StrEnum):
-    """How an answer was obtained. Determines what the model is told about a refusal."""
+    """How an answer was obtained. This determines what the model is told about a refusal."""
 
     FORM = "form"
     DECLINED = "declined"
@@ -198,5 +198,5 @@ class Confirmer(Protocol):
     """Asks a person. The server implements it for each client and protocol revision."""
 
     async def ask(self, question: Question) -> Answer | Pending | Unavailable:
-        """Ask, or look up an earlier answer to exactly this question."""
+        """Ask the person, or look up an earlier answer to exactly this question."""
         ...

@@ -37,10 +37,10 @@ MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped;
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Long runs of whitespace or empty lines, which push the text after them out of sight
 _LONG_GAP = re.compile(f"(?:{_BLANK}*\n){{8,}}{_BLANK}*|\t{{20,}}|{_BLANK}{{40,}}")
-# Runs so long that they would use up the room of a block. The lookbehind lets a match begin only where a run begins
+# Runs of whitespace so long that they would fill a block. The lookbehind lets a match begin only where a run begins
 _VAST_GAP = re.compile(f"(?<![{_BLANK[1:-1]}\n])[{_BLANK[1:-1]}\n]{{1000,}}+")
 MAX_PURPOSE_CHARS = 1_000  # maximum length of the model's description of an action
-MAX_HOST_CHARS = 253  # maximum length of a host, and of the part before it (the limit for names in RFC 1035)
+MAX_HOST_CHARS = 253  # maximum length of a host and of a URL's user part (the limit for names in RFC 1035)
 MAX_HOSTS_TOLD = 5  # maximum number of warnings about hosts
 MAX_PLACES_TOLD = 8  # maximum number of files and folders that a question lists as changeable or visible
 
@@ -51,9 +51,9 @@ _URL = re.compile(
 
 # Browsers treat a backslash as a slash and other programs do not, so both readings are checked.
 _ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
-# Quotes may surround the host, because a shell removes them
+# Quotes may surround the host, because a shell removes quotes
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
-# A user name does not contain these characters, so `ssh://git@host` is not misleading
+# Only a user part with one of these characters can be mistaken for a host, so `ssh://git@host` is not misleading
 _LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
@@ -94,7 +94,7 @@ def in_one_line(text: str) -> str:
 
 
 def true_hosts(text: str) -> list[str]:
-    """Return warnings about URLs in a text whose host is not what it seems.
+    """Return warnings about the URLs in `text` that lead to a different host than a reader would expect.
 
     The part before an `@` is a user name and a password, and letters of other scripts can look like Latin ones.
     """
@@ -120,7 +120,7 @@ def true_hosts(text: str) -> list[str]:
 
 
 class _Authorities:
-    """The authority (user and host) of each URL in a text. Each authority is parsed only once.
+    """The authority (user and host) of each URL in `text`. Each authority is parsed only once.
 
     Args:
         text: The text.
@@ -145,10 +145,10 @@ class _Authorities:
 
 
 def ascii_host(host: str) -> str:
-    """Convert a host name to the ASCII form used for lookups. Raises a `UnicodeError` if there is none."""
+    """Convert a host name to the ASCII form used for lookups. Raises a `UnicodeError` if the name has none."""
     if host.isascii():
         return host
-    import idna  # noqa: PLC0415 - large tables, rarely needed
+    import idna  # noqa: PLC0415 - loads large tables that are rarely needed
 
     return idna.encode(host, uts46=True, transitional=False).decode("ascii")
 
@@ -167,7 +167,7 @@ class QuestionParts:
 
     before: tuple[str, ...] = ()
     block: str = ""  # the action itself, such as a command, a diff or a plan
-    language: str = ""  # language of the block for a Markdown fence; empty if there is none
+    language: str = ""  # language of the block for a Markdown fence; empty if there is no block
     is_cut: bool = False  # whether the block was truncated
     after: tuple[str, ...] = ()
     purpose: str = ""  # what the model says the action is for, in its own words
@@ -220,7 +220,7 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
             prompt, is_cut = _beginning([details.prompt])
             return QuestionParts(block=without_gaps(prompt), language="text", is_cut=is_cut)
         case AskUserConfirmation():
-            # The questions are shown in full, because the tool accepts only short texts.
+            # The questions are shown in full, because the tool accepts only short ones.
             lines: list[str] = []
             for number, asked in enumerate(details.questions, start=1):
                 several = " (several may be chosen)" if asked.is_multiple else ""
@@ -232,7 +232,7 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
 
 
 def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
-    """Join pieces of text up to the limit of a block. Returns the text, and whether it was truncated.
+    """Join pieces of text up to the limit of a block. Returns the text and whether it was truncated.
 
     Vast gaps are replaced with a note of their length first, so that nothing is truncated because of them.
     """
@@ -288,7 +288,7 @@ def cut_at_line(text: str, size: int, *, is_cut: bool = False) -> tuple[str, boo
         is_cut: Whether the end of the text is already missing.
 
     Returns:
-        The text, and whether it was truncated. A single line that is too long is truncated, and its length is stated.
+        The text and whether it was truncated. A single line that is too long is truncated, and its length is stated.
     """
     data = text.encode("utf-8", "replace")
     if len(data) <= size:
@@ -323,7 +323,10 @@ def display_block(display: ReturnDisplay) -> str | None:
 
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:
-    """Return the display for programs, which is sent under `_meta`, or `None`. It never contains a whole file."""
+    """Return the display for programs, which is sent under `_meta`, or `None` if there is nothing to display.
+
+    The display never contains a whole file.
+    """
     if isinstance(display, TodoListDisplay):
         return {"type": "todo_list", "todos": [dict(todo) for todo in display.todos]}
     if not isinstance(display, FileDiff):

@@ -1,4 +1,4 @@
-"""The bounds of a call: the approval mode, limits of results, the handling of media, and the cancel signal."""
+"""The bounds of a call: the approval mode, limits on results, the handling of media, and the cancel signal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Limits:
     read_lines: int = 2_000  # lines of one read without a `limit` argument (2,000 in Gemini CLI)
     read_chars: int = 25_000  # characters of one read (25,000 in Qwen Code)
     line_chars: int = 2_000  # characters after which a line is truncated (2,000 in Gemini CLI)
-    list_entries: int = 100  # entries of one listing, and files of one glob (100 in Qwen Code)
+    list_entries: int = 100  # entries of one listing, or files of one glob (100 in Qwen Code)
     grep_matches: int = 100  # matching lines of one search (100 in Gemini CLI)
     read_many_files: int = 100  # files of one `read_many_files`
     read_many_chars: int = 100_000  # characters of one `read_many_files`

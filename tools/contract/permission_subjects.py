@@ -26,11 +26,11 @@ class ToolKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ToolTraits:
-    """The facts about a tool on which permission decisions depend, whatever a particular call touches."""
+    """The facts about a tool on which permission decisions depend, regardless of what a particular call touches."""
 
     name: str  # the tool's name in calls
     kind: ToolKind  # the tool's group in rules and approval modes
-    # Names for the tool in permission rules. The first one is never used by another tool.
+    # Names for the tool in permission rules. No other tool ever uses the first of them.
     rule_names: tuple[str, ...]
     # Names that another tool may get later. Only rules that ask or deny may use them
     loose_rule_names: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """The errors of tool calls. Messages address the reader who has to act next.
 
-A `ToolError` carries a stable code and a message for the model: what failed, the value, why, and what to do. Nothing
-else about an exception reaches a client.
+A `ToolError` carries a stable code and a message for the model: what failed, with which value, why, and what to do.
+Nothing else about an exception reaches a client.
 
     ToolError
     ├── InvalidToolParamsError     the arguments do not fit the tool
@@ -22,7 +22,7 @@ from tools.text.file_names import shown_path, shown_whole_path
 
 
 class ToolErrorType(StrEnum):
-    """Stable codes, taken from Qwen Code and Gemini CLI if these programs have one."""
+    """Stable error codes. If Qwen Code or Gemini CLI has a code for an error, this server uses it."""
 
     INVALID_TOOL_PARAMS = "invalid_tool_params"
     TOOL_NOT_REGISTERED = "tool_not_registered"
@@ -78,7 +78,7 @@ class ToolError(Exception):
 
     Args:
         code: The stable code, for programs.
-        message: One or more sentences for the model: what failed, the value, why, and what to do.
+        message: One or more sentences for the model: what failed, with which value, why, and what to do.
     """
 
     def __init__(self, code: ToolErrorType, message: str) -> None:
@@ -142,10 +142,10 @@ UNKNOWN_EFFECT = "The call may have had an effect: check before you try again."
 
 
 class ExhaustedError(ToolError):
-    """The machine, or a limit of this process, lacks a resource that the call needs.
+    """The machine lacks a resource that the call needs, or this process has reached its limit for the resource.
 
-    `why` names the resource, as a sentence without a period. `effect` is a sentence that says whether the call may have
-    had an effect.
+    `why` is a sentence without a period that names the resource. `effect` is a sentence that says whether the call may
+    have had an effect.
     """
 
     def __init__(self, why: str, effect: str = NOTHING_DONE) -> None:
@@ -158,7 +158,7 @@ class ExhaustedError(ToolError):
 
 
 def exhaustion_of(error: BaseException, effect: str = UNKNOWN_EFFECT) -> ExhaustedError | None:
-    """Return the error for an exception caused by a shortage of memory, threads, processes or descriptors."""
+    """Return the error for a shortage of memory, threads, processes or descriptors, or `None` for other exceptions."""
     if isinstance(error, ExhaustedError):
         return error
     if isinstance(error, MemoryError):

@@ -1,4 +1,4 @@
-"""Turns a model's arguments into validated parameters. Accepts other spellings and types, and explains errors."""
+"""Turns a model's arguments into validated parameters. Accepts other names and types and explains errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.text.file_names import brief
 
-MAX_INTEGER_DIGITS = 18  # number of digits that fit into 64 bits; a longer string is not treated as an integer
+MAX_INTEGER_DIGITS = 18  # number of digits that always fit into 64 bits; strings with more digits are not converted
 MAX_INTEGER = 2**53  # largest absolute value of an integer; many JSON parsers cannot represent larger integers exactly
 MAX_SHOWN_VALUE = 80  # maximum length of an invalid value shown in an error
 MAX_SHOWN_UNKNOWN = 10  # maximum number of unknown properties listed in an error
@@ -58,27 +58,27 @@ def foreign(*own: str, way: str = "") -> ForeignParameter:
 def rename(
     tool: str, arguments: Mapping[str, Any], spellings: Mapping[str, str], required: Collection[str] = ()
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Map every accepted spelling to its canonical name.
+    """Replace every accepted parameter name with its canonical name.
 
-    A null counts as absent, and so does an empty value of an optional parameter. Two spellings of one parameter are
-    accepted only if their values are equal.
+    A null counts as absent, and so does an empty value of an optional parameter. A call may give one parameter under
+    two names only if the values are equal.
 
     Args:
         tool: The tool's name.
         arguments: The arguments as received.
-        spellings: Accepted spellings, `folded`, with their canonical names.
+        spellings: The accepted names, `folded`, mapped to the canonical names.
         required: Canonical names of the parameters that may be empty.
 
     Returns:
-        The arguments under canonical names, and the spelling that was used for each.
+        The arguments under canonical names, and the canonical names mapped to the names that the call used.
 
     Raises:
-        InvalidToolParamsError: Two spellings of one parameter disagree, or there are too many properties.
+        InvalidToolParamsError: Two names of one parameter have different values, or there are too many properties.
     """
     if len(arguments) > MAX_UNKNOWN:
         raise InvalidToolParamsError(
             tool,
-            f"{len(arguments):,} properties are too many; the limit is {MAX_UNKNOWN:,}. Give only those of the schema.",
+            f"{len(arguments):,} properties are too many; the limit is {MAX_UNKNOWN:,}. Give only those in the schema.",
         )
     named: dict[str, Any] = {}
     spelled: dict[str, str] = {}
@@ -172,8 +172,8 @@ def bind(tool: str, model: type[ModelT], schema: Schema, arguments: Mapping[str,
     """Validate arguments under canonical names, after converting each to the type in the schema.
 
     Raises:
-        InvalidToolParamsError: Arguments are invalid, or there are too many to check. The message names up to
-            five invalid properties and what is accepted.
+        InvalidToolParamsError: Arguments are invalid, or there are too many of them to check. The message names up to
+            five invalid properties and the properties that are accepted.
     """
     properties: Mapping[str, Schema] = schema["properties"]
     unknown = [name for name in arguments if name not in properties]
@@ -247,7 +247,7 @@ def about_unknown(
         tool: The tool's name.
         arguments: The call's arguments, under canonical names.
         schema: The tool's schema.
-        spellings: Accepted spellings, `folded`, with their canonical names.
+        spellings: The accepted names, `folded`, mapped to the canonical names.
         others: Parameters of other programs' tools, keyed by `folded` name.
         is_refused: Whether the call is refused because of unknown arguments, or runs without them.
     """
@@ -272,7 +272,7 @@ def about_unknown(
 
 
 def _other(name: str, others: Mapping[str, ForeignParameter]) -> ForeignParameter | None:
-    """Look up a name, or a word in it for which there is advice."""
+    """Look up `name`, or else a part of it (one word or several consecutive ones) for which there is advice."""
     words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
     parts = ["".join(words[i:j]) for i in range(len(words)) for j in range(len(words), i, -1)]
     found = others.get(folded(name))
@@ -280,7 +280,7 @@ def _other(name: str, others: Mapping[str, ForeignParameter]) -> ForeignParamete
 
 
 def _proposal(at: str, name: str, spellings: Mapping[str, str], known: Schema, given: Collection[str]) -> str:
-    import difflib  # noqa: PLC0415 - rarely needed
+    import difflib  # noqa: PLC0415 - loaded only after a mistake
 
     names = {folded(each): each for each in known} if at else spellings
     meant = [names[near] for near in difflib.get_close_matches(folded(name), names, len(names) or 1)]
@@ -344,7 +344,7 @@ def full_schema(model: type[ToolParams]) -> dict[str, Any]:
     return schema
 
 
-# Keywords that are not published. Models rarely exceed these bounds, and learn them from a description or an error.
+# Keywords that are not published. Models rarely exceed these bounds and learn them from a description or an error.
 _BOUNDS = frozenset({"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern"})
 
 
@@ -364,7 +364,7 @@ def published_schema(schema: Schema) -> dict[str, Any]:
 
 
 def object_schema(properties: Mapping[str, Any], *, is_closed: bool = True) -> dict[str, Any]:
-    """Return the JSON Schema of an object that has all of these properties, and no others if it is closed."""
+    """Return the JSON Schema of an object that has all of these properties and, if `is_closed` is true, no others."""
     schema = {"type": "object", "properties": properties, "required": list(properties)}
     return {**schema, "additionalProperties": False} if is_closed else schema
 

@@ -22,7 +22,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class InlineDataPart:
-    """Bytes with their MIME type: an image, a sound, a PDF."""
+    """Bytes with their MIME type, for example an image, a sound or a PDF."""
 
     mime_type: str  # for example `image/png`; determines the kind of content block
     data: bytes  # the raw bytes, not base64
@@ -40,7 +40,7 @@ class FileDataPart:
 
 
 Part = TextPart | InlineDataPart | FileDataPart
-# A string, a part, or a list of both
+# A string, a part, or a sequence of strings and parts
 PartListUnion = str | Part | Sequence["str | Part"]
 
 

@@ -27,9 +27,9 @@ from tools.text.file_names import one_line, shown_whole_path
 
 # Placeholders for missing values (as in Qwen Code and Gemini CLI)
 EMPTY, NONE = "(empty)", "(none)"
-# The reason in the error message if the tool itself reports a failure
+# The reason in the error message if the tool's exit code reports a failure
 FAILED = "it failed; read Stdout and Stderr, then correct the arguments or tell the user"
-STRUCTURED_CHARS = 8_000  # a longer JSON object is sent only as text, so that large data is not sent twice
+STRUCTURED_CHARS = 8_000  # longer JSON objects are sent only as text, so that large data is not sent twice
 MAX_BLOCKS = 1_000  # maximum number of content blocks in a result
 _MCP_MEMBERS = frozenset({"content", "structuredContent", "isError", "_meta"})
 
@@ -63,13 +63,13 @@ async def run_tool(
 
 
 def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -> ToolError:
-    """Report a failure in the five lines that Qwen Code and Gemini CLI use."""
+    """Report a failure with the five lines that Qwen Code and Gemini CLI use."""
     printed = errors = ""
     if outcome is not None:
         shown, errors = outcome.shown, outcome.errors
         printed = f"(binary, {size(shown.total)})" if shown.is_binary else shown.text
         if shown.file is not None and (shown.is_cut or shown.is_binary):
-            printed = f"{printed}\n(all {size(shown.total)} of it: {shown_whole_path(shown.file)})"
+            printed = f"{printed}\n(the whole output, {size(shown.total)}: {shown_whole_path(shown.file)})"
     code, signal = code_and_signal(outcome.exit if outcome is not None else None)
     lines = (
         f"The custom tool '{one_line(declared.called)}' failed:",
@@ -119,7 +119,7 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
 
 
 def _mcp_result(printed: Mapping[str, Any], rest: str) -> dict[str, Any] | None:
-    """Return a printed object as a result in wire format, or `None` if it is not in the form of an MCP result.
+    """Return a printed object as a result in wire format, or `None` if the object is not in the form of an MCP result.
 
     The text of all blocks together is truncated to the size of one result, and `rest` says where the full text is.
     Blocks keep only members that the protocol defines.

@@ -1,8 +1,8 @@
-"""Reads the declarations printed by the discovery command, and checks calls against their schemas.
+"""Reads the declarations printed by the discovery command and checks calls against their schemas.
 
-An invalid declaration does not affect the others. Schemas come in two dialects: JSON
-Schema, and the dialect of the Gemini API, which has upper-case types and `nullable`. The Python library of that API
-writes all keys with underscores, and null for unset values.
+An invalid declaration does not affect the others. Schemas come in two dialects: JSON Schema, and the dialect of the
+Gemini API, which has upper-case types and `nullable`. The Python library of the Gemini API writes all keys with
+underscores and writes null for unset values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ REFERENCES = frozenset({"$ref", "$dynamicRef"})
 IDENTITY = frozenset({"$schema", "$id", "$anchor", "$dynamicAnchor", "$vocabulary"})
 # Keywords of older drafts. They are dropped, so the tool itself must check what they require.
 OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
-TEXTS = frozenset({"title", "description"})  # texts for people and models
+TEXTS = frozenset({"title", "description"})  # keywords whose value is text for people and models
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool without parameters
 
 _UNDERSCORED = {
@@ -68,7 +68,7 @@ class SchemaError(ValueError):
 
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if that fails."""
+    """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it is unusable."""
     schema = _normal({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
@@ -105,7 +105,7 @@ def _normal(node: Any) -> Any:
         if (value is None and key != "const") or key in IDENTITY | OUTDATED:
             continue
         if key in COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
-            fields[key] = int(value)  # the Gemini API writes counts as strings, because they have 64 bits
+            fields[key] = int(value)  # the Gemini API writes 64-bit integers as strings
         else:
             fields[key] = visible(value) if key in TEXTS and isinstance(value, str) else value
     wanted = fields.get("type")
@@ -115,7 +115,7 @@ def _normal(node: Any) -> Any:
         fields["type"] = [each.lower() if isinstance(each, str) else each for each in cast("list[Any]", wanted)]
     if fields.get("type") == "type_unspecified":
         del fields["type"]
-    if isinstance(fields.get("items"), list):  # in older drafts this means `prefixItems`
+    if isinstance(fields.get("items"), list):  # in older drafts, such an array means `prefixItems`
         fields["prefixItems"] = fields.pop("items")
         if "additionalItems" in fields:
             fields["items"] = fields.pop("additionalItems")
@@ -131,13 +131,13 @@ def _normal(node: Any) -> Any:
 
 @cache
 def _metaschema() -> Validator:
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - slow to import
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
 
     return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 
 def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Apply a change to each nested schema, but not to values that only look like one, such as defaults."""
+    """Apply a change to each nested schema, but not to values that only look like schemas, such as defaults."""
     changed = dict(fields)
     for key, value in fields.items():
         if key in BY_NAME and isinstance(value, dict):
@@ -164,12 +164,13 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
     return cast("dict[str, Any] | bool", node) if isinstance(node, dict | bool) else None
 
 
-# Maximum number of references that a check follows, because even a small schema can branch at every level
+# Maximum number of references that a check follows. Without a limit, even a small schema whose references branch at
+# every level could take forever.
 MAX_REFERENCES = 2_000
 QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
 MAX_PROBLEMS = 5  # maximum number of invalid values listed in one message
 _COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
-# Keywords that may take a very long time to check, in steps that cannot be counted. The tool itself has to check them.
+# Keywords that may take a very long time to check, in steps that cannot be counted. The tool itself must check them.
 _COSTLY = frozenset({"pattern", "patternProperties", "uniqueItems", "unevaluatedItems", "unevaluatedProperties"})
 
 
@@ -229,7 +230,7 @@ class ArgumentCheck:
         return _validator_class()(_quickly_checked(self._schema), registry=Registry())
 
     def gently_read(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the arguments, with text converted to the expected type and nulls removed if that makes them valid.
+        """Return the arguments, changed only if that makes them valid: strings converted to other types, nulls removed.
 
         Raises:
             LongCheckError: There are too many values to check on the event loop.
@@ -259,7 +260,10 @@ class ArgumentCheck:
         return self.problem_of(arguments)
 
     def problem_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """Return what is wrong with the arguments, as sentences, or `None`. Slow checks are left to the tool."""
+        """Return what is wrong with the arguments, as sentences, or `None`.
+
+        Slow checks are skipped, so the tool itself must make them.
+        """
         token = _references.set(count())
         try:
             errors = islice(self._validator.iter_errors(arguments), MAX_PROBLEMS)
@@ -303,16 +307,16 @@ class DeclaredTool:
     size: int  # number of characters that the tool adds to `tools/list`
 
 
-MAX_TOOLS = 1_000  # no model can use more, and listing this many takes a fraction of a second
+MAX_TOOLS = 1_000  # no model can use more tools, and listing this many takes a fraction of a second
 MAX_NAME = 64  # maximum length of a published name, a limit of model APIs
 MAX_DECLARATION_CHARS = 64_000  # maximum length of one tool's name, description and schema together
-MAX_LISTED_CHARS = 2_000_000  # maximum length of all tools together, because every `tools/list` contains them
+MAX_LISTED_CHARS = 2_000_000  # maximum length of all tools together, because every `tools/list` result contains them
 MAX_WARNINGS = 20  # maximum number of warnings that are kept; the rest are only counted
 SHAPE = 'an array of function declarations, such as [{"name": "...", "description": "...", "parameters": {...}}]'
 _HINT = "Make it print only JSON to standard output, and messages to standard error."
 _FULL = f"at most {MAX_TOOLS:,} tools and {MAX_LISTED_CHARS:,} characters are accepted"
 _WRAPPERS = ("function_declarations", "functionDeclarations")
-# Keys for the schema. The first one that a declaration has is used.
+# Keys under which a declaration may have its schema. The first one that is present is used.
 _SCHEMAS = ("parametersJsonSchema", "parameters_json_schema", "parameters", "inputSchema", "input_schema")
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
@@ -339,7 +343,7 @@ class Declarations:
 
     # The custom tools, keyed by published name, in the order of the declarations
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
-    warnings: list[str] = field(default_factory=list[str])  # what was left out or changed, and why
+    warnings: list[str] = field(default_factory=list[str])  # what was skipped or changed, and why
     unnamed_warnings: int = 0  # number of further warnings, which are not kept
 
     def warn(self, warning: str) -> None:
@@ -351,7 +355,7 @@ class Declarations:
 
 
 class _LeftOutError(Exception):
-    """A declaration is left out. The message is the reason, phrased for the end of a sentence."""
+    """A declaration is skipped. The message is the reason, phrased for the end of a sentence."""
 
 
 def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
@@ -359,11 +363,11 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
 
     Args:
         printed: The output of the discovery command.
-        reserved: Names of other tools, and names for them in rules. Case is ignored, because people hardly notice
-            differences in case.
+        reserved: Names that no custom tool may have: those of other tools, and the names of these tools in rules. Case
+            is ignored, because people hardly notice differences in case.
 
     Raises:
-        DiscoveryError: The text is not a list of declarations.
+        DiscoveryError: The output is not a list of declarations.
     """
     text = printed.decode("utf-8-sig", "replace").strip()
     if not text:
@@ -386,7 +390,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
         elif isinstance(fields[wrapper], list):
             declarations += cast("list[Any]", fields[wrapper])
         else:
-            found.warn(f"Entry {number} was left out: its {wrapper} is not an array.")
+            found.warn(f"Entry {number} was left out: its '{wrapper}' is not an array.")
     taken = frozenset(name.casefold() for name in (*reserved, *OF_CODING_AGENTS))
     chars_left = MAX_LISTED_CHARS
     for number, declaration in enumerate(declarations, start=1):
@@ -394,7 +398,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
         called: Any = fields.get("name")
         try:
             if len(found.tools) == MAX_TOOLS:
-                raise _LeftOutError(_FULL)  # noqa: TRY301 - before the slow check of its schema
+                raise _LeftOutError(_FULL)  # noqa: TRY301 - raised before the slow check of the schema
             tool = _read(declaration, taken)
             if tool.name in found.tools:
                 raise _LeftOutError("an earlier declaration has this name")  # noqa: TRY301 - as above
@@ -408,8 +412,8 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
         found.tools[tool.name] = tool
         if tool.name != tool.called:
             found.warn(
-                f"'{brief(tool.called)}' is published as '{tool.name}': names may contain A-Z a-z 0-9 _ -, but not "
-                f"{BETWEEN}, and at most {MAX_NAME} characters."
+                f"'{brief(tool.called)}' is published as '{tool.name}': names have at most {MAX_NAME} characters "
+                f"(A-Z a-z 0-9 _ -) and do not contain {BETWEEN}."
             )
     if found.tools:
         load()
@@ -430,7 +434,7 @@ def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
         raise _LeftOutError("its name has invisible characters")
     name = called
     if not _NAME.fullmatch(called) or BETWEEN in called:
-        # A hash of only the name keeps the published name stable, whatever else is declared.
+        # The hash covers only the name, so the published name stays the same, whatever else is declared.
         digest = hashlib.sha256(called.encode()).hexdigest()[:8]
         name = f"{_NOT_IN_NAMES.sub('-', called)[: MAX_NAME - len(digest) - 1]}-{digest}"
     if name.casefold() in taken or called.casefold() in taken:
@@ -442,7 +446,7 @@ def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
     key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)
     raw: Any = NO_PARAMETERS if key is None else fields[key]
     if not isinstance(raw, dict):
-        raise _LeftOutError(f"its {key} is not an object")
+        raise _LeftOutError(f"its '{key}' is not an object")
     try:
         require_sendable(raw)
         schema = readable_schema(cast("dict[str, Any]", raw))

@@ -27,25 +27,26 @@ class DiscoverySettings:
 
     # Prints the declarations: a program and its arguments, or `None` if there are no custom tools.
     discovery_command: tuple[str, ...] | None = field(default=None, repr=False)
-    call_command: tuple[str, ...] | None = field(default=None, repr=False)  # the tool's name is appended
+    call_command: tuple[str, ...] | None = field(default=None, repr=False)  # runs a tool; the tool's name is appended
     discovery_seconds: float = 60.0  # how long the discovery command may take
     call_seconds: float = 600.0
     strict: bool = False  # whether output on standard error means failure, as in Qwen Code and Gemini CLI
 
     @property
     def commands(self) -> tuple[tuple[str, ...] | None, ...]:
-        """The settings that determine which tools exist and what they do."""
+        """The settings that determine which custom tools exist and what they do."""
         return self.discovery_command, self.call_command
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSite:
-    """Where the commands run: in the operator's folder, and without a shell or a sandbox, like upstream servers."""
+    """How the commands run: in the operator's folder, without a shell or a sandbox, like upstream servers."""
 
     runner: Callable[[], ProgramRunner]  # creates the program runner on first use
     environment: Mapping[str, str] = field(repr=False)
     folder: str  # the working directory: the operator's first workspace folder, or else the server's working directory
-    # Real paths of the operator's workspace folders. A program named without a folder is never taken from them.
+    # Real paths of the operator's workspace folders. A program that is named without a folder is never taken from
+    # these folders.
     roots: tuple[str, ...] = ()
 
     async def request(self, setting: str, command: tuple[str, ...], seconds: float) -> ProgramRequest:

@@ -1,4 +1,4 @@
-"""JSON from a program's output. It is parsed only if parsing is quick, and checked before it is passed on."""
+"""JSON from a program's output. It is parsed only if parsing is quick, and it is checked before it is passed on."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import json
 import math
 from typing import Any, cast
 
-# Maximum number of values in one text; parsing more would hold the interpreter's lock for over 50 ms
+# Maximum number of values in one JSON text; parsing more would hold the interpreter's lock for over 50 ms
 MAX_VALUES = 100_000
 MAX_DEPTH = 50  # maximum depth of nested arrays and objects; many parsers accept no deeper nesting
 
 
 class UnreadableError(ValueError):
-    """A text is not accepted as JSON. The message is the reason, phrased for the end of a sentence."""
+    """The text is not accepted as JSON. The message is the reason, phrased for the end of a sentence."""
 
 
 def read_json(text: str) -> Any:
-    """Parse a text, or raise an `UnreadableError`. Does not check whether the value can be passed on."""
-    # Each value except the first follows one of these characters. They are also counted in strings, which does no harm.
+    """Parse `text`, or raise an `UnreadableError`. Does not check whether the value can be passed on."""
+    # Each item or member follows one of these characters. They are also counted inside strings, so the count may be
+    # too high, but never too low.
     if text.count(",") + text.count("[") + text.count("{") >= MAX_VALUES:
         raise UnreadableError(f"it has more than {MAX_VALUES:,} values")
 
@@ -37,7 +38,7 @@ def read_json(text: str) -> Any:
 
 
 def require_sendable(value: Any) -> None:
-    """Raise an `UnreadableError` for deep nesting, and for values that Python accepts but JSON cannot contain."""
+    """Raise an `UnreadableError` for deep nesting and for values that Python accepts but JSON cannot contain."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []

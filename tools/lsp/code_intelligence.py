@@ -1,7 +1,7 @@
 """Manages language servers, which are started on first use: one per workspace folder, language and client rights.
 
-If a sandbox works, each server runs in its reading view, without a network and with its own cache folder. Idle servers
-are stopped after a while. All language servers exit with this server, even if it crashes.
+If a sandbox works, each server runs in a reading view, without a network and with its own cache folder. Idle servers
+are stopped after a while. All language servers exit when this server exits, even if it crashes.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from tools.text.file_names import one_line
 logger = logging.getLogger(__name__)
 IDLE_SECONDS = 600.0
 MAX_RUNNING = 8
-LEAVING_SECONDS = 1.0  # how long a server may take to exit on its own, and then after a signal, before it is killed
+LEAVING_SECONDS = 1.0  # how long a server may take to exit on its own, and again after a signal, before it is killed
 AFTER_EDIT_SECONDS = 1.5
 AFTER_EDIT_ERRORS = 5
 MADE, CHANGED, REMOVED = 1, 2, 3  # the protocol's numbers for created, changed and deleted files
-LOOKED_AT = 5_000  # maximum number of entries of a workspace examined to determine its language
+LOOKED_AT = 5_000  # maximum number of files and folders examined to determine a workspace's language
 Key = tuple[str, str, Rights]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The language server to start for a call, and how to start it."""
+    """The language server to start for a call and how to start it."""
 
     key: Key
     server: LanguageServer
@@ -92,13 +92,13 @@ class CodeIntelligence:
 
     Args:
         programs: Finds the servers' programs.
-        starter: Starts the programs, and ensures that they exit with this server.
+        starter: Starts the programs and ensures that they exit when this server exits.
         confinement: Confines each program to its view.
         folders: Provides the folders that the programs may write to.
         environment: Returns the environment of commands.
         home: The home folder.
         hiding: Returns what rules deny to a program that only reads, for a client with the given rights, and why this
-            cannot be fully enforced. Blocking.
+            cannot be fully enforced (empty if it can). Blocking.
         after_edit: Whether to report new errors after an edit.
     """
 
@@ -141,7 +141,9 @@ class CodeIntelligence:
     async def prepared(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | Start:
-        """Return the session for a file, or the server to start for it. Without a file, choose one for the workspace.
+        """Return the session for a file, or the server to start for the file.
+
+        Without a file, choose a server for the workspace.
 
         Raises:
             ToolError: There is no suitable language server.
@@ -203,7 +205,7 @@ class CodeIntelligence:
         return Hidden(files, problem, tuple(found))
 
     async def _is_current(self, session: LanguageServerSession, workspace: Workspace, rights: Rights) -> bool:
-        """Return True if a server's view still hides everything that is hidden now.
+        """Return True if a server's view hides exactly what is hidden now.
 
         The masks in a running server's view do not follow later changes.
         """
@@ -246,10 +248,10 @@ class CodeIntelligence:
             return session
 
     def _spec_and_view(self, start: Start, folder: PrivateFolder, reading: int) -> tuple[ProcessSpec, CommandView]:
-        """Return the process to start, whose standard input is the descriptor `reading`, and its view. Blocking."""
+        """Return the process to start, with the descriptor `reading` as its standard input, and its view. Blocking."""
         root, _, rights = start.key
         environment = {**self._environment(), **start.server.environment}
-        # Leave out folders of the workspace, because a server from outside it runs `node` or `python3` by name.
+        # Omit workspace folders, because even a server from outside the workspace runs `node` or `python3` by name.
         outside = (
             entry
             for entry in environment.get("PATH", "").split(os.pathsep)
@@ -258,7 +260,7 @@ class CodeIntelligence:
         environment["PATH"] = os.pathsep.join((os.path.dirname(start.argv[0]), *outside))
         view = UNCONFINED
         if start.engine is not Engine.NONE:
-            # Paths in the operator's arguments are visible even outside the workspace.
+            # The server can see paths in the operator's arguments even if they are outside the workspace.
             named = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
             seen = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, named))
             hiding = partial(self._hiding, start.workspace, rights)
@@ -272,7 +274,7 @@ class CodeIntelligence:
         server, (root, _, rights), program = start.server, start.key, os.path.basename(start.argv[0])
         program = server.name if server in self.programs.configured else program
         folder = self._folders.folder(f"language server {server.name} {root} {hash(rights)}")
-        assert folder is not None  # noqa: S101 - set, because the name is not empty
+        assert folder is not None  # noqa: S101 - `folder` is set, because the name is not empty
 
         def refusal(number: int) -> ToolError:
             why = os.strerror(number) if number else "the process that starts programs died"
@@ -350,7 +352,7 @@ class CodeIntelligence:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
-        """Return a file in the workspace's most frequent language, or in a language of `server`. Blocking.
+        """Return a workspace file in the most frequent language, or in a language of `server`. Blocking.
 
         Raises:
             ToolError: There is no such file.
@@ -381,7 +383,7 @@ class CodeIntelligence:
         )
 
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:
-        """Get a file's errors before it is changed, or `None` if it is hidden or no server runs for it."""
+        """Get a file's errors before the file is changed, or `None` if it is hidden or no server runs for it."""
         server = self.programs.server_for(location.path)
         session = self.use((location.root, server.name, rights)) if server is not None else None
         if session is None or not await self._is_current(session, workspace, rights):
@@ -397,19 +399,19 @@ class CodeIntelligence:
 
 @dataclass(slots=True)
 class AwaitedErrors:
-    """The errors of a file before a change, and the new ones after it."""
+    """The errors in a file before a change, and the new errors after it."""
 
     session: LanguageServerSession
     workspace: Workspace
     location: Location
     was_there: bool  # whether the file existed before the change
     is_told: bool  # whether to report new errors
-    before: tuple[Diagnostic, ...] | None = ()  # `None` if the errors did not arrive in time
+    before: tuple[Diagnostic, ...] | None = ()  # earlier errors; `None` if they did not arrive in time
     left: float = AFTER_EDIT_SECONDS  # remaining time to wait for errors
     text: str = ""  # the file's text at the last request
 
     async def errors(self) -> tuple[Diagnostic, ...] | None:
-        """Get the diagnostics of the current file, or `None` if they do not arrive in the remaining time."""
+        """Get the diagnostics for the file's current content, or `None` if they do not arrive in the remaining time."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         report = None

@@ -1,4 +1,4 @@
-"""Formats a language server's responses: places with their lines, except those hidden from the client."""
+"""Formats a language server's responses: places with their lines, except lines that are hidden from the client."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class _ReadFile:
 
 @dataclass(slots=True)
 class Teller:
-    """Describes places for one client. Blocking, because it reads their lines.
+    """Describes places for one client. Blocking, because it reads the lines of the places.
 
     The caller has already checked that the client may read the file `asked`.
     """
@@ -143,7 +143,7 @@ class Teller:
 
     def _unread(self, uri: str) -> _ReadFile:
         hides = self.session.hidden.files.masked or self.session.hidden.problem
-        why = "a rule or an ignore file, perhaps (its path is unknown)" if hides else ""
+        why = "a rule or an ignore file that may apply (the path is unknown)" if hides else ""
         return _ReadFile(_short(uri) or "(no place)", None, why)
 
     def _look(self, named: str) -> _ReadFile:

@@ -1,4 +1,4 @@
-"""A session with a running language server: its open documents, its reports, and its requests."""
+"""A session with a running language server: its open documents, its reports and its requests."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ ANSWER_SECONDS = 60.0
 QUIET_SECONDS = 0.25  # a report without a version is final if no other report follows within this time
 DOCUMENT_BYTES = 4_000_000
 OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # above these limits, the least recently used document is closed
-REPORTED_FILES, REPORTED = 1_000, 100  # files whose diagnostics are kept, and how many per file
+REPORTED_FILES, REPORTED = 1_000, 100  # for how many files diagnostics are kept, and how many per file
 REPORTED_BYTES = 8 << 20  # maximum memory for all diagnostics
-DIAGNOSTIC_BYTES = 256  # memory of a diagnostic without its texts
+DIAGNOSTIC_BYTES = 256  # memory of a diagnostic without its strings, in bytes
 MESSAGE_CHARS = 400
 ERROR, WARNING = 1, 2  # the protocol's severities
 SEVERITIES = {ERROR: "error", WARNING: "warning", 3: "information", 4: "hint"}
@@ -119,7 +119,7 @@ class Report:
 
 @dataclass(slots=True)
 class Document:
-    """The state of a file as last reported to the server."""
+    """The state of a file as last sent to the server."""
 
     location: Location
     identity: FileIdentity
@@ -217,7 +217,7 @@ class LanguageServerSession:
         self.connection.notify("initialized", {})
 
     async def ask(self, method: str, params: Json, seconds: float | None = None) -> Any:
-        """Send a request and return the result. Raises a `ToolError` if there is none."""
+        """Send a request and return the result. Raises a `ToolError` if there is no result."""
         seconds = ANSWER_SECONDS if seconds is None else seconds
         if self.connection.problem:
             raise self._lost()
@@ -227,8 +227,8 @@ class LanguageServerSession:
         except AnswerError as error:
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
-                f"{self.program} cannot answer this: {one_line(str(error))[:MESSAGE_CHARS]}. Check the position, or "
-                "use grep_search.",
+                f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS]}. Check the "
+                "position, or use grep_search.",
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:
@@ -247,8 +247,8 @@ class LanguageServerSession:
         wrote = f". Its last output: {last_line}" if last_line else ""
         return ToolError(
             ToolErrorType.LSP_SERVER_FAILED,
-            f"The language server {self.program} {self.connection.problem}{wrote}. Repeat the call, which starts it "
-            "again; if that fails too, use grep_search.",
+            f"The language server {self.program} {self.connection.problem}{wrote}. Repeat the call to start the "
+            "server again; if that fails too, use grep_search.",
         )
 
     def characters(self, line: str, units: int) -> int:
@@ -346,7 +346,7 @@ class LanguageServerSession:
                 await asyncio.wait_for(self._news.wait(), left)
 
     async def settle(self, seconds: float, quiet: float) -> None:
-        """Wait until no report has arrived for `quiet` seconds, up to a time limit."""
+        """Wait until no report has arrived for `quiet` seconds, but at most `seconds` seconds."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while (left := deadline - loop.time()) > 0:
@@ -359,7 +359,7 @@ class LanguageServerSession:
                 return
 
     def widen(self) -> bool:
-        """Ask the server to report on all files, if it can. Return True if this was the first request."""
+        """Ask the server to report on all files, if it can. Return True if it had not been asked before."""
         is_new = self._settings != self.server.whole_workspace
         if is_new:
             self._settings = self.server.whole_workspace
@@ -415,7 +415,7 @@ def _diagnostic(given: Any) -> Diagnostic | None:
 
 
 def new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Return the errors that did not exist before, regardless of position."""
+    """Return the errors in `after` that are not in `before`, wherever they are in the file."""
     known: dict[tuple[str, str], int] = {}
     for item in before:
         known[item.message, item.rule] = known.get((item.message, item.rule), 0) + 1

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 HEAD_BYTES = 1 << 12  # maximum size of a message's header
 MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # parts are limited, because even small JSON values cost memory
 LARGE_BYTES = 1 << 18  # larger messages are parsed in a thread
-MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # higher rates count as a flood
+MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # at a higher rate, the connection is ended
 WAITING_BYTES = 32 << 20  # maximum amount of data that the server has not read yet
 METHOD_NOT_FOUND = -32601
 Json = Mapping[str, Any]
@@ -56,7 +56,7 @@ class LanguageServerConnection:
     def __init__(
         self, answer: Callable[[str, Any], Any], hear: Callable[[str, Any], None], lose: Callable[[], None]
     ) -> None:
-        # Why the connection has ended, to complete a sentence that begins with the server's name; else empty
+        # Why the connection has ended, to complete a sentence that begins with the server's name. Empty before the end.
         self.problem = ""
         self.ended = asyncio.Event()
         self.heard = 0  # number of messages received
@@ -103,7 +103,7 @@ class LanguageServerConnection:
         return message.get("result")
 
     def end(self, problem: str) -> None:
-        """Stop reading and writing, and let the waiting requests fail. `problem` says why the connection ends."""
+        """Stop reading and writing, and make the waiting requests fail. `problem` says why the connection ends."""
         if self.problem:
             return
         self.problem = problem
@@ -167,7 +167,7 @@ def _parsed(body: bytes) -> Any:
         raise ValueError("too many parts")
     try:
         return from_json(body)
-    except ValueError:  # for example, a lone surrogate from a server that truncated a text
+    except ValueError:  # for example, a lone surrogate from a server that cut a string short
         return json.loads(json.dumps(json.loads(body), ensure_ascii=False).encode(errors="replace"))
 
 

@@ -17,7 +17,7 @@ class LanguageServer:
     """One kind of language server."""
 
     name: str  # the language, or the operator's name for the server
-    languages: Mapping[str, str]  # file ending -> the protocol's name for the language
+    languages: Mapping[str, str]  # file name extensions, mapped to the protocol's names for languages
     commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments; the first one found is used
     options: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)  # `initializationOptions`
     # Settings, keyed by section, that make the server also report on files that are not open
@@ -29,7 +29,7 @@ def _endings(**languages: str) -> dict[str, str]:
     return {f".{ending}": language for language, endings in languages.items() for ending in endings.split()}
 
 
-# The options prevent downloads, installations and the start of programs in the workspace.
+# The options and environments prevent downloads, installations and the start of programs in the workspace.
 KNOWN = (
     LanguageServer(
         "python",
@@ -57,7 +57,7 @@ KNOWN = (
     ),
     LanguageServer("c", _endings(c="c h", cpp="cc cpp cxx hh hpp hxx"), (("clangd",),)),
 )
-# Folders with packages that code depends on: the environment variable, the subfolder of its value, and the default
+# Folders with packages that code depends on: the environment variable, the subfolder of its value, and the default path
 DEPENDENCIES = (
     ("GOMODCACHE", "", "~/go/pkg/mod"),
     ("GOPATH", "pkg/mod", "~/go/pkg/mod"),
@@ -81,7 +81,7 @@ def dependency_folders(environment: Mapping[str, str], home: str) -> tuple[str, 
 
 
 def programs_in(folder: str) -> dict[str, str]:
-    """Return the SHA-256 of each language server program in a workspace folder, by relative path. Blocking.
+    """Return the SHA-256 of each language server program in a workspace folder, keyed by relative path. Blocking.
 
     For a symlink, this is the digest of the target.
     """
@@ -108,7 +108,7 @@ class ServerPrograms:
     search_path: str  # like `PATH`; entries inside a workspace are skipped
     configured: tuple[
         LanguageServer, ...
-    ] = ()  # the operator's servers, which take precedence over known ones and replace those of the same name
+    ] = ()  # the operator's servers, which take precedence over known servers and replace those of the same name
     # Trusted programs: for each folder, the relative paths of its programs, with the SHA-256 of the trusted content
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
@@ -118,7 +118,7 @@ class ServerPrograms:
         return (*self.configured, *(server for server in KNOWN if server.name not in names))
 
     def server_for(self, path: str) -> LanguageServer | None:
-        """Return the server for files with the ending of this path, or `None`."""
+        """Return the server for files with the extension of `path`, or `None`."""
         ending = os.path.splitext(path)[1].lower()
         return next((server for server in self.servers if ending in server.languages), None)
 

@@ -1,1 +1,1 @@
-"""The resources of this process: worker threads and system limits. Every package may import it."""
+"""The resources of this process: worker threads and system limits. Every package may import this one."""

@@ -10,12 +10,12 @@ from contextlib import suppress
 
 from tools.contract.tool_errors import exhaustion_of
 
-_MAX_OPEN_FILES = 16_384  # maximum number of open files that a server requests
-_usual_open_files: list[int] = []  # the limit before it was raised
+_MAX_OPEN_FILES = 16_384  # highest limit on open files that this server requests
+_usual_open_files: list[int] = []  # the limit on open files before it was raised; empty if it was not
 
 
 def allow_open_files() -> int:
-    """Raise the limit on open files, usually 1,024, for many clients and commands. Return the new limit."""
+    """Raise the limit on open files, usually 1,024, to allow many clients and commands. Return the new limit."""
     if sys.platform == "win32":
         return _MAX_OPEN_FILES
     import resource  # noqa: PLC0415 - POSIX only
@@ -58,7 +58,7 @@ def start_thread(work: Callable[[], None]) -> None:
 def share_arenas() -> None:
     """Let threads share memory arenas if the address space is limited. Must be called before threads start.
 
-    Otherwise the C library reserves 64 MB of address space per thread, half a gigabyte for eight threads.
+    Otherwise, the C library reserves 64 MB of address space per thread, which is half a gigabyte for eight threads.
     """
     if sys.platform != "linux":
         return

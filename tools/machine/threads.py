@@ -24,7 +24,8 @@ OutcomeT = TypeVar("OutcomeT")
 MOST = 32  # maximum number of threads with work that is not abandoned
 # Maximum number of extra threads. They replace threads with abandoned work, which may wait for a file system forever
 MAX_STUCK = 64
-# If the address space is limited, at most one thread is created per this many bytes. Its stack takes an eighth of that
+# Bytes of address space per thread; they limit the number of threads if the address space is limited. A thread's stack
+# takes an eighth of these bytes.
 SPACE_OF_A_THREAD = 64 << 20
 TURN_SECONDS = 0.005  # how long work waits before it gets its own thread
 # The longest time that work waits for its own thread while other threads keep finishing work. More threads would only
@@ -48,7 +49,7 @@ class _Inbox:
         self._is_woken = False
 
     def put(self, future: asyncio.Future[Any], outcome: Any, failure: BaseException | None) -> None:
-        """Store an outcome (called in a thread) until the event loop is woken."""
+        """Store an outcome until the event loop is woken. Called in a thread."""
         while True:
             try:
                 if not self._outcomes:
@@ -169,7 +170,7 @@ class Threads:
         """Submit work and wait for it. A cancellation drops work that is queued and abandons work that has begun.
 
         Raises:
-            ExhaustedError: No thread is available: the system cannot create one, or all do abandoned work.
+            ExhaustedError: No thread is available: the system cannot create one, or all threads do abandoned work.
         """
         job = self._take(work)
         try:
@@ -195,14 +196,14 @@ class Threads:
                         self._waiting.clear()
                         raise
             if self._waiting and (self._turn is None or self._turn.when() > job.since + TURN_SECONDS):
-                # The next check was scheduled for much later while all threads were busy, but some may be free now.
+                # The next check was scheduled for much later while all threads were busy, but a thread may be free now.
                 if self._turn is not None:
                     self._turn.cancel()
                 self._turn = loop.call_at(job.since + TURN_SECONDS, self._look)
         return job
 
     def _begin_next(self) -> bool:
-        """Start the oldest waiting work if a thread is free or can be added. Return whether it was started."""
+        """Start the oldest waiting work if a thread is free or can be added. Return True if the work was started."""
         if self._busy == self._count:
             if not self._may_grow():
                 return False
@@ -257,7 +258,7 @@ class Threads:
             if self._waiting:
                 following = self._take_next()
                 # The next work may take any amount of time, so the outcome of `job` is held back only if the event loop
-                # soon checks for outcomes.
+                # will check for outcomes soon.
                 soon = self._last_begun + TURN_SECONDS
                 is_told_soon = job.inbox is self._inbox and self._turn is not None and self._turn.when() <= soon
             else:
@@ -276,7 +277,7 @@ class Threads:
                         self._begin_next()
 
     def _look(self) -> None:
-        """Assign a thread to work that has waited too long. If every thread does abandoned work, fail the work."""
+        """Assign a thread to work that has waited too long. If all threads do abandoned work, waiting work fails."""
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:
@@ -308,7 +309,7 @@ THREADS = Threads()  # the threads of this process; for the blocking work of a c
 def lend_threads() -> None:
     """Let the event loop resolve host names in the threads of `THREADS`.
 
-    At shutdown, the event loop would wait for threads of its own.
+    If the event loop had threads of its own, it would wait for them at shutdown.
     """
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415 - loaded on first use
 

@@ -1,4 +1,4 @@
-"""Adds a fact to a memory file: plans the addition, and writes the whole file, safely even while others write to it.
+"""Adds a fact to a memory file: plans the addition, then rewrites the file safely, even if others write to it as well.
 
 Several servers may add to a file at the same time. Each server reads the file, adds its line, and replaces the file
 only if the file has not changed since. Otherwise, the server starts again, so that no entry is lost.
@@ -37,7 +37,7 @@ from tools.memory.memory_files import MemoryScope
 from tools.text.file_names import UNSEEN, sendable_name, shown_whole_path
 
 _JOINERS = "\u200c\u200d"  # invisible, but kept because some languages and many emoji need them
-_IMPORT = re.compile(r"(?<!\S)@")  # begins an import: Qwen Code and Gemini CLI include the file named after it
+_IMPORT = re.compile(r"(?<!\S)@")  # begins an import: Qwen Code and Gemini CLI include the file named after the `@`
 _MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or processing instruction, which hides text
 # Begins a heading, a quotation, a list, a thematic break, code, or a link definition, which is invisible.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 _ITEM = re.compile(r"\s*[-*+]\s+(.*)")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")  # begins and ends a code block, in which nothing is a heading or an entry
-_COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # begins and ends a comment of several lines
+_COMMENT, _COMMENT_END = re.compile(r" {0,3}<!--(?!.*-->)"), "-->"  # the beginning and end of a multi-line comment
 _WORDS = re.compile(r"\w+")
 _HEADING = re.compile(r"#{1,2}(\s|$)")  # a heading of level 1 or 2, which ends a section
 
@@ -63,7 +63,7 @@ def entry_of(fact: str) -> str:
 
 
 def entries_in(text: str) -> list[str]:
-    """Return the entries of all lists in a text, with escapes removed."""
+    """Return the entries of all lists in `text`, with escapes removed."""
     lines, _ = outside_code(text)
     return [_read(item[1]) for line in lines if (item := _ITEM.fullmatch(line)) is not None]
 
@@ -87,9 +87,9 @@ def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
 
 
 def outside_code(text: str) -> tuple[list[str], int]:
-    """Return the lines of a text, with code blocks and comments blanked, and where an unclosed one begins.
+    """Return the lines of `text` with code blocks and comments blanked, and the line where an unclosed one begins.
 
-    The second value is the index of a line. It is the number of lines if all code blocks and comments are closed.
+    The second value is the index of that line, or the number of lines if all code blocks and comments are closed.
     """
     lines, fence, begin = split_lines(text)[0], "", 0
     for number, line in enumerate(lines):
@@ -140,8 +140,8 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     return f"{text[:place]}{before}{entry}{eol}{after}{text[place:]}"
 
 
-MAX_MEMORY_BYTES = 1_000_000  # every conversation reads the whole file, so nothing is added to a larger one
-PATIENCE_SECONDS = 20.0  # how long a save is retried while others write first; one writer succeeds in each round
+MAX_MEMORY_BYTES = 1_000_000  # every conversation reads the whole file, so nothing is added to a larger file
+PATIENCE_SECONDS = 20.0  # how long a save is retried while other writers are faster; in each round, one writer succeeds
 PAUSE_SECONDS = 0.001  # pause before a save is retried
 PRIVATE_FOLDER = 0o700  # mode of a new folder for the global memory, which is private to the user
 _WRITE_BITS = 0o222
@@ -197,7 +197,7 @@ class MemoryAddition:
             )
         entries, wanted = entries_in(old.text), _read(entry.removeprefix("- "))
         self.is_there = wanted in entries  # whether the file already has the fact
-        self.similar = None if self.is_there else similar_entry(entries, wanted)  # an entry with similar content
+        self.similar = None if self.is_there else similar_entry(entries, wanted)  # an entry with nearly the same words
         new = old.text if self.is_there else with_entry(old.text, entry, headings)
         self.data = encode(new, old.encoding)  # the file's new bytes
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
@@ -230,7 +230,7 @@ def remember(
 ) -> ToolResult:
     """Add a fact and report the result. Raises a `ToolError` if the fact cannot be added. Blocking.
 
-    If `adds` is false, only check that the file has the fact: no question was asked, because the file had it already.
+    If `adds` is false, nothing is written: no question was asked, because the file already had the fact.
     `is_users` is true if the user edited the fact that the model gave.
     """
     entry = entry_of(fact)

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from tools.files.workspace import Location, Workspace
 
 SECTION = "Added Memories"  # the default title of the section for memories
-# Titles of the existing sections that are used (this server's, Qwen Code's, Gemini CLI's)
+# Titles of sections to which memories are added if the file already has one (this server's, Qwen Code's, Gemini CLI's)
 KNOWN_SECTIONS = (SECTION, "Qwen Added Memories", "Gemini Added Memories")
 MEMORY_ENDING = ".md"  # no other kind of file, such as a settings file, is used as a memory
 MemoryScope = Literal["global", "project"]  # the scopes of memories in Qwen Code
-SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # in the order in which they are listed
+SCOPES: tuple[MemoryScope, ...] = ("global", "project")  # in the order in which the scopes are listed
 
 
 def is_memory_name(name: str) -> bool:
@@ -38,7 +38,7 @@ class MemoryFiles:
     """Chooses the files for memories."""
 
     file_name: str = "AGENTS.md"  # the name of the Markdown file, in the workspace folder and in the global folder
-    global_folder: str | None = None  # `None` if unknown; it need not exist
+    global_folder: str | None = None  # the folder of the global memory, which need not exist; `None` if unknown
     section: str = SECTION  # title, without `##`, of the section to create if a file has no known one
     project_file_name: str | None = None  # the name in the workspace folder, if different from `file_name`
 
@@ -66,7 +66,8 @@ class MemoryFiles:
 
         Raises:
             ToolError: There is no workspace folder, or no folder for the global memory; the resolved file is outside
-                its folder; or its name is not that of a Markdown file (for the global memory, also its resolved name).
+                its folder; or the name of the file (for the global memory, also the resolved name) is not that of a
+                Markdown file.
         """
         owner = workspace if scope == "project" else self._global(workspace)
         name = self.project_file_name or self.file_name if scope == "project" else self.file_name

@@ -1,1 +1,1 @@
-"""Todo lists, and other agents that perform tasks. Tools import this package."""
+"""Todo lists, and the agents that perform tasks. Tools import this package."""

@@ -21,7 +21,7 @@ class AgentCommand:
     description: str = ""
     args: tuple[str, ...] = field(default=(), repr=False)  # the program's arguments; no shell parses them
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    # Environment variables of the server that the agent gets, in addition to those that every command gets
+    # Names of this server's environment variables that the agent gets, in addition to those that every command gets
     inherit_env: tuple[str, ...] = ()
     prompt: Literal["stdin", "argument"] = "stdin"  # how the task is passed: on standard input or as the last argument
     output: Literal["text", "json"] = "text"  # what the agent prints: text, or JSON with the answer in the last object
@@ -55,7 +55,7 @@ class AgentCommand:
 
 
 def depth_in(environment: Mapping[str, str]) -> int:
-    """Return how deeply the agent that started a server with this environment is nested, or 0 if none did.
+    """Return how deeply the agent that started a server with this environment is nested, or 0 if no agent did.
 
     An invalid value counts as `MAX_DEPTH`.
     """

@@ -1,4 +1,4 @@
-"""Runs one of the operator's agents, and reports its answer."""
+"""Runs one of the operator's agents and reports the answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, s
 from tools.shell.shell_command import Ending
 from tools.text.file_names import one_line, shown_whole_path
 
-# Keys that may have the answer in the last object: those of Claude Code, Qwen Code and Gemini CLI, and common ones
+# Keys under which the last object may have the answer: those of Claude Code, Qwen Code and Gemini CLI, and common keys
 _TEXT_KEYS = ("result", "response", "content", "text")
 
 
@@ -71,7 +71,7 @@ def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer |
     if outcome.ending is Ending.TIMED_OUT:
         how = (
             f"took longer than {agent.timeout / 1000:g} s and was stopped with all its processes. Split the task; "
-            f"the operator can give it more time with agents.{agent.name}.timeout"
+            f"the operator can give the agent more time with agents.{agent.name}.timeout"
         )
     elif status is not None and status.signal is not None:
         how = f"was killed by {status.signal}"
@@ -115,7 +115,7 @@ async def run_agent(
             ToolErrorType.EXECUTION_FAILED,
             f"The agent '{name}' was not started: its program '{program_name}' does not exist or cannot be run. A name "
             "is looked up on the PATH outside the workspace; anything else must be an absolute path. Tell the user: "
-            f"the operator can install it, or set agents.{name}.command.",
+            f"the operator can install the program, or set agents.{name}.command.",
         )
     request = ProgramRequest(
         argv=(program, *agent.arguments(task)),

@@ -13,7 +13,7 @@ from typing import Literal
 
 from tools.files.workspace import Workspace
 
-# Qwen Code has the first three values, Gemini CLI has all of them.
+# Qwen Code has the first three values, and Gemini CLI has all of them.
 TodoStatus = Literal["pending", "in_progress", "completed", "cancelled", "blocked"]
 MAX_LISTS = 250  # the oldest list is dropped first; 250 lists of the maximum size take about 100 MB
 

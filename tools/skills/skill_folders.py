@@ -1,8 +1,8 @@
 """Finds skills, which are folders with a `SKILL.md`, in the workspace and in the user's home folder.
 
 Like a workspace's settings, a skill in a workspace is used only after a person has trusted its current text. Skills
-elsewhere in the home folder are the user's own and need no trust. Each skill that cannot be used is described in a
-sentence, for the log and for models that ask for the skill.
+in the home folder, outside any workspace, are the user's own and need no trust. Each skill that cannot be used is
+described in a sentence, for the log and for models that ask for the skill.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Skill:
     """A skill in a folder."""
 
     name: str
-    about: str  # what the skill does, and when to use it
+    about: str  # what the skill does and when to use it
     text: str
     location: Location  # the location of the skill's main file
     workspace: Workspace  # opens the main file
@@ -111,7 +111,7 @@ class SkillFolders:
     """The places to look for skills."""
 
     home: str | None = None  # the user's home folder, if known
-    # Trusted skills: for each folder, the relative paths of their main files, with the SHA-256 of the trusted content
+    # Trusted skills: for each folder, the relative paths of the main files, with the SHA-256 of the trusted content
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 
     def find(self, workspace: Workspace, *, with_home: bool, signal: AbortSignal | None = None) -> Skills:
@@ -183,7 +183,7 @@ def skills_below(
 
 
 def _read(workspace: Workspace, base: str, relative: str, signal: AbortSignal) -> tuple[bytes, Skill]:
-    """Return the content of a skill's main file, and the skill.
+    """Return the content of a skill's main file and the skill.
 
     Raises:
         ToolError: The skill cannot be used. The message says why.
@@ -228,7 +228,7 @@ def front_matter(text: str) -> dict[str, str]:
     """Return the fields of the front matter, each as text on one line.
 
     Supports the YAML that skills use: a value on the line of its key or on indented lines, either plain, quoted or a
-    block (`|` or `>`). Nested values are not needed, and count as text.
+    block (`|` or `>`). Nested values are not needed and count as text.
     """
     fields: dict[str, list[str]] = {}
     last: list[str] = []

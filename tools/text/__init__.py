@@ -1,1 +1,1 @@
-"""Text processing: secrets in texts, file names, misleading characters. Every package may import it."""
+"""Text processing: secrets in text, file names, misleading characters. Every package may import this one."""

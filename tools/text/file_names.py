@@ -54,10 +54,10 @@ _ASCII_END = 0x80
 
 
 def exact_path(path: str, *, is_quoted: bool = False) -> str:
-    """Return a path in pure ASCII, for texts that must distinguish it from another path that looks the same.
+    """Return a path in pure ASCII, for messages that must distinguish it from another path that looks the same.
 
-    If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly
-    this path.
+    If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly this
+    path.
     """
     *above, last = path.split(os.sep)
     names = [name if name.isascii() else _escaped(name, str.isascii) for name in above]
@@ -65,7 +65,7 @@ def exact_path(path: str, *, is_quoted: bool = False) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return the form of a base name for use in a text."""
+    """Return a base name in the form in which messages show it."""
     if _PLAIN(name) or (is_seen_in_name(name) and not name.startswith('"') and name == name.strip()):
         return name
     return _escaped(name, is_seen_in_name)
@@ -89,7 +89,7 @@ def _escaped(name: str, is_plain: Callable[[str], bool]) -> str:
 
 
 def shown_whole_path(path: str) -> str:
-    """Return the form of a path for use in a text, with quotes only around names that need them."""
+    """Return a path in the form in which messages show it, with quotes only around names that need them."""
     if is_seen_in_name(path) and '"' not in path and path == path.strip():
         return path
     return os.sep.join(shown_name(name) for name in path.split(os.sep))
@@ -104,7 +104,7 @@ def shown_path(path: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text that is not a path, such as a description, on one line with invisible characters escaped."""
+    """Return `text` (a title, for example, but not a path) on one line, with invisible characters escaped."""
     if text.isprintable() and (text.isascii() or not UNSEEN.search(text)):
         return text
     return "".join(
@@ -120,7 +120,7 @@ def shortened_line(text: str, longest: int) -> str:
 
 
 def brief(text: str) -> str:
-    """Return at most `MAX_BRIEF_CHARS` characters from the beginning of a text, on one line."""
+    """Return at most `MAX_BRIEF_CHARS` characters from the beginning of `text`, on one line."""
     line = one_line(text[: MAX_BRIEF_CHARS + 1])
     return line if len(text) <= MAX_BRIEF_CHARS else f"{line[:MAX_BRIEF_CHARS]}..."
 

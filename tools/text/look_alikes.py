@@ -1,6 +1,6 @@
-"""Compares texts that look the same but differ in typographic, decomposed or invisible characters.
+"""Compares strings that look the same but differ in typographic, decomposed or invisible characters.
 
-People and models copy what they see, but programs see different text.
+People and models copy what they see, but programs compare the actual characters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 _SINGLE_QUOTES = "\u2018\u2019\u201a\u201b"
 _DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f"
 _SPACES = "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-# Characters for which models often write a single ASCII character instead (Qwen Code's list)
+# Characters that models often replace with a single ASCII character (Qwen Code's list)
 _ASCII_FORMS = (("-", _DASHES), ("'", _SINGLE_QUOTES), ('"', _DOUBLE_QUOTES), (" ", _SPACES))
 
 
@@ -28,7 +28,7 @@ def fold(text: str) -> str:
 
 
 def visible_form(text: str) -> str:
-    """Return a normal form that is equal for all texts that look like this one."""
+    """Return a normal form that is the same for all strings that look like `text`."""
     return text if text.isascii() else fold(unicodedata.normalize("NFC", IGNORABLE.sub("", text)))
 
 

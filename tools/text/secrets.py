@@ -1,8 +1,8 @@
-"""Recognises secrets in texts, by the names of variables and parameters and by the form of the secret itself.
+"""Recognises secrets in text, by the names of variables and parameters and by the form of the secret itself.
 
-Used for the environment of commands and for logs. Only common names and forms are recognised. A false match costs only
-a variable or a word in a log. Every pattern takes linear time, because a match can begin only at the start of a run of
-matching characters.
+This module protects the environment of commands and the logs. Only common names and forms are recognised. A false match
+costs only an environment variable or a word in a log. Every pattern takes linear time, because a match can begin only
+at the start of a run of matching characters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _table(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# Endings of words in a name (`API_KEY`, `dbPassword`, `MYTOKENS`)
+# Endings of words that make a name secret (`API_KEY`, `dbPassword`, `MYTOKENS`)
 _WORDS = tuple(
     _table("""
     TOKEN SECRET PASSWORD PASSWD PASSPHRASE PASSCODE KEY AUTH AUTHORIZATION CREDENTIAL CRED PRIVATE CERT COOKIE JWT OTP
@@ -34,15 +34,15 @@ _WHOLE_WORDS = _table("""
     PASS PGPASS PW PAT DSN BEARER XAUTHORITY AUTHORISATION CSRF XSRF MNEMONIC PINCODE OTPCODE AUTHCODE AUTHHEADER CVV
     CVC PWDS CONNSTR CONNECTIONSTRING
 """)
-# Secret unless a following word changes the meaning (`session`, `pinCode`, but not `session_name`)
+# Words that make a name secret unless the next word changes the meaning (`session`, `pinCode`, but not `session_name`)
 _LAST_WORDS = frozenset(
     word + plural
     for word in _table("SESSION PIN MFA 2FA SID SIG SIGNATURE HMAC AUTHENTICATION SAS ASSERTION WEBHOOK")
     for plural in ("", "S")
 )
-# As the whole name, secret only if the value looks random, because `key` can also be a sort key
+# One of these words as a whole name is secret only if the value looks random, because `key` can also be a sort key
 _BY_VALUE = _table("KEY SEED")
-# Words after one of `_LAST_WORDS` that do not change its meaning
+# Words after one of `_LAST_WORDS` that do not change the meaning of that word
 _HOLDING = _table("ID CODE NUMBER VALUE DATA HEADER HASH STRING TEXT")
 # Pairs of words that indicate a secret only together
 _PAIRS = _table("""
@@ -60,10 +60,10 @@ _FIRST_OF_COUNTS = _table("MAX MIN NUM TOTAL")
 _LAST_OF_COUNTS = _table("COUNT LIMIT LENGTH SIZE BUDGET TTL")
 _COUNTED_TOKENS = _table("INPUT OUTPUT PROMPT COMPLETION REASONING THINKING NEW CONTEXT")
 _SHORTEST_TOKEN = 12  # minimum length of a single word that may be a secret, in characters
-# A password at the end of a name (`MYSQL_PWD`). On its own, it means the working directory, or a password if the value
-# is not a path.
+# At the end of a name (`MYSQL_PWD`), this word means a password. As the whole name, it means the working directory if
+# the value is a path, else a password.
 _LAST_WORD = "PWD"
-_MAX_NAME_CHARS = 200  # of longer names, only the two ends are examined
+_MAX_NAME_CHARS = 200  # in longer names, only the two ends are examined
 
 # Names that are not secret: of certificate stores, public paths, the login session's number, and git's signing key
 _PUBLIC = _table("""
@@ -189,7 +189,7 @@ _ASSIGNMENTS = _later(
     re.IGNORECASE,
 )
 
-# A possible name of a secret, and everything up to its value
+# A possible name of a secret and everything up to the value
 _NAMES = _later(
     r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
     r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
@@ -241,7 +241,7 @@ _SCHEMES = _later(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
 
-# Options that take a password, a user name with a password, or a cookie, in any program
+# Options that take a password, a user name with a password, or a cookie, of any program
 _OPTIONS = _later(
     r"(?<![\w-])(?:(?:-[A-Za-z]{0,3}[uU]|--user|--proxy-user)[ =]?(?P<quote>[\"'])?"
     r"(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
@@ -308,7 +308,7 @@ def _without_named(text: str) -> str:
         if len(words) == 1 or (name.isupper() and found[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
-            # In prose, words that merely begin like the name of a secret mean something else.
+            # In prose, a phrase that only begins like the name of a secret means something else.
             is_long = (
                 words[-1:] == [_LAST_WORD] or not _HOLDING.isdisjoint(words[-1:]) or "_".join(words[-2:]) in _PAIRS
             )
@@ -350,12 +350,12 @@ def _hide_value(found: re.Match[str]) -> str:
 
 
 def has_token(text: str) -> bool:
-    """Return True if a text contains a private key, or a token in a recognisable format."""
+    """Return True if `text` contains a private key, or a token in a recognisable format."""
     return (_PRIVATE_KEYS().search(text) or _TOKENS().search(text)) is not None
 
 
 def has_secret(text: str) -> bool:
-    """Return True if `redact` would hide anything in a text."""
+    """Return True if `redact` would hide anything in `text`."""
     return redact(text) != text
 
 

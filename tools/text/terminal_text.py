@@ -6,14 +6,14 @@ import re
 
 # The rest of a control string, up to its terminator or else the end of the line.
 _STRING = r"[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
-# CSI first; then OSC, DCS, SOS, PM and APC; then all shorter sequences, each also in its one-character form.
-# Of an unterminated sequence, the part that matches is removed.
+# The first line has CSI, then OSC, DCS, SOS, PM and APC, then all shorter sequences. The other lines have the 8-bit
+# forms of CSI and of the control strings. If a sequence is not terminated, the part that matches is removed.
 _SEQUENCE = (
     rf"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_]{_STRING}|[ -/]*[0-~]?)"
     rf"|\x9b[0-?]*[ -/]*[@-~]?"
     rf"|[\x90\x98\x9d-\x9f]{_STRING}"
 )
-# Sequences that move the cursor or erase: a number, and the kind as the last character
+# Sequences that move the cursor or erase text. The groups are the number and the last character, which is the kind.
 _MOVING = r"(?:\x1b\[|\x9b)(\d{0,4})([ABDEFGJK])"
 _STEP = re.compile(rf"(\n)|(\r)|(\x08+)|{_MOVING}|{_SEQUENCE}|([^\n\r\x08\x1b\x90\x98\x9b\x9d-\x9f]+)")
 _OVER = re.compile(rf"[\r\x08]|{_MOVING}")

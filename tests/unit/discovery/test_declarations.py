@@ -155,7 +155,7 @@ def test_values_in_a_schema_that_look_like_schemas_stay() -> None:
         ({"name": "a\u202eb"}, "was left out: its name has invisible characters."),
         ({"name": "a\x00"}, "was left out: its name has invisible characters."),
         ({"name": "replace"}, "('replace') was left out: built-in tools, rules or other coding agents use this name"),
-        ({"name": "b", "parameters": "none"}, "was left out: its parameters is not an object."),
+        ({"name": "b", "parameters": "none"}, "was left out: its 'parameters' is not an object."),
         ({"name": "b", "parameters": {"type": "STRING"}}, 'its parameters are of type "string", but must be an'),
         ({"name": "b", "parameters": {"properties": {"a": 1}}}, "1 is not a schema."),
         (
@@ -190,7 +190,7 @@ def test_of_two_tools_of_one_name_the_first_counts() -> None:
 @pytest.mark.requirement("discovered.declarations")
 def test_a_wrapper_without_an_array_is_left_out() -> None:
     assert warning_of({"function_declarations": {"name": "a"}}) == (
-        "Entry 1 was left out: its function_declarations is not an array."
+        "Entry 1 was left out: its 'function_declarations' is not an array."
     )
 
 
