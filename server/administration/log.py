@@ -54,7 +54,7 @@ class _QueueHandler(logging.Handler):
                 sys.stderr.write(f"{self._before}{note}{line}\n")
                 sys.stderr.flush()
             except (OSError, ValueError):
-                return  # nobody reads standard error anymore
+                return  # standard error no longer has a reader
             finally:
                 self._lines.task_done()
 

@@ -1,4 +1,4 @@
-"""Completes paths: the last path in the line for the prompt `at`, and the `path` of the file template.
+"""Completes paths: for the prompt `at`, the last path in its line; for the file resource template, its `path`.
 
 Each key press lists the folder that contains the name being typed. Text without a folder is also searched for in the
 names of files in all subfolders, for a limited time.
@@ -31,7 +31,7 @@ class Completion:
     run: Runner
     value: Callable[[str], str | None]  # converts a path to a value; `None` if the path has none
     values: list[str] = field(default_factory=list[str])  # at most `MAX_VALUES`
-    total: int = 0  # the number found so far
+    total: int = 0  # the number of values found so far
     partial: bool = False  # whether there may be more
 
     @property

@@ -56,7 +56,7 @@ class Store(Protocol):
         ...
 
     async def start(self) -> None:
-        """Fetch the generation. Never raises, because an unavailable store may become available again."""
+        """Fetch the generation. This never raises, because an unavailable store may become available again."""
         ...
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:

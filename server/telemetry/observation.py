@@ -1,4 +1,4 @@
-"""Measures each request once, from clients and to upstreams, for counters and spans.
+"""Measures requests from clients and to upstreams, each once, for both counters and spans.
 
 Client-chosen text is never recorded: methods come from the protocol, and names from existing tools and prompts.
 """
@@ -61,7 +61,7 @@ class Observation:
             result = await call_next(ctx)
             operation.take_result(as_mapping(result))
             if ctx.method == "prompts/get" and isinstance(name, str):
-                operation.prompt = name  # only now known to exist
+                operation.prompt = name  # a result means that the prompt exists
             elif ctx.method == "initialize" and telemetry is not None:
                 ctx.connection.at_end(telemetry.time_session(ctx))
         except MCPError as error:

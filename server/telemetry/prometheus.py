@@ -137,7 +137,7 @@ def _number(value: float) -> str:
 
 
 def _of_process() -> dict[str, float]:
-    """Return what the system reports about this process; memory and descriptors only with `/proc`. Blocks."""
+    """Return what the system reports about this process; memory and descriptors need `/proc`. This call blocks."""
     times = os.times()
     found: dict[str, float] = {
         "process_cpu_seconds_total": times.user + times.system,
