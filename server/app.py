@@ -283,7 +283,7 @@ class App:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the server has tried once to connect to every upstream."""
+        """Whether the server has tried at least once to connect to every upstream."""
         return self.pool.is_settled
 
     @property

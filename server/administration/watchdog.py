@@ -4,7 +4,7 @@ A server cannot exit if its event loop is stuck, it runs out of memory, or a lib
 small process is forked before anything else, and kills the server in the following cases. The broker then kills the
 server's children.
 
-- The server's input has ended. The server may take its time for open requests, as long as its event loop runs.
+- The server's input has ended. The server may take its time to finish open requests, as long as its event loop runs.
 - The server received SIGTERM or SIGINT (which Python's C code reports even if the interpreter hangs), or has begun to
   shut down. After the time that the server announces for its clients, it gets `LEAVE_SECONDS`, far more than it needs.
 """

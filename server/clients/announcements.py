@@ -1,7 +1,7 @@
 """Notifies clients that a list has changed. All sessions are notified concurrently, and rapid changes are combined.
 
-A client of the 2026-07-28 revision may listen on one replica and list on another, so it is notified of changes on all
-replicas. A session belongs to one replica, and sees only that replica's lists.
+A client of the 2026-07-28 revision may listen for changes on one replica and request lists from another, so it is
+notified of changes on all replicas. A session belongs to one replica and sees only that replica's lists.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETTLE_SECONDS = 0.02  # how long changes are collected before they are sent, be
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """A change to a list or a resource that clients are notified of."""
+    """A change that clients are notified of: to a list or to a resource."""
 
     kind: ListKind | Literal["resource"]
     uri: str = ""  # the resource's URI; empty for a list
@@ -133,7 +133,7 @@ class ListenStreams:
                 del self._open[key]
 
     async def _tell(self, ctx: RequestContext) -> None:
-        """Send the requested changes until cancelled. Changes that repeat before a slow client reads are sent once."""
+        """Send the requested changes until cancelled. A slow client gets repeated changes only once."""
         wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
         uris: Any = wanted.get("resourceSubscriptions")
@@ -176,7 +176,7 @@ class Announcements:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
-        """Record that a list has changed, and notify every client soon, in `tasks`; does nothing if that is `None`."""
+        """Record that a list has changed, and soon notify every client in `tasks`; if that is `None`, do nothing."""
         if tasks is None:
             return
         self._changed.add(kind)

@@ -1,4 +1,4 @@
-"""A client's request in the form that the relay needs: its raw parameters, and a way to send to the client."""
+"""A client's request in the form that the relay needs: its raw parameters and a way to send messages to the client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WELCOMES = frozenset({"initialize", "server/discover"})  # methods that a client
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the log level for a handshake client that has not chosen one
 _LEVEL_KEY = "coretools-mcp/logLevel"
-MAX_PROGRESS = 1e300  # some clients cannot parse longer integers
+MAX_PROGRESS = 1e300  # larger numbers are dropped, because some clients cannot parse longer integers
 TOKEN_KEY = "token:"  # noqa: S105 - the prefix of the key of a client that is identified by its token
 LOGIN_KEY = "coretools-mcp/login"  # key of the login question in `inputRequests`, and of its answer
 
@@ -135,7 +135,7 @@ class Exchange:
             await self.notify("notifications/progress", {**known, "progressToken": token})
 
     async def log(self, params: Json) -> None:
-        """Forward a log message, in the 2026-07-28 revision only if the request asks for messages of its level."""
+        """Forward a log message, but in the 2026-07-28 revision only if the request asks for messages of that level."""
         if self.is_modern:
             wanted, level = self.log_level, params.get("level")
             if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):

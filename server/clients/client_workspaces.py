@@ -29,8 +29,8 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
-NEXT_ROOTS_WAIT_SECONDS = 1.0  # the wait if the client did not respond last time
-PLACE_WAIT_SECONDS = 10.0  # the wait before an upstream program starts, because its working folder is then fixed
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the client did not respond last time
+PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits: its working folder cannot change later
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
 MAX_ROOTS = 1_000  # roots used per client; every path is compared with each of them
@@ -196,7 +196,7 @@ async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None
     try:
         usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual if seconds is None else seconds):
-            # The client may read a request outside of its own requests late or never, so no call waits for such a one.
+            # The client may read a request outside of its own requests late or never, so no call must wait for one.
             async with nullcontext() if exchange.is_outside_request else state.turn:
                 roots = state.roots or await _told_roots(state, exchange)
             state.is_silent = False

@@ -79,7 +79,7 @@ class ConsentPolicy:
         return self.style == "form" and elicits(ctx.connection.capabilities, "form")
 
     def can_ask(self, ctx: RequestContext) -> bool:
-        """Return whether a person can be asked, other than through the client's own dialog."""
+        """Return whether a person can be asked by other means than the client's own dialog."""
         return self.decider(ctx) == "page" or elicits(ctx.connection.capabilities, "form")
 
     def form(self, question: Question, protocol_version: str) -> Json:

@@ -29,7 +29,7 @@ NO_ANSWER = "coretools-mcp/no-answer"
 """Marks the content that replaces a malformed answer, because missing content could also be a plain yes."""
 MAX_REASON_CHARS = 2_000  # characters of the person's reason, which the model sees
 MAX_CONTENT_CHARS = (
-    64_000  # characters of a replacement text; it may be longer than the text (up to 16 kB) that it replaces
+    64_000  # characters of a replacement text, which may be longer than the proposed text (at most 16 kB)
 )
 
 

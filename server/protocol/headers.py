@@ -1,4 +1,4 @@
-"""Encodes the parameter values that the 2026-07-28 revision repeats in HTTP headers: in base64 if necessary."""
+"""Encodes and decodes parameter values that the 2026-07-28 revision repeats in HTTP headers, in base64 if necessary."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
     rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"
 )
-"""A reference to a place that is validated as a schema, with names that have only one spelling."""
+"""A reference to a place that is validated as a schema. Its names need no escaping, so each has only one spelling."""
 
 
 class UnfitError(ValueError):
@@ -102,7 +102,7 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
     Raises:
         UnfitError: A required part is invalid.
     """
-    # Each value except the first follows one of these characters. Counting those inside strings too does no harm.
+    # Each value except the first follows a comma or an opening bracket; counting those inside strings does no harm.
     if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MAX_VALUES:
         raise UnfitError(f"it has more than {MAX_VALUES:,} values")
     dropped: dict[str, None] = {}
@@ -182,7 +182,7 @@ def _referred(schema: Json) -> str:
 
 
 def _why_not_compiled(schema: Any) -> str:
-    """Return why some clients could not compile a schema; empty if all can."""
+    """Return why some clients could not compile a schema, or an empty string if all clients can."""
     if not isinstance(schema, dict):
         return "it is not an object"
     root = cast("Json", schema)

@@ -44,7 +44,7 @@ ID_IS_TAKEN = (
 
 
 def as_mapping(value: Any) -> Json:
-    """Return the value if it is an object, otherwise an empty one."""
+    """Return the value if it is an object, otherwise an empty object."""
     # `cast` would be a function call, and this runs several times per request.
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON keys are strings
 
@@ -237,7 +237,7 @@ def error_of(identity: RequestId | None, message: str, code: int = INVALID_REQUE
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """JSON that is not a JSON-RPC message but has an id, or an array of such values."""
+    """JSON that is not a JSON-RPC message: an object with an id, or an array with such objects."""
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
     is_answer: bool  # whether it is meant as a response to this server's request, and so must not be answered

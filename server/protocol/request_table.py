@@ -156,7 +156,9 @@ class Middleware(Protocol):
 
 
 class RequestTable:
-    """The handlers of requests, keyed by method, with their revisions. Middlewares see each request first, in order.
+    """The handlers of requests, keyed by method, each with the revisions that it serves.
+
+    Middlewares see each request first, in order.
 
     Args:
         capabilities: Returns the declared capabilities; by default, those that have handlers in the table.

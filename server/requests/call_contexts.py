@@ -88,10 +88,10 @@ class ClientTable:
 
     approval_mode: ApprovalMode
     idle_seconds: float
-    readable: Callable[[str], tuple[str, ...]]  # returns the additional folders that the client with a key may read
+    readable: Callable[[str], tuple[str, ...]]  # returns, for a client's key, the other folders that it may read
     scratch: Callable[
         [str], tuple[Scratch | str, Scratch | str]
-    ]  # returns the `/tmp` of the client with a key, and its `/tmp` for plan mode
+    ]  # returns, for a client's key, the client's `/tmp` and its `/tmp` for plan mode
     on_new: Callable[[RequestContext], None]  # called with a client's first request
     on_forget: Callable[[ClientState], None]
     replica: str = ""  # the name of this process, if other replicas serve the same clients

@@ -32,7 +32,7 @@ class Completion:
     value: Callable[[str], str | None]  # converts a path to a value; `None` if the path has none
     values: list[str] = field(default_factory=list[str])  # at most `MAX_VALUES`
     total: int = 0  # the number of values found so far
-    partial: bool = False  # whether there may be more
+    partial: bool = False  # whether there may be more values
 
     @property
     def has_more(self) -> bool:
@@ -40,7 +40,7 @@ class Completion:
         return self.partial or self.total > len(self.values)
 
     async def absolute(self, typed: str, roots: Sequence[str]) -> None:
-        """Find the roots that begin with an absolute path, and the path's completions inside them."""
+        """Find the roots that begin with the typed absolute path, and that path's completions inside the roots."""
         above = [root for root in map(_as_folder, roots) if root.startswith(typed) and root != typed]
         self._add(above, len(above))
         folder, start = _split(typed)

@@ -37,7 +37,7 @@ class RecordedCall:
     summary: str | None = None  # a summary of its arguments, once somebody has looked at the call
 
     def arguments(self) -> str:
-        """Return the call's arguments as JSON, truncated and without secrets. The first call is slow."""
+        """Return the call's arguments as JSON, truncated and without secrets. This is slow the first time."""
         if self.summary is None:
             shown = without_secrets(self.given, max_chars=MAX_LOOKED_AT)
             self.summary = json.dumps(shown, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]

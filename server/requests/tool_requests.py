@@ -58,8 +58,8 @@ ENTER_PLAN_MODE = "enter_plan_mode"  # listed outside plan mode, if a person can
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show forms
 
 NO_AGENTS = (
-    f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; the operator can "
-    "configure programs that run tasks with the setting agents."
+    f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; with the "
+    "setting agents, the operator can configure programs that run tasks."
 )
 """The error for models that know the tool from another program."""
 
@@ -349,7 +349,7 @@ class ToolRequests:
         if call.name != full_name(owner.alias, LOGIN_TOOL) or not is_ours or owner.live_session is None:
             return exchange
         count = len(owner.offer.items(TOOLS))
-        return ToolResult(f"The user is logged in to {owner.alias}; the number of its tools now listed: {count}.")
+        return ToolResult(f"The user is logged in to {owner.alias}, which now lists its tools ({count}).")
 
 
 def _unknown(nearest: Sequence[str], message: str) -> MCPError:

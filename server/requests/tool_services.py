@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 FLAGS = {
     "tools.include": "--include-tools",
     "tools.exclude": "--exclude-tools",
-}  # settings with tool rules, and their options
+}  # settings with tool rules, and the command-line options for them
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
 CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
 
@@ -336,7 +336,7 @@ class Commands:
 class CustomTools:
     """Keeps the discovery command's tools in the registry, next to the built-in tools.
 
-    Nothing is imported unless there is such a command.
+    Nothing is imported unless the settings contain a discovery command.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class CustomTools:
             self.discovery.start(tasks)
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
-        """Use these variables for all programs that start from now on, by replacing the shared dictionary's content."""
+        """Replace the content of the dictionary that all programs share, for programs that start from now on."""
         from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded only with a discovery command
 
         fresh = command_environment(given, os.environ)

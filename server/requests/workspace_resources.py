@@ -73,7 +73,7 @@ _MEMORY_URIS: Mapping[str, MemoryScope] = {f"memory://{scope}": scope for scope 
 
 _DESCRIPTIONS: Mapping[MemoryScope, str] = {
     "global": "The user's memory for all projects.",
-    "project": "The memory for this project, with anything else in its file.",
+    "project": "The memory for this project, and everything else in its file.",
 }
 
 

@@ -84,7 +84,7 @@ class SealedRows(Generic[T]):
             return await THREADS.run(opened) if self._are_large else opened()
         except ValueError:
             message = (
-                "the store has a row of %s that is damaged or not encrypted with this server's keys; it is ignored"
+                "the store has a row for %s that is damaged or not encrypted with this server's keys; it is ignored"
             )
             logger.warning(message, self._purpose)
             return SealedRow(None, held.version)

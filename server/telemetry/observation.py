@@ -51,7 +51,7 @@ class Observation:
         )
         name = params.get("name")
         if ctx.method == "tools/call":
-            if name == SEARCH_NAMES[-1]:  # the tool that is called is in the arguments
+            if name == SEARCH_NAMES[-1]:  # the arguments of `call_tool` name the called tool
                 name = as_mapping(params.get("arguments")).get("name")
             tool = self.find_tool(name) if isinstance(name, str) else None
             operation.tool = tool.name if tool is not None else name if name in SEARCH_NAMES else OTHER

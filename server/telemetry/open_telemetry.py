@@ -59,7 +59,7 @@ class _OneLineEach(logging.Handler):
 
 
 def telemetry_of_environment() -> Telemetry | None:
-    """Build the telemetry that the `OTEL_*` variables ask for; `None`, with a log message, if it is not available."""
+    """Build the telemetry that the `OTEL_*` variables ask for; if it is not available, log why and return `None`."""
     wanted = {
         kind: {name.strip() for name in os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp").lower().split(",")}
         for kind in ("TRACES", "METRICS")
@@ -100,7 +100,7 @@ def telemetry_of_environment() -> Telemetry | None:
         meters = metrics.MeterProvider(readers, resource, shutdown_on_exit=False)
     except ImportError:
         logger.warning(
-            "OTEL_* variables ask for traces or metrics, but the extra is not installed: pip install "
+            "OTEL_* variables ask for traces or metrics, but the extra otel is not installed: run pip install "
             "'coretools-mcp[otel]', or set OTEL_SDK_DISABLED=true"
         )
         return None
