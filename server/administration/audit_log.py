@@ -39,7 +39,7 @@ MAX_ARGUMENTS = 20
 MAX_REASON_CHARS = 4_000
 QUEUED_RECORDS = 10_000  # records waiting for the disk; further ones are dropped and counted
 RECENT_RECORDS = 200  # records kept for the dashboard
-FLUSH_SECONDS = 2.0  # time limit for the last records when the process exits
+FLUSH_SECONDS = 2.0  # time limit for writing the last records when the process exits
 
 
 class AuditLog:

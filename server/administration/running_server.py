@@ -99,7 +99,7 @@ class RunningServer:
         ]
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """Return the decision about calls to a tool, and its reason, as far as both do not depend on arguments."""
+        """Return the decision about calls to a tool, and its reason, as far as neither depends on the arguments."""
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())

@@ -176,7 +176,7 @@ class Announcements:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
-        """Record that a list has changed, and soon notify every client in `tasks`; if that is `None`, do nothing."""
+        """Record that a list has changed, so that a task in `tasks` notifies every client. `None` skips this."""
         if tasks is None:
             return
         self._changed.add(kind)

@@ -152,7 +152,7 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
     """Parse a client's message, or a batch if `takes_batches` is true (2025-03-26 revision).
 
     Raises:
-        ValueError: The line is neither.
+        ValueError: The line is neither a message nor an allowed batch.
     """
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)

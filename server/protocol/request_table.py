@@ -256,7 +256,7 @@ async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
     except MCPError as error:
         answer["error"] = error.to_json()
     except Exception as error:
-        # Exception texts are not sent.
+        # The exception's text is not sent to the client.
         logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
         answer["error"] = internal_error().to_json()
     return answer

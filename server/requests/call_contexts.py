@@ -88,7 +88,7 @@ class ClientTable:
 
     approval_mode: ApprovalMode
     idle_seconds: float
-    readable: Callable[[str], tuple[str, ...]]  # returns, for a client's key, the other folders that it may read
+    readable: Callable[[str], tuple[str, ...]]  # returns the other folders that the client with a given key may read
     scratch: Callable[
         [str], tuple[Scratch | str, Scratch | str]
     ]  # returns, for a client's key, the client's `/tmp` and its `/tmp` for plan mode

@@ -56,7 +56,7 @@ class CallLimits:
         if self._at_once is not None and usage.at_work >= self._at_once:
             others = "of this client" if key else "of clients without a token"
             told = f"The number of concurrent calls {others} has reached {usage.at_work} (limits.callsAtOnce)"
-            return self._refused(ctx, f"{told}. This call was not run: wait for their results, and call again.")
+            return self._refused(ctx, f"{told}. This call was not run: wait for the running calls, then call again.")
         usage.at_work += 1
         try:
             wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._wait_for_all(key)

@@ -364,7 +364,7 @@ class CustomTools:
             self.discovery.start(tasks)
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
-        """Replace the content of the dictionary that all programs share, for programs that start from now on."""
+        """Set the environment that all programs share, so that those that start from now on get these variables."""
         from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded only with a discovery command
 
         fresh = command_environment(given, os.environ)

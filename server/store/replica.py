@@ -26,7 +26,7 @@ class Replica:
 
     @property
     def place(self) -> str:
-        """The part of the name that survives a restart, which the load balancer uses."""
+        """The part of the name that survives a restart; load balancers find it in link tokens and OAuth states."""
         return self.name.rpartition("-")[0]
 
     @property
