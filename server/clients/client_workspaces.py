@@ -1,4 +1,4 @@
-"""The folders that a client's calls may use, and its own list of folders (MCP roots)."""
+"""The folders that a client's calls may use, and the client's own list of folders (MCP roots)."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ class WorkspacePolicy:
             inside = [root for root in folders if any(contains(own, root) for own in operators)]
             return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
                 "The client's roots are outside the folders that the operator allows (workspace.clientRoots is "
-                "intersect), so no folder is left. The client must open a folder inside them, or the operator must "
-                "add one with --workspace."
+                "intersect), so no folder is left. The client must open a folder inside the allowed ones, or the "
+                "operator must add one with --workspace."
             )
         if folders:
             return folders, ""

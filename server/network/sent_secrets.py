@@ -45,19 +45,19 @@ class SentSecrets:
             del self._forms[next(iter(self._forms))]
 
     def found_in(self, text: str) -> set[str]:
-        """Return the secrets in a text, in lower case and in the encoding that the text uses."""
+        """Return the secrets that occur in `text`, in lower case and in the encoding used there."""
         folded = text.lower()
         return {form for form in chain(*self._forms.values()) if form in folded}
 
     def hide(self, text: str) -> str:
-        """Remove the secrets from a text."""
+        """Return `text` without the secrets."""
         if not (found := self.found_in(text)):
             return text
         pattern = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
         return re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
 
     def hide_within(self, value: Any) -> Any:
-        """Remove the secrets from the strings of a JSON value."""
+        """Return a JSON value without the secrets in its strings."""
         if isinstance(value, dict):
             return {self.hide(name): self.hide_within(each) for name, each in cast("dict[str, Any]", value).items()}
         if isinstance(value, list):

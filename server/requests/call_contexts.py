@@ -54,7 +54,7 @@ class TooManyCallsError(ToolError):
 
 @dataclass(slots=True)
 class Client:
-    """One client between its requests."""
+    """One client, with the state that is kept between its requests."""
 
     state: ClientState
     name: str = ""  # the client's name and version; empty if not given

@@ -19,7 +19,7 @@ from tools.contract.tool_results import FunctionCall
 from tools.files.find.path_completion import last_typed, quoted_path
 
 LISTER = "list_directory"  # the tool whose rules apply to completing a path
-MIN_BELOW = 2  # minimum length of a text to search for in subfolders; a single character matches too much
+MIN_BELOW = 2  # minimum length of text to search for in subfolders; a single character matches too much
 MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
