@@ -1,4 +1,4 @@
-"""The composition root. Creates and connects all parts, and reacts to changes in clients and settings."""
+"""The composition root: it creates and connects all parts, and it reacts to changes in clients and settings."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ class App:
         settings = report.settings
         self._tasks: TaskGroup | None = None
         self.metrics: Callable[[], Awaitable[str]] | None = None  # returns the current metrics; `None` if they are off
-        self.on_http_refusal: Callable[[int], None] = lambda _: None  # called with the status of each refused request
+        self.on_http_refusal: Callable[[int], None] = lambda _: None  # called with the HTTP status of each refusal
         self.started = anyio.Event()  # set by `start_upstreams`
         self.registry = ToolRegistry()
         self.commands = Commands(report)
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
-        # Created after the tools are registered, because a rule may use an older name of a tool.
+        # The tools must be registered first, because a rule may use an older name of a tool.
         self._policy = permission_policy(report, self.registry)
         self.clients = call_contexts.ClientTable(
             settings.approval_mode,
@@ -204,7 +204,7 @@ class App:
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
         runner = ToolRunner(self.registry, self._policy, saved_rules, self._audit)
         if self.replica.shares_secrets:
-            from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - only where there are replicas
+            from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - loaded only with replicas
 
             runner.shared_grants = SharedGrants(
                 self.replica,
@@ -216,7 +216,7 @@ class App:
     def _make_table(
         self, report: SettingsReport, observation: Observation | None
     ) -> tuple[RequestTable, RunningServer]:
-        """Create the request handlers, and the object through which the dashboard and the commands see this server."""
+        """Create the request handlers and the object through which the dashboard and the commands see this server."""
         settings, contexts, recent_calls = report.settings, self._contexts, RecentCalls()
         remembered = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)
@@ -235,7 +235,7 @@ class App:
         ).register(table)
         table.middleware = [recent_calls, report_waiting, self.tools.dispatch, self.router]
         if settings.limits.calls_per_minute is not None or settings.limits.calls_at_once is not None:
-            from server.requests.call_limits import CallLimits  # noqa: PLC0415 - only where the operator sets one
+            from server.requests.call_limits import CallLimits  # noqa: PLC0415 - loaded only if a limit is set
 
             table.middleware.insert(1, CallLimits(settings.limits, self.replica.store))
         if observation is not None:
@@ -283,7 +283,7 @@ class App:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the server has tried once to connect to every upstream."""
+        """Whether the server has tried at least once to connect to every upstream."""
         return self.pool.is_settled
 
     @property
@@ -293,7 +293,10 @@ class App:
         return logins.pages.routes if logins is not None and logins.pages is not None else ()
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """Return a tool's schema if the schema requires arguments in HTTP headers too (`x-mcp-header`, 2026-07-28)."""
+        """Return a tool's schema if clients must repeat some of its arguments in HTTP headers.
+
+        Such arguments are marked with `x-mcp-header` (in the 2026-07-28 revision).
+        """
         await self.pool.wait_for_first_list()
         found = self.registry.find(tool)
         return found.parameter_schema if isinstance(found, DiscoveredMCPTool) and found.repeated else None
@@ -301,8 +304,8 @@ class App:
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and tool discovery, and begin to watch the settings. Only the first call has an effect.
 
-        Over stdio, this is called when a real client is connected: some programs start a server only to probe it, and
-        upstreams are sent the capabilities of the only client. Over the network, it is called when the server starts.
+        Over stdio, this is called once a real client has connected: some programs start a server only to probe it, and
+        the upstreams are told the capabilities of the only client. Over the network, it is called at startup.
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()
@@ -349,7 +352,7 @@ class App:
         if kind == "tools":
             self.tools.listings.clear()
             self.search.changed()
-        # A change before the first list is answered needs no notification: that list already includes the change.
+        # A change before the response to the first list request needs no notification: the response includes it.
         if not self.pool.is_recalling and (kind in self.pool.listed or self.pool.is_settled):
             self._announcements.note(kind, self._tasks)
 

@@ -40,7 +40,7 @@ WAITS = (
     "themselves; to add it to a client, run coretools-mcp install. For all commands, run coretools-mcp help. Ctrl-C "
     "stops it.\n"
 )
-CONTROL_SECONDS = 0.1  # delay after the first client before the control socket opens, so that lists are answered first
+CONTROL_SECONDS = 0.1  # seconds before the control socket opens, so that it does not delay the first client's lists
 
 
 def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> int | None:
@@ -51,7 +51,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
 
     Raises:
         ListenError: The server cannot listen on the address.
-        SettingsError: A token cannot be used.
+        SettingsError: A token, a key, the store or the issuer cannot be used.
         ExhaustedError: The system lacks a resource.
     """
     settings = report.settings
@@ -70,14 +70,14 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
     tokens = read_tokens(settings.http.tokens, os.environ)
     issuer = None
     if settings.http.oauth.is_given:
-        from server.transports.issuer import read_issuer  # noqa: PLC0415 - few servers have one
+        from server.transports.issuer import read_issuer  # noqa: PLC0415 - loaded only if an issuer is set
 
         issuer = read_issuer(settings.http.oauth, os.environ)
     replica = network_replica(settings)
     if replica.seal_keys and not replica.store.is_shared:
         logger.warning(
-            "http.stateKeys are set but store.url is memory:, so an answer is valid only on the replica that asked. "
-            "Set store.url to a store that the replicas share, or remove the keys"
+            "http.stateKeys are set but store.url is memory:, so an answer is valid only on the replica that asked the "
+            "question. Set store.url to a store that the replicas share, or remove the keys"
         )
     if replica.store.is_shared and not replica.seal_keys:
         logger.warning(
@@ -87,7 +87,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
     is_streamable = transport == "http"
     options = HttpOptions(settings.http, settings.limits.request_bytes, tokens, is_streamable, issuer)
     with open_socket(options) as listener:
-        from server.transports.http_server import serve_http  # noqa: PLC0415 - the stdio server needs no web server
+        from server.transports.http_server import serve_http  # noqa: PLC0415 - not loaded over stdio
 
         stopping = anyio.Event()
         http = settings.http
@@ -108,7 +108,7 @@ def network_replica(settings: Settings) -> Replica:
     """Return the replica for a network server with these settings and this environment.
 
     Raises:
-        SettingsError: A key or the password cannot be read, or this kind of store cannot be used here.
+        SettingsError: A key or the password cannot be read, or the store cannot be used.
     """
     state_keys = read_state_keys(settings.http.state_keys, os.environ)
     return read_replica(settings.store, read_store_password(settings.store.password, os.environ), state_keys)
@@ -120,15 +120,15 @@ def _observation(*, has_metrics: bool) -> Observation | None:
     wants_telemetry = is_wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     if not has_metrics and not wants_telemetry:
         return None
-    from server.telemetry.observation import Observation  # noqa: PLC0415 - only if telemetry is on
+    from server.telemetry.observation import Observation  # noqa: PLC0415 - loaded only if telemetry is on
 
     observation = Observation()
     if has_metrics:
-        from server.telemetry.prometheus import Metrics  # noqa: PLC0415 - only if metrics are on
+        from server.telemetry.prometheus import Metrics  # noqa: PLC0415 - loaded only if metrics are on
 
         observation.metrics = Metrics()
     if wants_telemetry:
-        from server.telemetry.open_telemetry import telemetry_of_environment  # noqa: PLC0415 - only if it is on
+        from server.telemetry.open_telemetry import telemetry_of_environment  # noqa: PLC0415 - loaded only on demand
 
         observation.telemetry = telemetry_of_environment()
     return observation if observation.metrics or observation.telemetry else None
@@ -175,7 +175,7 @@ async def _answer_person(app: App, transport: Transport) -> None:
     await app.started.wait()
     await anyio.sleep(CONTROL_SECONDS)
     if sys.platform != "win32":
-        from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - must not delay the first list
+        from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - loaded after the first list
 
         try:
             await serve_control(app.running_server, transport)
@@ -202,7 +202,7 @@ async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
 
 
 async def _stop_on_signal(stop: Callable[[int], None]) -> None:
-    """Call `stop` at each SIGTERM or SIGINT.
+    """Call `stop` on each SIGTERM or SIGINT.
 
     A second signal must not kill this process before its children have exited.
     """

@@ -1,7 +1,7 @@
-"""The audit log: each decision about a call and each answer as one line of JSON, with secrets removed.
+"""The audit log: one line of JSON for each decision about a call and each answer to a question, without secrets.
 
 The lines go to the log, and to a file if the operator names one. A separate thread writes the file, so that a slow or
-full disk delays no call. A failed write is logged, and does not change a decision.
+full disk delays no call. A failed write is logged and does not change a decision.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MAX_ARGUMENTS = 20
 MAX_REASON_CHARS = 4_000
 QUEUED_RECORDS = 10_000  # records waiting for the disk; further ones are dropped and counted
 RECENT_RECORDS = 200  # records kept for the dashboard
-FLUSH_SECONDS = 2.0  # time limit for the last records when the process exits
+FLUSH_SECONDS = 2.0  # time limit for writing the last records when the process exits
 
 
 class AuditLog:
@@ -88,7 +88,7 @@ class AuditLog:
                 logger.warning("the disk is too slow for the audit log; some decisions are missing from the log")
             self._dropped += 1
         except ExhaustedError:
-            logger.warning("no thread could be started for the audit log; this is tried again at the next decision")
+            logger.warning("no thread could be started for the audit log; the next decision causes another attempt")
 
     def close(self) -> None:
         if self._has_writer:
@@ -96,7 +96,7 @@ class AuditLog:
                 self._queue.put(None, timeout=FLUSH_SECONDS)
             if not self._is_written.wait(FLUSH_SECONDS) or self._dropped:
                 missing = self._queue.qsize() + self._dropped
-                logger.warning("the audit log could not be completed; %d decisions are missing from it", missing)
+                logger.warning("the audit log could not be completed; decisions missing from it: %d", missing)
 
     def _write(self, path: str) -> None:
         try:
@@ -108,7 +108,7 @@ class AuditLog:
                     _append(path, json.dumps(record).encode() + b"\n")
                 except (OSError, MemoryError) as error:
                     number = getattr(error, "errno", errno.ENOMEM)
-                    logger.error("the audit log cannot be written (errno %s); a decision is missing", number)  # noqa: TRY400 - the text may contain paths
+                    logger.error("the audit log could not be written (errno %s); one decision is missing", number)  # noqa: TRY400 - a traceback may contain paths
         finally:
             self._is_written.set()
 

@@ -1,4 +1,4 @@
-"""Applies settings that change while the server runs: some at once, the others at the next start.
+"""Applies settings that change while the server runs. Some take effect at once, the others at the next start.
 
 The files are polled once a second, which works on every file system and is cheap.
 """
@@ -50,7 +50,7 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
     stores = [path for path in (trust_file(inputs.environ), report.lock and report.lock.path) if path]
 
     def look() -> dict[str, FileMark]:
-        # A pipe, such as a shell's `<(...)`, can be read only once.
+        # A pipe, such as a shell's `<(...)`, is not watched, because it can be read only once.
         candidates = [file.path for file in report.candidates if file.path not in inputs.streams]
         marks: dict[str, FileMark] = {}
         for path in [inputs.links.get(path, path) for path in candidates] + stores:
@@ -103,8 +103,8 @@ async def new_settings(report: SettingsReport, look_seconds: float = LOOK_SECOND
 
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections that take effect at once, except for `tools.builtIn`. From the other sections, `shell.env`,
-`proxy.prefix` and `web.search` also take effect at once.
+"""The sections that take effect at once, except for `tools.builtIn`. In the other sections, only `shell.env`,
+`proxy.prefix` and `web.search` take effect at once.
 """
 
 
@@ -176,7 +176,7 @@ class LiveSettings:
             )
             for name in withdrawn
         ]
-        # A single assignment, so that each call is judged by the old rules or the new ones, never by a mixture.
+        # Assign all rules at once, so that each call is judged by the old rules or the new ones, never by a mixture.
         self.policy.rules = replace(rules, deny=tuple(deny))
         if withdrawn:
             logger.warning("workspace agents that are now refused: %s", ", ".join(withdrawn))
@@ -191,9 +191,9 @@ class LiveSettings:
 
 
 def has_other_rules(before: Settings, now: Settings) -> bool:
-    """Return whether the permission rules may differ.
+    """Return whether the permission rules may differ between two versions of the settings.
 
-    If not, the current rules are kept, including those that people have saved in the meantime.
+    If they do not differ, the current rules are kept, including those that people have saved in the meantime.
     """
     return (before.permissions, before.tools) != (now.permissions, now.tools)
 
@@ -213,7 +213,7 @@ def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
 
 
 def withdrawn_agents(at_start: SettingsReport, now: SettingsReport) -> list[str]:
-    """Return the agents that workspace settings defined at startup, and that are now missing or defined differently."""
+    """Return the agents that workspace settings defined at startup but that are now missing or defined differently."""
     files = {file.path for file in at_start.candidates if file.is_in_workspace}
     agents, ours = now.settings.agents, at_start.settings.agents
     brought = [given.path for given in at_start.given if given.source in files]

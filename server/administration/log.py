@@ -16,7 +16,7 @@ from tools.contract.display import visible, visible_line
 from tools.machine.process_limits import start_thread
 
 QUEUED_RECORDS = 1_000  # records waiting for standard error
-FLUSH_SECONDS = 0.5  # time limit for the last records when the process exits
+FLUSH_SECONDS = 0.5  # time limit for writing the last records when the process exits
 NOISY = ("mcp.client.stdio", "mcp.server.sse")  # these write a traceback for every malformed line from a peer
 TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
 """Loggers that write addresses and headers, or errors that quote them. Addresses and headers can contain keys."""
@@ -49,12 +49,12 @@ class _QueueHandler(logging.Handler):
         while True:
             line = self._lines.get()
             dropped, self._dropped = self._dropped, 0
-            note = f"coretools-mcp: WARNING {dropped} log records were dropped\n" if dropped else ""
+            note = f"coretools-mcp: WARNING log records that were dropped: {dropped}\n" if dropped else ""
             try:
                 sys.stderr.write(f"{self._before}{note}{line}\n")
                 sys.stderr.flush()
             except (OSError, ValueError):
-                return  # nobody reads standard error anymore
+                return  # standard error no longer has a reader
             finally:
                 self._lines.task_done()
 

@@ -1,6 +1,6 @@
 """The latest log lines, for people who inspect a running server.
 
-A record about one upstream has its alias in the attribute `upstream`, which a `LoggerAdapter` sets.
+A record about one upstream has the upstream's alias in the attribute `upstream`, which a `LoggerAdapter` sets.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ class LogHistory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.count = 0  # number of lines so far
-        # Keyed by the upstream's alias, which is empty for other lines; the settings bound the number of keys.
+        # The key is the alias of the upstream that the lines are about, or empty for lines about no upstream. The
+        # settings limit the number of upstreams, and therefore of keys.
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
-        """Add a line about the upstream with this alias, or about none."""
+        """Add a line about the upstream with the alias `source`; empty if the line is about no upstream."""
         with self._lock:
             self.count += 1
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))
 
     def since(self, number: int, alias: str | None) -> tuple[int, list[str]]:
-        """Return the lines after `number`, and the number of the last one; only those about `alias`, if it is given."""
+        """Return the number of the last line and the lines after `number`, only those about `alias` if it is given."""
         with self._lock:
             sources = self._lines.values() if alias is None else [self._lines.get(alias, deque[tuple[int, str]]())]
             found = sorted(entry for lines in sources for entry in lines if entry[0] > number)

@@ -99,7 +99,7 @@ class RunningServer:
         ]
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
-        """Return the decision about calls to a tool, with the reason, as far as it does not depend on arguments."""
+        """Return the decision about calls to a tool, and its reason, as far as neither depends on the arguments."""
         if isinstance(tool, DiscoveredMCPTool):
             return (await self.judge(FunctionCall(tool.name, {}))).permission
         workspace = self.contexts.workspaces.workspace(ClientRoots())
@@ -133,11 +133,11 @@ class RunningServer:
         return self.runner.policy.switched_off
 
     def workspace_of_person(self) -> Workspace:
-        """Return the folders of all clients, with nothing hidden, because the viewer is a person. Blocks."""
+        """Return the folders of all clients, with nothing hidden, because the viewer is a person. This blocks."""
         return Workspace(self.folders, respect_agent_ignore=False)
 
     async def memories(self) -> list[tuple[str, str, str]]:
-        """Return the memories and todos, each with client name, title and text."""
+        """Return the memories and todos, each as the name of the client, a title and the text."""
         found: list[tuple[str, str, str]] = []
         for client in self.clients.all():
             workspace = self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)

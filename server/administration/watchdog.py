@@ -4,8 +4,8 @@ A server cannot exit if its event loop is stuck, it runs out of memory, or a lib
 small process is forked before anything else, and kills the server in the following cases. The broker then kills the
 server's children.
 
-- The server's input has ended. The server may take its time for open requests, as long as its event loop runs.
-- The server received SIGTERM or SIGINT (which Python's C level reports, whatever the interpreter does), or has begun to
+- The server's input has ended. The server may take its time to finish open requests, as long as its event loop runs.
+- The server received SIGTERM or SIGINT (which Python's C code reports even if the interpreter hangs), or has begun to
   shut down. After the time that the server announces for its clients, it gets `LEAVE_SECONDS`, far more than it needs.
 """
 
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING:
     import asyncio
 
-STUCK_SECONDS = 15.0  # after end of input, a server silent for this long is stuck
+STUCK_SECONDS = 15.0  # after the end of its input, a server that is silent for this long counts as stuck
 LEAVE_SECONDS = 20.0  # limit for the shutdown, once it has begun
 ASK_SECONDS = 1.0  # interval of the checks
 _LEAVING, _ALIVE, _DRAINING = b"\0", b"\xff", b"\xfe"
@@ -52,7 +52,7 @@ class Watchdog:
     def draining(self, seconds: float) -> None:
         """Give clients this much time to finish.
 
-        As long as the event loop runs, the watchdog starts its limit for the shutdown only after that time.
+        As long as the event loop runs, the watchdog starts to count `LEAVE_SECONDS` only after that time.
         """
         self._drained_at = monotonic() + seconds
 
@@ -70,13 +70,13 @@ class Watchdog:
             return
         except OSError:
             asked = b""
-        if not asked:  # the watchdog is gone; the interpreter would report an error at each signal
+        if not asked:  # the watchdog is gone, so the interpreter would report an error at each signal
             loop.remove_reader(channel)
             signal.set_wakeup_fd(-1)
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:
-    """Fork the watchdog, before there are threads. With `has_wire`, the server must also exit at end of input."""
+    """Fork the watchdog, before there are threads. If `has_wire` is true, the end of the input must end the server."""
     if sys.platform == "win32":
         return Watchdog()
     server = os.getpid()
@@ -121,13 +121,13 @@ def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
 
 
 def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
-    """Wait until the server has exited, and return false, or until it should have exited, and return true."""
+    """Wait for the server's exit. Return false if it has exited, or true if it is overdue and must be killed."""
     if sys.platform == "win32":
         raise NotImplementedError("the watchdog needs fork, which Windows does not have")
     waiting = select.poll()
     waiting.register(channel, select.POLLIN)
     if has_wire:
-        waiting.register(0, getattr(select, "POLLRDHUP", 0))  # only report that the other end closed, not data
+        waiting.register(0, getattr(select, "POLLRDHUP", 0))  # report that the other end closed, not that data arrived
     is_over = leaves = False
     silent = left = 0.0
     asked_at: float | None = None
@@ -145,7 +145,7 @@ def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
             leaves = leaves or not _ENDING.isdisjoint(word)
         now = monotonic()
         if (is_over or leaves) and (asked_at is None or now >= asked_at + ASK_SECONDS):
-            # Time during which this process was suspended does not count: the server was probably suspended too.
+            # Do not count the time during which this process was suspended: the server was probably suspended too.
             passed, asked_at = min(now - (asked_at or now), 2 * ASK_SECONDS), now
             silent += passed if is_over else 0.0
             left += passed if leaves else 0.0

@@ -1,7 +1,7 @@
-"""Notifies clients that a list has changed: all sessions at once, with changes combined.
+"""Notifies clients that a list has changed. All sessions are notified concurrently, and rapid changes are combined.
 
-A client of the 2026-07-28 revision may listen on one replica and list on another, so it is notified of changes on all
-replicas. A session belongs to one replica, and sees only that replica's lists.
+A client of the 2026-07-28 revision may listen for changes on one replica and request lists from another, so it is
+notified of changes on all replicas. A session belongs to one replica and sees only that replica's lists.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ MAX_STREAMS = 10_000  # open streams for all clients together
 TELL_SECONDS = 10.0  # limit for notifying one session
 CHANNEL = "lists"  # the store's channel for notifications between replicas
 RETRY_SECONDS = 1.0  # pause before the next attempt to notify the other replicas
-SETTLE_SECONDS = 0.02  # how long changes are collected before they are sent: a new upstream changes three lists
+SETTLE_SECONDS = 0.02  # how long changes are collected before they are sent, because a new upstream changes three lists
 
 
 @dataclass(frozen=True, slots=True)
 class ListChange:
-    """A change to a list or a resource that clients are notified of."""
+    """A change that clients are notified of: to a list or to a resource."""
 
     kind: ListKind | Literal["resource"]
     uri: str = ""  # the resource's URI; empty for a list
@@ -67,7 +67,10 @@ class ListenBus:
 
     @contextmanager
     def stream(self, whose: object) -> Generator[None]:
-        """Within this context, a subscription made by this task is the stream of `whose` (compared by identity)."""
+        """Within this context, a subscription by this task becomes the stream of the exchange passed as `whose`.
+
+        Exchanges are compared by identity.
+        """
         token = _STREAM.set(whose)
         try:
             yield
@@ -90,7 +93,7 @@ class ListenBus:
             listener(change)
 
     def publish_to(self, whose: object, change: ListChange) -> None:
-        """Send a change to the stream of `whose`, if that stream is open."""
+        """Send a change only to the stream of the exchange passed as `whose`, if that stream is open."""
         if (listener := self._streams.get(id(whose))) is not None:
             listener(change)
 
@@ -98,11 +101,11 @@ class ListenBus:
 class ListenStreams:
     """Handles `subscriptions/listen`, with a limit per client so that no client shuts out others.
 
-    A stream is closed when the token of its request expires; the client then listens again.
+    A stream is closed when the token of its request expires; the client must then listen again with a new token.
 
     Args:
         bus: Delivers the changes.
-        key_of: Returns the key of a request's client; empty for an unidentified client.
+        key_of: Returns the key of the client that sent a request; empty for an unidentified client.
     """
 
     def __init__(self, bus: ListenBus, key_of: Callable[[RequestContext], str]) -> None:
@@ -115,8 +118,8 @@ class ListenStreams:
         most = STREAMS_OF_ONE if key else STREAMS_OF_UNKNOWN
         if self._open[key] >= most or self._open.total() >= MAX_STREAMS:
             told = (
-                f"The maximum number of streams is reached, for this client ({most} open subscription streams) or for "
-                "all clients together. Close a stream, and listen again."
+                f"Too many streams are open, for this client (the maximum is {most} open subscription streams) or for "
+                "all clients together. Close a stream, then listen again."
             )
             raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value})
         self._open[key] += 1
@@ -130,7 +133,7 @@ class ListenStreams:
                 del self._open[key]
 
     async def _tell(self, ctx: RequestContext) -> None:
-        """Send the requested changes forever. For a slow reader, repeated changes are sent once."""
+        """Send the requested changes until cancelled. A slow client gets repeated changes only once."""
         wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
         uris: Any = wanted.get("resourceSubscriptions")
@@ -173,7 +176,7 @@ class Announcements:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
-        """Record that a list has changed, for every client. `tasks` runs the notification; `None` skips it."""
+        """Record that a list has changed, so that a task in `tasks` notifies every client. `None` skips this."""
         if tasks is None:
             return
         self._changed.add(kind)
@@ -198,7 +201,7 @@ class Announcements:
     async def _tell_replicas(self) -> None:
         while self._untold:
             kind = min(self._untold)
-            self._untold.discard(kind)  # more changes may arrive in the meantime
+            self._untold.discard(kind)  # before publishing, because the list may change again meanwhile
             try:
                 await self._replica.store.publish(CHANNEL, f"{kind} {self._replica.name}")
             except StoreUnavailableError:
@@ -208,7 +211,7 @@ class Announcements:
                 )  # never give up: other replicas notice a lost message only if their own connection was interrupted
 
     async def follow_replicas(self) -> None:
-        """Forward changes from other replicas to local listeners, forever."""
+        """Forward changes from other replicas to local listeners, until cancelled."""
         async with aclosing(self._replica.store.subscribe(CHANNEL)) as messages:
             async for text in messages:
                 kind, _, replica = (text or "").partition(" ")

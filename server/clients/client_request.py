@@ -1,4 +1,4 @@
-"""A client's request in the form that the relay needs: its raw parameters, and a way to send to the client."""
+"""A client's request in the form that the relay needs: its raw parameters and a way to send messages to the client."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ WELCOMES = frozenset({"initialize", "server/discover"})  # methods that a client
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the log level for a handshake client that has not chosen one
 _LEVEL_KEY = "coretools-mcp/logLevel"
-MAX_PROGRESS = 1e300  # some clients cannot parse longer integers
+MAX_PROGRESS = 1e300  # larger numbers are dropped, because some clients cannot parse longer integers
 TOKEN_KEY = "token:"  # noqa: S105 - the prefix of the key of a client that is identified by its token
 LOGIN_KEY = "coretools-mcp/login"  # key of the login question in `inputRequests`, and of its answer
 
 
 def is_web_address(url: object) -> bool:
-    """Return whether a person may be sent to an address: only http(s), without invisible characters."""
+    """Return whether a person may be sent to a URL: it must use http or https and have no invisible characters."""
     return isinstance(url, str) and _WEB_ADDRESS.fullmatch(url) is not None and visible(url) == url
 
 
@@ -49,7 +49,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # sends to the client, as long as the request or the connection is open
+    outbound: Outbound  # sends messages to the client, as long as the request or the connection is open
     params: Mapping[str, Any]
     version: str
     capabilities: Json
@@ -66,7 +66,7 @@ class Exchange:
         return self.version in MODERN
 
     def after_login(self) -> Exchange:
-        """Return this request after the login that it waited for: like a new one, but with the logins counted."""
+        """Return this request after the login that it waited for: like a new request, but with the login counted."""
         return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
 
     @property
@@ -135,7 +135,7 @@ class Exchange:
             await self.notify("notifications/progress", {**known, "progressToken": token})
 
     async def log(self, params: Json) -> None:
-        """Forward a log message; in the revision without a handshake, only if the request asks for its level."""
+        """Forward a log message, but in the 2026-07-28 revision only if the request asks for messages of that level."""
         if self.is_modern:
             wanted, level = self.log_level, params.get("level")
             if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):
@@ -152,10 +152,10 @@ class Exchange:
             logger.debug("a notification arrived after its request had ended")
 
     async def ask(self, method: str, params: Json, seconds: float) -> Json:
-        """Ask the client, if its revision allows this, and wait for the response.
+        """Send the client a request, if its revision allows this, and wait for the response.
 
         Raises:
-            NotAskedError: There is no answer.
+            NotAskedError: The client could not be asked, or did not answer with a result.
         """
         if params.get("mode") == "url":
             # Upstreams of the 2026-07-28 revision send no id, but this client's revision requires one.

@@ -1,4 +1,4 @@
-"""The folders that a client's calls may use, and its own list of folders (MCP roots)."""
+"""The folders that a client's calls may use, and the client's own list of folders (MCP roots)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tools.permissions.client_rights import ALL_RIGHTS, Rights
 logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
-NEXT_ROOTS_WAIT_SECONDS = 1.0  # the wait if the client did not respond last time
-PLACE_WAIT_SECONDS = 10.0  # the wait before an upstream program starts: it cannot change its working folder later
+NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the client did not respond last time
+PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits: its working folder cannot change later
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
 MAX_ROOTS = 1_000  # roots used per client; every path is compared with each of them
@@ -51,7 +51,7 @@ class RootsState:
 
     roots: ClientRoots | None = None
     changes: int = 0  # how often the client announced changed roots
-    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held during a `roots/list`; replaced when the roots change
+    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held during `roots/list`; replaced when the roots change
     is_silent: bool = False  # whether the client did not respond last time
     news: RequestContext | None = None  # the latest notification of changed roots, while one is being handled
 
@@ -124,14 +124,14 @@ class WorkspacePolicy:
         if client_roots.problem:
             return (), client_roots.problem
         if operators and not folders:
-            return operators, ""  # there are no roots that could narrow them
+            return operators, ""  # the client has no roots that could narrow the operator's folders
         if operators:
             # If an operator's folder and a root are nested, use the inner one.
             inside = [root for root in folders if any(contains(own, root) for own in operators)]
             return inside + [own for own in operators if any(contains(root, own) for root in folders)], (
                 "The client's roots are outside the folders that the operator allows (workspace.clientRoots is "
-                "intersect), so no folder is left. The client must open a folder inside them, or the operator must "
-                "add one with --workspace."
+                "intersect), so no folder is left. The client must open a folder inside the allowed ones, or the "
+                "operator must add one with --workspace."
             )
         if folders:
             return folders, ""
@@ -170,7 +170,7 @@ async def follow_roots(
     """Handle changed roots with `take`, one change at a time, and again if the roots changed in the meantime."""
     state.roots = None
     state.changes += 1
-    state.turn = anyio.Lock()  # a `roots/list` that is still open is about the old roots
+    state.turn = anyio.Lock()  # a `roots/list` request that is still open is about the old roots
     is_seen_to, state.news = state.news is not None, ctx
     if is_seen_to:
         return
@@ -196,14 +196,14 @@ async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None
     try:
         usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual if seconds is None else seconds):
-            # The client may read a question outside of its requests late or never, so no call waits for that question.
+            # The client may read a request outside of its own requests late or never, so no call must wait for one.
             async with nullcontext() if exchange.is_outside_request else state.turn:
                 roots = state.roots or await _told_roots(state, exchange)
             state.is_silent = False
             return roots
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
         if state.roots is not None:
-            return state.roots  # another `roots/list` was answered in the meantime
+            return state.roots  # another `roots/list` request was answered in the meantime
         state.is_silent = True
         logger.warning(
             "the client announced roots but did not list them; they are requested again at its next file call"
@@ -215,10 +215,10 @@ async def _told_roots(state: RootsState, exchange: Exchange) -> ClientRoots:
     changes = state.changes
     answer: Any = (await exchange.outbound.request("roots/list", None)).get("roots")
     listed = list(map(as_mapping, answer))
-    # In a thread, because a root may be on a file system that hangs.
+    # Check the folders in a thread, because a root may be on a file system that hangs.
     folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
     if len(folders) < len(listed):
-        logger.warning("%d of the client's %d roots were left out", len(listed) - len(folders), len(listed))
+        logger.warning("roots of the client that are not used: %d of %d", len(listed) - len(folders), len(listed))
     roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed and not folders else "")
     if changes == state.changes:
         state.roots = roots

@@ -1,9 +1,9 @@
 """What users have allowed for the rest of a session, shared by all replicas that their client uses.
 
-Only for clients with a token: a session without a token belongs to one replica. Rows are encrypted and authenticated,
-so that write access to the store cannot grant anything. A row expires when the client's idle time has passed since the
-last answer. A row is valid only with the same upstreams: rules name tools by the alias of their server, and new
-settings may give that alias to another server.
+Only the grants of clients with a token are shared: a session without a token belongs to one replica. Rows are encrypted
+and authenticated, so that write access to the store cannot grant anything. A row expires when the client's idle time
+has passed since the last answer. A row is valid only as long as the upstreams stay the same: rules name tools by the
+alias of their server, and new settings may give that alias to another server.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SharedGrants:
     Args:
         replica: Provides the keys and the store.
         idle_seconds: How long a silent client is remembered.
-        servers: A digest of the current upstreams.
+        servers: Returns a string that identifies the current upstreams.
     """
 
     def __init__(self, replica: Replica, idle_seconds: float, servers: Callable[[], str]) -> None:

@@ -1,6 +1,7 @@
-"""Asks the person behind a request, by a form that is sent as a request or, in revision 2026-07-28, as a result.
+"""Asks the person behind a request with a form, sent as a request or, in the 2026-07-28 revision, as a result.
 
-A returned form carries an encrypted state to the client and back, once (`server.store.sealed_states`).
+A form that is sent as a result carries an encrypted state, which the client sends back with the answer. Each state is
+accepted once (`server.store.sealed_states`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tools.text.file_names import brief
 logger = logging.getLogger(__name__)
 
 
-WhenUnavailable = Literal["client", "page", "deny"]  # who decides if the client cannot ask
+WhenUnavailable = Literal["client", "page", "deny"]  # who decides if the client cannot ask a person
 QUESTION_KEY = "coretools-mcp/confirm"  # key of the question in `inputRequests`, and of the answer in `inputResponses`
 FRAMEWORKS: Mapping[str, str] = {
     "mcp": "the Python SDK without a client name: openai-agents 0.24.0, langchain-mcp-adapters 0.3.2, smolagents "
@@ -68,7 +69,7 @@ class ConsentPolicy:
         self.pending = PendingQuestions(timeout_seconds)
 
     def decider(self, ctx: RequestContext) -> WhenUnavailable:
-        """Return who decides about a call if the client cannot ask."""
+        """Return who decides about a call if the client cannot ask a person."""
         if self._when_unavailable is not None:
             return self._when_unavailable
         return "deny" if ctx.http_request is not None or _framework(ctx) else "client"
@@ -78,7 +79,7 @@ class ConsentPolicy:
         return self.style == "form" and elicits(ctx.connection.capabilities, "form")
 
     def can_ask(self, ctx: RequestContext) -> bool:
-        """Return whether a person can be asked, other than through the client's own dialog."""
+        """Return whether a person can be asked by other means than the client's own dialog."""
         return self.decider(ctx) == "page" or elicits(ctx.connection.capabilities, "form")
 
     def form(self, question: Question, protocol_version: str) -> Json:
@@ -98,7 +99,7 @@ class AlreadyConsented:
     """Answers yes in later rounds of a call, because consent was given in the first round."""
 
     async def ask(self, question: Question) -> Answer:
-        """Return a yes, because the state of the round belongs to the same action."""
+        """Return a yes, because the state of this round proves the consent to the same action."""
         del question
         return Answer(Decision.ONCE, ConsentChannel.EARLIER)
 
@@ -173,7 +174,7 @@ _SCALARS = (str, int, float, NoneType)
 
 
 def _read_reply(reply: Any) -> tuple[str, Json | None]:
-    """Return the action and content of an answer to a form; `ValueError` if it is malformed."""
+    """Return the action and content of an answer to a form, or raise `ValueError` if the answer is malformed."""
     fields = as_mapping(reply)
     action, content = fields.get("action"), fields.get("content")
     if action not in ("accept", "decline", "cancel") or not isinstance(content, dict | None):

@@ -22,13 +22,15 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
 MAX_ANSWER_CHARS = (
-    2_000  # characters per answer, so that even four are short. The form states the limit; longer texts are truncated
+    2_000  # characters per answer, so that even four answers are short. The form states the limit; more is truncated
 )
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
 """Marks the content that replaces a malformed answer, because missing content could also be a plain yes."""
 MAX_REASON_CHARS = 2_000  # characters of the person's reason, which the model sees
-MAX_CONTENT_CHARS = 64_000  # characters of a replacement; it is offered for texts up to 16 kB, which may be extended
+MAX_CONTENT_CHARS = (
+    64_000  # characters of a replacement text, which may be longer than the proposed text (at most 16 kB)
+)
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:
@@ -47,7 +49,7 @@ def form_schema(question: Question, style: FormStyle, protocol_version: str) -> 
         "reason": {**optional, "title": "Reason", "description": "The model sees this if you deny. Optional."},
     }
     if _offers_other_text(question):
-        # Not prefilled, because a client with a single-line field would drop line breaks.
+        # The field is not prefilled, because a client with a single-line field would drop line breaks.
         properties["content"] = {
             **optional,
             "title": "Replacement text",
@@ -107,7 +109,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
         else:
             own_words = {}
         if question.is_multiple and question.options and protocol_version < TITLED_ENUM_SINCE:
-            # One checkbox per option, for clients without multiple choice.
+            # Clients without multiple choice get one checkbox per option.
             for box, option in enumerate(question.options, start=1):
                 properties[f"{field}_option_{box}"] = {
                     "type": "boolean",

@@ -1,4 +1,4 @@
-"""Questions that wait for an answer on the dashboard, because their clients cannot ask."""
+"""Questions that wait for an answer on the dashboard, because the client cannot ask the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOO_MANY = Unavailable(
 
 
 class AskedQuestions:
-    """Counts the questions that requests are waiting on."""
+    """Counts questions: asked, answered, and open (a request is waiting for the answer)."""
 
     asked = answered = open = 0
 
@@ -63,7 +63,7 @@ class PendingQuestions:
         self.on_change: Callable[[], None] = lambda: None  # called when a question is added or removed
 
     async def ask(self, question: Question, client: str, progress: Progress) -> Answer | Unavailable:
-        """Wait for the person's answer, and notify the client. A timeout counts as a denial."""
+        """Tell the client how to answer the question, then wait for the answer. A timeout counts as a denial."""
         if len(self._waiting) >= MAX_WAITING:
             return TOO_MANY
         pending = PendingQuestion(question, client, anyio.move_on_after(self._seconds))
@@ -81,13 +81,13 @@ class PendingQuestions:
     def all(self) -> list[PendingQuestion]:
         return list(self._waiting.values())
 
-    def find(self, id: str) -> PendingQuestion | None:  # noqa: A002 - it is one
+    def find(self, id: str) -> PendingQuestion | None:  # noqa: A002 - the usual name
         """Return the question with this id, if it is still waiting."""
         pending = self._waiting.get(id)
         return pending if pending is not None and pending.answer is None else None
 
     def give(self, pending: PendingQuestion, answer: Answer) -> None:
-        """Answer a question returned by `find`, once."""
+        """Answer a question that `find` has returned. A question must be answered only once."""
         pending.answer = answer
         pending.answered.set()
 

@@ -1,7 +1,7 @@
 """The control socket of a running server, through which terminal commands of the same user query the server.
 
-The socket is in a folder that other users cannot enter and sandboxed commands cannot see. A query is one line of JSON;
-the response is lines of JSON. Over stdio, the socket is created after the first request of the client.
+The socket is in a folder that other users cannot enter and sandboxed commands cannot see. A query is one line of JSON,
+and each line of the response is JSON too. Over stdio, the socket is created after the client's first request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if sys.platform == "win32":
 
 logger = logging.getLogger(__name__)
 
-MAX_FOLLOWERS = 16  # concurrent log followers, which leaves room for other queries
+MAX_FOLLOWERS = 16  # concurrent log followers; the limit leaves room for other queries
 MAX_QUESTIONERS = MAX_FOLLOWERS + 16  # concurrent connections; others are rejected
 QUESTION_BYTES = 1 << 16
 QUESTION_SECONDS = 5.0  # limit for receiving a query
@@ -52,14 +52,14 @@ PATH_BYTES = 100  # maximum length of the socket's path; the system allows 103 b
 LISTEN_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # interval between two checks of the log for a follower
 NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs shows why"
-SUFFIX = ".sock"  # ending of a socket's name once it is served
+SUFFIX = ".sock"  # ending of a socket's name once the server accepts connections
 
 _NAME = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
 Answer = Callable[[Json], AsyncGenerator[Json]]
 
 
 def _is_private(folder: str) -> bool:
-    """Return whether a folder is this user's, and closed to other users."""
+    """Return whether a folder belongs to this user and is closed to other users."""
     try:
         about = os.lstat(folder)
     except OSError:
@@ -68,7 +68,7 @@ def _is_private(folder: str) -> bool:
 
 
 def _make_room(environ: Mapping[str, str]) -> str | None:
-    """Return a path for a new socket, if there is a folder for it, and remove sockets of killed servers."""
+    """Remove the sockets of killed servers, and return a path for a new socket if there is a folder for it."""
     for folder in runtime_folders(environ):
         path = os.path.join(folder, f"{secrets.token_hex(8)}{SUFFIX}")
         if len(os.fsencode(path)) > PATH_BYTES:
@@ -119,7 +119,7 @@ class ControlSocket:
         self._answers: dict[str, Answer] = {"status": self._status, "logs": self._logs, "dashboard": self._dashboard}
 
     async def answer(self, stream: SocketStream) -> None:
-        """Answer one query, and close the connection."""
+        """Answer one query and close the connection."""
         self._questioners += 1
         try:
             async with stream:
@@ -223,7 +223,7 @@ async def serve_control(running_server: RunningServer, transport: str) -> None:
 
 
 def link_file(path: str) -> str:
-    """Return the path of the file that passes a link to the dashboard to a browser, for the server at this socket.
+    """Return the path of the HTML file that takes a browser to the dashboard of the server at this socket.
 
     The server removes the file when it exits.
     """
@@ -231,9 +231,9 @@ def link_file(path: str) -> str:
 
 
 def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[str, list[object]]]:
-    """Yield the socket of each of this user's servers, with a list of the first line of its response. Blocks.
+    """Yield the socket path of each of this user's servers, with the first line of the server's response in a list.
 
-    The list is empty if the server is stuck.
+    The list is empty if the server is stuck. This call blocks.
     """
     for folder in filter(_is_private, runtime_folders(environ)):
         for path, connection in _connections(folder):
@@ -241,7 +241,7 @@ def ask_servers(question: Json, environ: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def ask_server(path: str, question: Json) -> Iterator[object]:
-    """Yield all lines of the response from the server at this socket. Blocks."""
+    """Yield all lines of the response from the server at this socket. This call blocks."""
     with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
         connection.settimeout(OPENING_SECONDS)
         connection.connect(path)

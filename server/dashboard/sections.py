@@ -58,7 +58,7 @@ def about(running_server: RunningServer) -> str:
 def offered_choices(question: Question) -> list[Choice]:
     """Return the answers to offer; only a denial if the action is too long to show in full.
 
-    A truncated diff can be approved, because it says that it is truncated, as in any other question.
+    A truncated diff can still be approved, because the diff says that it is truncated, as in any other question.
     """
     is_whole = _is_whole(question_parts(question.details))
     return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]
@@ -101,7 +101,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
 
 
 def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
-    """Return the calls, newest first. Slow if many of them are new, because their arguments are then summarized."""
+    """Return the calls, newest first. This is slow if many calls are new: their arguments must be summarized."""
     return {
         "calls": [
             {
@@ -175,7 +175,7 @@ async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
 
 
 def jobs(running_server: RunningServer) -> dict[str, Any]:
-    from tools.shell.program_output import newest_text  # noqa: PLC0415 - jobs are few
+    from tools.shell.program_output import newest_text  # noqa: PLC0415 - loaded on first use
     from tools.shell.result_text import status_text  # noqa: PLC0415
 
     tables = [(client.name, client.state.jobs) for client in running_server.clients.all()]
@@ -207,7 +207,7 @@ async def memory(running_server: RunningServer) -> dict[str, Any]:
 
 
 def changes(running_server: RunningServer) -> dict[str, Any]:
-    """Return the kept file changes of every client. Blocks."""
+    """Return the kept file changes of every client. This call blocks."""
     if running_server.journal.open is None:
         return {"changes": [], "problem": f"No file changes are kept: {NONE_KEPT}."}
     workspace = running_server.workspace_of_person()
@@ -233,7 +233,7 @@ def changes(running_server: RunningServer) -> dict[str, Any]:
 
 
 def audit(latest: Sequence[Callable[[], dict[str, Any]]], file: str | None) -> dict[str, Any]:
-    """Return the decisions, newest first. Slow, because secrets are removed from each of them."""
+    """Return the decisions, newest first. This is slow, because secrets are removed from each decision."""
     records = [record() for record in reversed(latest)]
     at = [_clock(datetime.fromisoformat(record["time"]).timestamp()) for record in records]
     return {"records": [{**record, "at": when} for record, when in zip(records, at, strict=True)], "file": file}

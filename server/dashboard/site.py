@@ -1,7 +1,8 @@
 """The dashboard as a web application: on loopback only, for signed-in browsers, with plain forms.
 
-A GET changes nothing. A POST must come from a page of this server and, except for signing in, from a signed-in browser
-and with the token of the form. All text on a page is escaped, and invisible characters are replaced by marks.
+A GET changes nothing. A POST must come from a page of this server. Except for signing in, a POST must also come from a
+signed-in browser and carry the token of the form. All text on a page is escaped, and invisible characters are replaced
+by marks.
 """
 
 from __future__ import annotations
@@ -86,11 +87,11 @@ NOT_SIGNED_IN = (
 
 
 def _made_visible(value: object) -> object:
-    return visible(value) if type(value) is str else value  # escaped text is a `Markup`: unchanged
+    return visible(value) if type(value) is str else value  # escaped text is a `Markup`, which stays unchanged
 
 
 class Dashboard:
-    """The dashboard of one server. Created when it is first opened, and available until the server shuts down."""
+    """The dashboard of one server. It is created when first opened, and stays available until the server exits."""
 
     def __init__(self, running_server: RunningServer) -> None:
         self._running_server = running_server
@@ -158,7 +159,7 @@ class Dashboard:
                     await asyncio.wait([serving], timeout=END_SECONDS)
 
     def link(self) -> str:
-        """Return an address that signs in one browser, once."""
+        """Return a URL that signs in one browser, once."""
         return f"http://{HOST}:{self._port}{self._home}open?code={self._sign_in.new_code()}"
 
     @property
@@ -243,7 +244,7 @@ class Dashboard:
             "confined": self._is_confined,
             "token": session.form_token if session is not None else None,
         }
-        # In a thread, because a large page takes a while to render.
+        # Render in a thread, because a large page takes a while.
         text = await THREADS.run(lambda: self._templates.get_template(template).render(shown))
         return HTMLResponse(text, status)
 
@@ -263,7 +264,7 @@ class Dashboard:
         return await self._rendered("failed.html", session, status, said=sentence)
 
     async def _events(self, request: Request) -> Response:
-        """Report changes, so that the page reloads its content."""
+        """Stream an event after each change, so that the page reloads its content."""
         self._session(request)
         page = request.query_params.get("page", "")
         if self._streams >= MAX_STREAMS:
@@ -291,7 +292,7 @@ class Dashboard:
         return StreamingResponse(said(), media_type="text/event-stream")
 
     def _state(self, page: str) -> object:
-        """Return a fingerprint of the page's content, and the number of waiting questions."""
+        """Return a value that differs if the content of the page or the waiting questions have changed."""
         running_server = self._running_server
         waiting = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
         match page:

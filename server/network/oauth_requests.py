@@ -28,7 +28,7 @@ class NoJsonAnswerError(Exception):
 
 
 async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
-    """Return the status of a response, and its JSON object; empty if the body is something else."""
+    """Return the status of a response and its JSON object, which is empty if the body is something else."""
     try:
         with anyio.fail_after(REQUEST_SECONDS):
             transport = await open_transport(str(request.url), by_proxy=by_proxy)
@@ -55,7 +55,7 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
 
 
 def is_safe(address: str, *, may_be_local: bool) -> bool:
-    """Return whether a secret may be sent to an address: it must use TLS, or be on this machine if that is allowed.
+    """Return whether a secret may be sent to an address: by TLS, or to this machine if `may_be_local` is true.
 
     An address is not safe if it could be interpreted as another host's, or if it has a fragment (RFC 6749, 3.1).
     """

@@ -19,15 +19,13 @@ import httpx2
 from server.network.quotation import quoted
 from tools.machine.threads import THREADS, lend_threads
 
-_FROM_NOBODY = (
-    "comes from an unknown issuer: to trust it, put the file with the issuer's certificate into SSL_CERT_FILE"
-)
+_FROM_NOBODY = "comes from an unknown issuer: to trust it, set SSL_CERT_FILE to the file with the issuer's certificate"
 SECRETS = "coretools-mcp.secrets"  # key in a response's `extensions` for the secrets of its connection
 _CERTIFICATE = {
     **dict.fromkeys((2, 19, 20, 21), _FROM_NOBODY),
     9: "is not valid yet",
     10: "has expired",
-    18: "is self-signed: to trust it, put its file into SSL_CERT_FILE",
+    18: "is self-signed: to trust it, set SSL_CERT_FILE to its file",
     62: "is for another host name",
     64: "is for another address",
 }
@@ -120,7 +118,7 @@ async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTra
 
 @cache
 def _tls_context() -> ssl.SSLContext:
-    """Return a context with the trusted certificates. They are loaded once, in a thread, because that takes 50 ms."""
+    """Return a context with the trusted certificates. Loading them takes 50 ms, so it is done once, in a thread."""
     return httpx2.create_ssl_context()
 
 

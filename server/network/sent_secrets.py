@@ -18,8 +18,8 @@ from tools.text.secrets import HIDDEN, is_secret_name
 
 _LEAST_SECRET = 6  # minimum length of a hidden value
 _LIKE_A_TOKEN = 16  # minimum length of a path segment that is hidden
-_MAX_REMEMBERED = 64  # headers and addresses remembered: a login uses one token after another
-# Beginnings of the names of headers with values that are public, or that come from a call
+_MAX_REMEMBERED = 64  # headers and addresses remembered; limited, because a login uses one token after another
+# The beginnings of the names of headers whose values are public or come from a call
 _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
 
@@ -45,19 +45,19 @@ class SentSecrets:
             del self._forms[next(iter(self._forms))]
 
     def found_in(self, text: str) -> set[str]:
-        """Return the secrets in a text, in lower case and as they are encoded there."""
+        """Return the secrets that occur in `text`, in lower case and in the encoding used there."""
         folded = text.lower()
         return {form for form in chain(*self._forms.values()) if form in folded}
 
     def hide(self, text: str) -> str:
-        """Remove the secrets from a text."""
+        """Return `text` without the secrets."""
         if not (found := self.found_in(text)):
             return text
         pattern = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
         return re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
 
     def hide_within(self, value: Any) -> Any:
-        """Remove the secrets from the strings of a JSON value."""
+        """Return a JSON value without the secrets in its strings."""
         if isinstance(value, dict):
             return {self.hide(name): self.hide_within(each) for name, each in cast("dict[str, Any]", value).items()}
         if isinstance(value, list):

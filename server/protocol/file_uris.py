@@ -11,14 +11,14 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tools.text.file_names import is_seen_in_name
 
-FILE_TEMPLATE = "file:///{+path}"  # RFC 6570: reserved expansion, so that slashes in the path stay
+FILE_TEMPLATE = "file:///{+path}"  # reserved expansion (RFC 6570), so that slashes in the path are not encoded
 MAX_URI_CHARS = 3 * 4096 + 32  # the longest path on Linux (PATH_MAX) with every byte percent-encoded, plus the scheme
 ON_WINDOWS = os.name == "nt"
 _FILE_URI = re.compile(r"(?is)file://(?P<host>[^/?#]*)(?P<path>/[^?#]*)(?P<more>[?#].*)?")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
 _AMBIGUOUS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")
-"""Characters that must be encoded in a value of the template: clients do not encode them when they expand it, so they
-would change the meaning of the URI.
+"""What must be encoded in the template's `path`: clients do not encode these characters when they expand the template,
+so the characters would change the meaning of the URI.
 """
 
 
@@ -27,7 +27,7 @@ class UriRefusedError(Exception):
 
 
 def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS) -> str:
-    """Return the absolute path of a URI, percent-decoded once. Does not access the disk.
+    """Return the absolute path of a URI, percent-decoded once, without accessing the disk.
 
     The path may contain `..` only if `may_go_up` is true.
 

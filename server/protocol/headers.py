@@ -1,4 +1,4 @@
-"""Parameter values that are repeated in HTTP headers (2026-07-28): as plain text, or in base64 if necessary."""
+"""Encodes and decodes parameter values that the 2026-07-28 revision repeats in HTTP headers, in base64 if necessary."""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 Many clients reject a whole list, including the tools of all other servers, because of one invalid field in one item.
 Items may be sent in any revision. Revision 2025-11-25 has every field of the other revisions, with the same
-requirements, so items are validated against it; only `outputSchema` may differ in 2026-07-28. The schemas are data next
-to this module. They are compiled to pydantic validators, which are a hundred times faster than JSON Schema validators.
+requirements, so items are validated against that revision; only `outputSchema` may differ in the 2026-07-28 revision.
+The schemas are in a JSON file next to this module. They are compiled to pydantic validators, which are a hundred times
+faster than JSON Schema validators.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, s
 
 STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the other revisions
 MAX_VALUES = 20_000  # values per item; validating more would delay everything else
-MAX_PARTS = 4_000  # values in an output schema, for the same reason
+MAX_PARTS = 4_000  # values in an output schema; validating more would delay everything else
 MAX_WRONG = 100  # invalid places per item; beyond this, the whole item is dropped
 MAX_ROUNDS = 5  # validation rounds per item; each removes all errors found, which may have hidden others
 MAX_NAMED = 5  # invalid places per item that are named in the log
 MAX_PATTERN_CHARS = 5_000  # characters of regular expressions that are examined per schema
-MAX_GROUPS = 20  # nested groups in a regular expression, because compilers recurse
-MAX_REFERRED = 30  # chained references per value, because clients recurse
-MAX_APPLIED = 10_000  # schemas visited while looking for such chains
+MAX_GROUPS = 20  # nested groups in a regular expression; limited, because compilers recurse
+MAX_REFERRED = 30  # chained references per value; limited, because clients recurse
+MAX_APPLIED = 10_000  # schemas visited in the search for chained references
 
 _WAY = "|"  # in error locations, marks a branch of a union
 
@@ -57,7 +58,7 @@ _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
     rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"
 )
-"""A reference to a place that is validated as a schema, with names that have only one spelling."""
+"""A reference to a place that is validated as a schema. Its names need no escaping, so each has only one spelling."""
 
 
 class UnfitError(ValueError):
@@ -66,7 +67,7 @@ class UnfitError(ValueError):
 
 @dataclass(slots=True)
 class _Schema:
-    """The root of a schema that is being validated, and what decides whether clients can compile that schema."""
+    """The root of a schema that is being validated, and facts that decide whether clients can compile the schema."""
 
     root: Json
     references: set[str] = field(default_factory=set[str])
@@ -91,7 +92,7 @@ def _validators() -> dict[str, SchemaValidator]:
 
 
 def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str, ...]]:
-    """Remove the invalid parts of a list item, and return where they were.
+    """Return a list item without its invalid parts, and the places of those parts.
 
     Args:
         name: The specification's name for the item, such as `Tool`.
@@ -101,7 +102,7 @@ def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str
     Raises:
         UnfitError: A required part is invalid.
     """
-    # Each value except the first follows one of these characters. Counting those inside strings too does no harm.
+    # Each value except the first follows a comma or an opening bracket; counting those inside strings does no harm.
     if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MAX_VALUES:
         raise UnfitError(f"it has more than {MAX_VALUES:,} values")
     dropped: dict[str, None] = {}
@@ -141,7 +142,7 @@ def for_handshake(tool: Json) -> Json:
 
 
 def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """Return the places to remove, each with whether its name is free (not from the specification), and its error."""
+    """Return the places to remove, each with its error and whether its name is free (not from the specification)."""
     found: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)
@@ -181,7 +182,7 @@ def _referred(schema: Json) -> str:
 
 
 def _why_not_compiled(schema: Any) -> str:
-    """Return why some clients could not compile a schema; empty if all can."""
+    """Return why some clients could not compile a schema, or an empty string if all clients can."""
     if not isinstance(schema, dict):
         return "it is not an object"
     root = cast("Json", schema)
@@ -298,9 +299,9 @@ def _bytes_of(text: str) -> bytes:
 
 
 def _is_expression(text: str, schema: _Schema) -> bool:
-    """Return whether a text is a regular expression in both Python and ECMAScript.
+    """Return whether a string is a regular expression in both Python and ECMAScript.
 
-    Checks the text in one pass, because compiling may be slow.
+    The string is checked in one pass, because compiling may be slow.
     """
     schema.pattern_chars += len(text)
     at, groups, can_repeat = 0, list[str](), False

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 Json = dict[str, Any]
 RequestId = str | int
 AnyId = RequestId | float  # JSON-RPC discourages fractions as ids; the error for such a request repeats its id
-MAX_TOGETHER = 128  # maximum length of a client's batch
+MAX_TOGETHER = 128  # maximum number of messages in a client's batch
 MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
 MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
@@ -44,9 +44,9 @@ ID_IS_TAKEN = (
 
 
 def as_mapping(value: Any) -> Json:
-    """Return the value if it is an object, otherwise an empty one."""
+    """Return the value if it is an object, otherwise an empty object."""
     # `cast` would be a function call, and this runs several times per request.
-    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys of JSON are texts
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON keys are strings
 
 
 def comparable_id(identity: RequestId) -> RequestId:
@@ -84,7 +84,7 @@ Message = Request | Notification | Response | ErrorResponse
 
 
 def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
-    """Parse a message from a line; `ValueError` if it is invalid.
+    """Parse a line into a message, or raise `ValueError` if the line is invalid.
 
     A notification from an upstream may have the id `null`, because some upstreams send that.
     """
@@ -101,7 +101,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     known = cast("Json", fields)
     if is_strict and (usual := _usual(known)) is not None:
         return usual
-    # The SDK's models are slow for large data, so they only get known fields.
+    # The SDK's models are slow for large data, so they get only known fields.
     known = {name: value for name, value in known.items() if name in _NAMES}
     if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
         known["id"] = int(identity)  # some peers write every number as a float
@@ -109,13 +109,13 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
     if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
         raise ValueError(
             "an id must be a string or a whole number"
-        )  # the SDK's models would treat it as a notification
+        )  # the SDK's models would treat the message as a notification
     if any(isinstance(value, list) for value in known.values()):
         raise ValueError(NOT_A_MESSAGE)  # in MCP, none of these fields is an array
     if (usual := _usual(known)) is not None:
         return usual
     line = to_json(known, inf_nan_mode="constants")
-    from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - few messages have an unusual form
+    from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - loaded with the first unusual message
 
     return of_sdk(jsonrpc_message_adapter.validate_json(line, by_name=False))
 
@@ -149,7 +149,11 @@ class BatchError(ValueError):
 
 
 def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Message]:
-    """Parse a client's message, or a batch if allowed (2025-03-26); otherwise raise `ValueError`."""
+    """Parse a client's message, or a batch if `takes_batches` is true (2025-03-26 revision).
+
+    Raises:
+        ValueError: The line is neither a message nor an allowed batch.
+    """
     if not takes_batches or _ARRAY.match(line) is None:
         return read_message(line, is_of_client=True)
     parts: list[Any] = from_json(line.removeprefix(codecs.BOM_UTF8), allow_inf_nan=False)
@@ -194,7 +198,7 @@ def _readable(error: Json) -> Json:
 
 
 def of_sdk(message: types.JSONRPCMessage) -> Message:
-    import mcp_types as types  # noqa: PLC0415 - as above
+    import mcp_types as types  # noqa: PLC0415 - loaded with the first unusual message
 
     match message:
         case types.JSONRPCRequest():
@@ -233,7 +237,7 @@ def error_of(identity: RequestId | None, message: str, code: int = INVALID_REQUE
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """JSON that is not a JSON-RPC message but has an id, or an array of such values."""
+    """JSON that is not a JSON-RPC message: an object with an id, or an array with such objects."""
 
     identity: AnyId | None  # the id; `None` if invalid or unknown
     is_answer: bool  # whether it is meant as a response to this server's request, and so must not be answered
@@ -284,7 +288,7 @@ def encoded(message: Mapping[str, Any]) -> bytes:
 
 def _json_of(message: Mapping[str, Any]) -> bytes:
     result: Any = message.get("result")
-    fields: Json = result if isinstance(result, dict) else {}  # pyright: ignore[reportUnknownVariableType] - as above
+    fields: Json = result if isinstance(result, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys are strings
     name, first = next(iter(fields.items()), ("", None))
     if not isinstance(first, ReadyList):
         return to_json(message, inf_nan_mode="null")

@@ -41,10 +41,10 @@ _FLAGS = frozenset({"listChanged"})  # the boolean capabilities; all others are 
 
 
 def check_params(method: str, version: str, params: Json | None) -> None:
-    """Raise `MCPError` if the parameters of a request do not match its schema in this revision."""
+    """Raise `MCPError` if the parameters of a request do not match its schema in the revision `version`."""
     if _are_plain(method, params or {}):
         return
-    from mcp_types.methods import validate_client_request  # noqa: PLC0415 - simple parameters do not need it
+    from mcp_types.methods import validate_client_request  # noqa: PLC0415 - not loaded for simple parameters
 
     try:
         validate_client_request(method, version, params)
@@ -53,16 +53,16 @@ def check_params(method: str, version: str, params: Json | None) -> None:
 
 
 def capabilities_of(announced: Any) -> Json | None:
-    """Return the known capabilities among those that a client declares; `None` if malformed."""
+    """Return the known capabilities among those that a client declares; `None` if they are malformed."""
     if not _are_plain_capabilities(announced):
-        from mcp_types import ClientCapabilities  # noqa: PLC0415 - as above
+        from mcp_types import ClientCapabilities  # noqa: PLC0415 - not loaded for simple capabilities
 
         try:
             model = ClientCapabilities.model_validate(announced, by_name=False)
         except ValueError:
             return None
         announced = model.model_dump(by_alias=True, mode="json", exclude_none=True)
-    # `tasks` is left out, because the tasks of revision 2025-11-25 are not relayed.
+    # `tasks` is omitted, because the tasks of revision 2025-11-25 are not relayed.
     return {name: value for name, value in announced.items() if name in _KNOWN_CAPABILITIES}
 
 

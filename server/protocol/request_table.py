@@ -42,10 +42,10 @@ BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client 
 
 
 class Outbound(Protocol):
-    """Sends to a client: within one of its open requests, or outside of its requests."""
+    """Sends messages to a client: within one of its open requests, or outside of its requests."""
 
     async def request(self, method: str, params: Json | None) -> Json:
-        """Send a request to the client, and wait for the result.
+        """Send a request to the client and wait for the result.
 
         Raises `MCPError` if the client answers with an error, or cannot be asked this way.
         """
@@ -57,10 +57,10 @@ class Outbound(Protocol):
 
 
 class RequestOutbound(Outbound, Protocol):
-    """Sends to a client within one of its requests."""
+    """Sends messages to a client within one of its requests."""
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        """Mark that a person is being asked by means other than the client."""
+        """Within this context, the request waits for a person who is asked by other means than the client."""
         ...
 
 
@@ -80,9 +80,9 @@ NO_WAY = _NoWay()
 
 @dataclass(eq=False, slots=True)
 class McpConnection:
-    """The state of a client during its connection (in 2026-07-28, during the request)."""
+    """The state of a client during its connection (in the 2026-07-28 revision, during the request)."""
 
-    outbound: Outbound  # sends to the client outside of its requests
+    outbound: Outbound  # sends messages to the client outside of its requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
     is_open: bool = False  # whether the client has initialized
     client_info: Json = field(default_factory=dict[str, Any])  # the client's name and version
@@ -105,7 +105,7 @@ class McpConnection:
     def client_name(self) -> str:
         """The client's name and version; empty if it does not give them."""
         name, version = self.client_info.get("name"), self.client_info.get("version")
-        # In 2026-07-28, this runs before the parameters are validated.
+        # In the 2026-07-28 revision, this runs before the parameters are validated.
         if not isinstance(name, str) or not isinstance(version, str):
             return ""
         return visible_line(f"{name} {version}"[:MAX_NAME_CHARS])
@@ -113,14 +113,14 @@ class McpConnection:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request or notification from a client, and how to send to that client while it is handled."""
+    """One request or notification from a client, and the way to send messages to the client while it is handled."""
 
     method: str
     params: Json | None
     request_id: RequestId | None  # `None` for a notification
     connection: McpConnection
     outbound: RequestOutbound  # usable while the request is open
-    http_request: HttpRequest | None = None  # the HTTP request that carried it
+    http_request: HttpRequest | None = None  # the HTTP request that carried this message
 
     @property
     def protocol_version(self) -> str:
@@ -132,7 +132,7 @@ class RequestContext:
 
     @property
     def is_open(self) -> bool:
-        """Whether this request comes from an initialized client; others are refused."""
+        """Whether this request comes from an initialized client; other requests are refused."""
         return self.request_id is not None and self.connection.is_open
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
@@ -156,7 +156,9 @@ class Middleware(Protocol):
 
 
 class RequestTable:
-    """The handlers of requests, keyed by method, with their revisions. Middlewares see each request first, in order.
+    """The handlers of requests, keyed by method, each with the revisions that it serves.
+
+    Middlewares see each request first, in order.
 
     Args:
         capabilities: Returns the declared capabilities; by default, those that have handlers in the table.
@@ -254,7 +256,7 @@ async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
     except MCPError as error:
         answer["error"] = error.to_json()
     except Exception as error:
-        # Exception texts are not sent.
+        # The exception's text is not sent to the client.
         logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
         answer["error"] = internal_error().to_json()
     return answer

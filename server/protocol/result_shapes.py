@@ -24,18 +24,21 @@ def our_name() -> Json:
 
 
 def input_required(requests: Json, state: str) -> Json:
-    """Return a result with questions (2026-07-28): the client repeats its request with the answers and this state."""
+    """Return a result with questions, for the 2026-07-28 revision.
+
+    The client repeats its request with the answers and this state.
+    """
     return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 
 def result_for_client(method: str, result: Json, version: str) -> Json:
     """Convert a result from this server or an upstream to the client's revision.
 
-    Only keys that this revision does not have are removed.
+    Only keys that the client's revision does not have are removed.
     """
     is_modern = version in MODERN_PROTOCOL_VERSIONS
     given = as_mapping(result.get("_meta"))
-    if result.get("_meta", given) is None:  # some servers write null instead, which no client accepts
+    if result.get("_meta", given) is None:  # some servers write null, which no client accepts
         result = {name: value for name, value in result.items() if name != "_meta"}
     if not is_modern:
         if SERVER_INFO_META_KEY not in given and _OF_2026.isdisjoint(result):

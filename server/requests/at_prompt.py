@@ -44,7 +44,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
 
     If no file was read and there is no question to ask, an error is raised, which the user sees.
     """
-    from server.protocol.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - not needed at startup
+    from server.protocol.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - loaded on first use
     from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
 
     line = (arguments or {}).get(PATHS, "")
@@ -77,7 +77,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
             raise _refusal(error.message, error.code.value) from None
     outcome = await run(FunctionCall(READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
-        # Some clients remove quotes from the argument; then the spaces in it may belong to a single path.
+        # Some clients remove quotes from the argument, so spaces in the argument may belong to a single path.
         whole = await run(FunctionCall(READER, {"paths": [line.strip().removeprefix("@")]}))
         outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
     if isinstance(outcome, Question):

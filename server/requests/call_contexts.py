@@ -1,7 +1,7 @@
 """The client of a request, and the context in which its calls run.
 
 Over stdio, the process has one client. Over HTTP, a client is the principal of a token, across any number of sessions.
-Without a token, a client is a session, and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be
+Without a token, a client is a session and is forgotten with it. Anonymous clients of the 2026-07-28 revision cannot be
 told apart, so each request gets a fresh state that is not kept.
 """
 
@@ -38,7 +38,7 @@ from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
 
-MAX_CLIENTS = 10_000  # client states; there are fewer sessions and tokens. The longest-idle state is dropped first
+MAX_CLIENTS = 10_000  # client states; beyond this, the state that has been idle longest is dropped
 MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until the client has read it
 MAX_PROGRAMS = 16  # programs without a session, per token, whose reads are tracked separately
 LOOK_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
@@ -54,7 +54,7 @@ class TooManyCallsError(ToolError):
 
 @dataclass(slots=True)
 class Client:
-    """One client between its requests."""
+    """One client, with the state that is kept between its requests."""
 
     state: ClientState
     name: str = ""  # the client's name and version; empty if not given
@@ -71,8 +71,8 @@ class Client:
     reads: OrderedDict[str, ReadLedger] = field(default_factory=OrderedDict[str, ReadLedger])
 
     def __enter__(self) -> None:
-        """Begin a call, which lasts until `__exit__`. Refuses a network client with too many calls."""
-        # Not a `@contextmanager`, which would take three times as long: every call uses this method.
+        """Begin a call, which lasts until `__exit__`. A network client with too many calls is refused."""
+        # This is not a `@contextmanager`, which would take three times as long: every call uses this method.
         if self.calls >= MAX_CALLS and self.state.key != STDIO_KEY:
             raise TooManyCallsError
         self.calls += 1
@@ -88,10 +88,10 @@ class ClientTable:
 
     approval_mode: ApprovalMode
     idle_seconds: float
-    readable: Callable[[str], tuple[str, ...]]  # returns the additional folders that the client with a key may read
+    readable: Callable[[str], tuple[str, ...]]  # returns the other folders that the client with a given key may read
     scratch: Callable[
         [str], tuple[Scratch | str, Scratch | str]
-    ]  # returns the `/tmp` of the client with a key, and its `/tmp` for plan mode
+    ]  # returns, for a client's key, the client's `/tmp` and its `/tmp` for plan mode
     on_new: Callable[[RequestContext], None]  # called with a client's first request
     on_forget: Callable[[ClientState], None]
     replica: str = ""  # the name of this process, if other replicas serve the same clients
@@ -117,7 +117,7 @@ class ClientTable:
             )
             self._clients[key] = client
             if key.startswith(SESSION_KEYS):
-                # Registered at the first request, because some clients never send `notifications/initialized`.
+                # Register this at the first request, because some clients never send `notifications/initialized`.
                 ctx.connection.at_end(partial(self._forget, client))
         client.last_seen, client.rights = time.monotonic(), rights_of(ctx)
         self._clients.move_to_end(key)
@@ -188,7 +188,7 @@ def client_key(ctx: RequestContext) -> str | None:
         return f"{TOKEN_KEY}{principal.unique_name}"
     if ctx.is_modern:
         return None
-    # Not `request.url`, which would be built again for each request.
+    # Do not use `request.url`, which would be built again for each request.
     if request.scope["path"].startswith("/messages"):
         return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
     session = request.headers.get("mcp-session-id")

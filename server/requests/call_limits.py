@@ -1,4 +1,4 @@
-"""A middleware that limits a client's calls per minute and at once, if the operator sets a limit.
+"""A middleware that limits how many calls a client makes per minute and concurrently, if the operator sets a limit.
 
 A client is identified by its token, or else by its session. Clients with neither share one limit. Replicas count calls
 per minute together in their shared store, and separately while the store is unavailable.
@@ -54,14 +54,14 @@ class CallLimits:
             usage = self._clients[key] = _Usage(None if self._per_minute is None else Rate(self._per_minute))
         self._clients.move_to_end(key)
         if self._at_once is not None and usage.at_work >= self._at_once:
-            others = "This client has" if key else "Clients without a token have"
-            told = f"{others} {usage.at_work} calls in progress, the maximum at once (limits.callsAtOnce)"
-            return self._refused(ctx, f"{told}. This call was not run: wait for their results, and call again.")
+            others = "of this client" if key else "of clients without a token"
+            told = f"The number of concurrent calls {others} has reached {usage.at_work} (limits.callsAtOnce)"
+            return self._refused(ctx, f"{told}. This call was not run: wait for the running calls, then call again.")
         usage.at_work += 1
         try:
             wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._wait_for_all(key)
             if wait:
-                told = f"more than {self._per_minute} calls in a minute (limits.callsPerMinute)"
+                told = f"the maximum number of calls per minute is {self._per_minute} (limits.callsPerMinute)"
                 return self._refused(ctx, f"This was not done: {told}. Call again in {math.ceil(wait)} s.", wait)
             return await call_next(ctx)
         finally:

@@ -1,4 +1,4 @@
-"""Completes paths: the last path in the line for the prompt `at`, and the `path` of the file template.
+"""Completes paths: for the prompt `at`, the last path in its line; for the file resource template, its `path`.
 
 Each key press lists the folder that contains the name being typed. Text without a folder is also searched for in the
 names of files in all subfolders, for a limited time.
@@ -19,7 +19,7 @@ from tools.contract.tool_results import FunctionCall
 from tools.files.find.path_completion import last_typed, quoted_path
 
 LISTER = "list_directory"  # the tool whose rules apply to completing a path
-MIN_BELOW = 2  # minimum length of a text to search for in subfolders; a single character matches too much
+MIN_BELOW = 2  # minimum length of text to search for in subfolders; a single character matches too much
 MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
@@ -31,8 +31,8 @@ class Completion:
     run: Runner
     value: Callable[[str], str | None]  # converts a path to a value; `None` if the path has none
     values: list[str] = field(default_factory=list[str])  # at most `MAX_VALUES`
-    total: int = 0  # the number found so far
-    partial: bool = False  # whether there may be more
+    total: int = 0  # the number of values found so far
+    partial: bool = False  # whether there may be more values
 
     @property
     def has_more(self) -> bool:
@@ -40,7 +40,7 @@ class Completion:
         return self.partial or self.total > len(self.values)
 
     async def absolute(self, typed: str, roots: Sequence[str]) -> None:
-        """Find the roots that begin with an absolute path, and the path's completions inside them."""
+        """Find the roots that begin with the typed absolute path, and that path's completions inside the roots."""
         above = [root for root in map(_as_folder, roots) if root.startswith(typed) and root != typed]
         self._add(above, len(above))
         folder, start = _split(typed)

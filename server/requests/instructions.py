@@ -98,11 +98,11 @@ def _listed(names: Sequence[str]) -> str:
 def _confinement(shell: ShellSettings) -> str:
     """Return the sentence about the sandbox for commands.
 
-    The first command tests the sandbox, so until then the text says "may".
+    The first command tests the sandbox, so until the first command the sentence says "may".
     """
     if shell.sandbox == "required":
         return f"Commands run confined: they {_CONFINED}"
-    # The search path for bubblewrap. Before bubblewrap runs, another check excludes programs inside a workspace.
+    # `path` is searched for bubblewrap. Before bubblewrap runs, another check excludes programs inside a workspace.
     path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     is_likely = shell.sandbox == "auto" and shutil.which("bwrap", path=path) is not None
     return f"Commands may run confined: then they {_CONFINED}" if is_likely else ""

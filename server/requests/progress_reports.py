@@ -29,7 +29,7 @@ _ASKED = {
 
 
 class PatientWay:
-    """Sends to a client within a request that has a progress token. Progress values always increase."""
+    """Sends messages to a client within a request that has a progress token. Progress values always increase."""
 
     pulse_seconds: ClassVar[float] = 10.0  # interval of reports if no tool reports progress
 
@@ -40,7 +40,7 @@ class PatientWay:
         name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
         self._at_work = f"{visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method} is in progress"
         self._waits_for: list[str] = []  # what else the request is waiting for, latest last
-        self._latest: Json = {}  # the last reported value
+        self._latest: Json = {}  # the parameters of the last report
         self._loop = asyncio.get_running_loop()
         self._spoke = self._loop.time()
         self._timer = self._loop.call_later(self.pulse_seconds, self._look)
@@ -95,7 +95,7 @@ class PatientWay:
 
 
 async def report_waiting(ctx: RequestContext, call_next: CallNext) -> Any:
-    """Report progress regularly while a request runs, if its client asked for progress. A middleware."""
+    """Report progress regularly while a request runs, if its client asked for progress. This is a middleware."""
     if (token := progress_token(ctx.params)) is None or ctx.method == "subscriptions/listen":
         return await call_next(ctx)
     way = PatientWay(ctx, token)

@@ -34,10 +34,10 @@ class RecordedCall:
     seconds: float | None = None  # its duration; `None` while it runs
     outcome: str = "running"
     size: int = 0  # characters of its result
-    summary: str | None = None  # a summary of its arguments, once somebody has looked
+    summary: str | None = None  # a summary of its arguments, once somebody has looked at the call
 
     def arguments(self) -> str:
-        """Return the call's arguments as JSON, truncated and without secrets. Slow the first time."""
+        """Return the call's arguments as JSON, truncated and without secrets. This is slow the first time."""
         if self.summary is None:
             shown = without_secrets(self.given, max_chars=MAX_LOOKED_AT)
             self.summary = json.dumps(shown, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
@@ -54,7 +54,7 @@ def show_as(params: Mapping[str, Any]) -> None:
 
 
 class RecentCalls:
-    """The latest calls, newest last. A middleware."""
+    """A middleware that records the latest calls, newest last."""
 
     def __init__(self) -> None:
         self.calls: deque[RecordedCall] = deque(maxlen=MAX_CALLS)
@@ -90,7 +90,7 @@ class RecentCalls:
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """Return a JSON value truncated to a number of characters, because most calls are never looked at."""
+    """Return a JSON value truncated to `room[0]` characters in total, because most calls are never looked at."""
     room[0] -= 1
     if isinstance(value, str):
         kept = value[: max(room[0], 0)]

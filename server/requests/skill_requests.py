@@ -32,7 +32,7 @@ class SkillRequests:
     policy: PermissionPolicy
     contexts: Contexts
     router: UpstreamRouter
-    told: set[str] = field(default_factory=set[str])  # problems of skills that have been logged
+    told: set[str] = field(default_factory=set[str])  # problems with skills, already logged
 
     async def known(self, client: Client, ctx: RequestContext) -> Skills:
         """Return the known skills for a client, without asking the client or an upstream."""
@@ -55,7 +55,7 @@ class SkillRequests:
         return skills
 
     async def relayed(self, ctx: RequestContext, is_fresh: bool) -> list[RelayedSkill]:
-        """Return the upstreams' skills: those already known, or with `is_fresh` the current ones."""
+        """Return the upstreams' skills: the current ones if `is_fresh` is true, otherwise those already known."""
         if not self.router.pool.upstreams:
             return []
         return [self._relayed(ctx, skill) for skill in await self.router.skills(ctx, is_fresh=is_fresh)]

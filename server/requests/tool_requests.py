@@ -58,10 +58,10 @@ ENTER_PLAN_MODE = "enter_plan_mode"  # listed outside plan mode, if a person can
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show forms
 
 NO_AGENTS = (
-    f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; the operator can "
-    "configure programs that run tasks with the setting agents."
+    f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; with the "
+    "setting agents, the operator can configure programs that run tasks."
 )
-"""For models that know the tool from another program."""
+"""The error for models that know the tool from another program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class ToolRequests:
             plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(about_skills), rights=rights
         )
         if is_from_proxy:
-            # The client is another server like this one, and decides about calls by the definitions in this list, so
-            # none of them may be from the last run.
+            # The client is another coretools-mcp, which decides about calls by the definitions in this list, so no
+            # definition in it may be from the last run of this server.
             offered = [tool for tool in offered if self._stored_owner(tool) is None]
             for upstream in self.relay.pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
@@ -112,7 +112,7 @@ class ToolRequests:
             if tool.is_builtin and tool.name == SKILL:
                 wire["description"] += about_skills
         if not ctx.is_modern and any("outputSchema" in tool for tool in tools):
-            from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - with the first upstream
+            from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - loaded only with upstreams
 
             tools = list(map(for_handshake, tools))
         if is_from_proxy:
@@ -143,7 +143,7 @@ class ToolRequests:
         has_skills: bool = False,
         rights: Rights = ALL_RIGHTS,
     ) -> list[BaseTool[Any]]:
-        """Return the tools that a client would see, given plan mode and whether a person can be asked."""
+        """Return the tools that a client would see, given its mode, capabilities, skills and rights."""
         of_use = {
             EXIT_PLAN_MODE: plans,
             ENTER_PLAN_MODE: may_plan,
@@ -157,7 +157,7 @@ class ToolRequests:
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Route calls to upstream tools, including those through `call_tool`. A middleware.
+        """Route calls to upstream tools, including those through `call_tool`. This is a middleware.
 
         Clients with limited rights also get their own instructions here.
         """
@@ -269,7 +269,10 @@ class ToolRequests:
     async def _reach(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> tuple[Upstream, Exchange] | ToolResult:
-        """Prepare the upstream of a call, with a login if needed. May return a result to send instead."""
+        """Prepare the upstream of a call, with a login if needed.
+
+        Returns the upstream and the request to continue with, or a result to send to the client instead.
+        """
         if "requestState" in exchange.params:
             exchange = await self.relay.resumed(ctx.method, exchange)
         is_bare = self.relay.pool.catalog.names.find(call.name) is None
@@ -277,7 +280,7 @@ class ToolRequests:
             if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
                 return owner, exchange  # the runner refuses the call
             owner = await self.relay.pool.wait_for_owner(call.name, owner)
-        if owner.is_connecting_again:  # who is asked depends on whether the upstream then requires a login
+        if owner.is_connecting_again:  # only a connected upstream shows whether it requires a login
             await owner.come_back()
         if owner.wants_login or "login" in exchange.carried:
             logged_in = await self._log_in(ctx, call, owner, exchange)
@@ -334,7 +337,7 @@ class ToolRequests:
             exchange.carried.get("ours")
         )  # the server may have its own tool of this name
         for _ in range(MAX_LOGINS):
-            # A login that began before the consent to the call is continued; one that began later, only if needed.
+            # Continue a login that began before the consent to the call; continue a later one only if it is needed.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
             if not is_asked or not (owner.wants_login or is_resumed):
                 break
@@ -346,7 +349,7 @@ class ToolRequests:
         if call.name != full_name(owner.alias, LOGIN_TOOL) or not is_ours or owner.live_session is None:
             return exchange
         count = len(owner.offer.items(TOOLS))
-        return ToolResult(f"The user is logged in to {owner.alias}; its {count} tools are now listed.")
+        return ToolResult(f"The user is logged in to {owner.alias}, which now lists its tools ({count}).")
 
 
 def _unknown(nearest: Sequence[str], message: str) -> MCPError:

@@ -76,7 +76,7 @@ class ToolSearch:
     def is_on(self, ctx: RequestContext) -> bool:
         """Return whether the client of a request uses this server's tool search.
 
-        Another coretools-mcp that is the client never uses it.
+        If the client is another coretools-mcp, it never uses this search.
         """
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
@@ -185,13 +185,13 @@ class ToolSearch:
         return await (self._describe(arguments, published, rights) if is_about_one else self._search(arguments, rights))
 
     async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
-        # Imported at the first search.
+        # This is loaded with the first search.
         from server.upstreams.catalog.tool_index import MAX_QUERY_CHARS  # noqa: PLC0415
 
         query = arguments.get("query")
         limit = arguments.get("limit") or DEFAULT_RESULTS  # some models send 0 for "not set"
         if not isinstance(query, str) or not query.strip():
-            raise _invalid(SEARCH, "query must be a text that says what the tool does.")
+            raise _invalid(SEARCH, "query must be a string that says what the tool does.")
         if len(query) > MAX_QUERY_CHARS:
             raise _invalid(SEARCH, f"the query has {len(query)} characters; the maximum is {MAX_QUERY_CHARS}.")
         if not query.isprintable() and not "".join(query.split()).isprintable():
@@ -234,7 +234,7 @@ class ToolSearch:
         return self.registry.find(tool.name) is tool and self._is_callable(tool, rights)
 
     async def _indexed(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
-        from server.upstreams.catalog.tool_index import SearchText, ToolIndex  # noqa: PLC0415 - with the first search
+        from server.upstreams.catalog.tool_index import SearchText, ToolIndex  # noqa: PLC0415 - loaded on first use
 
         async with self._turn:
             if (found := self._found) is None:
@@ -242,7 +242,7 @@ class ToolSearch:
                 tools: list[DiscoveredMCPTool] = []
                 async for tool in in_turns(self.registry.get_all_tools()):
                     owner = self.pool.owner_of_tool(tool)
-                    # A login tool is left out, because it is always in the client's own tool list.
+                    # Login tools are omitted, because they are always in the client's own tool list.
                     if self._is_callable(tool, ALL_RIGHTS) and not (owner is not None and owner.is_login_offered):
                         tools.append(tool)
 
@@ -325,7 +325,7 @@ def _tool(
 
 
 def _cut(text: str, room: int) -> str:
-    """Truncate a text to as many whole words as fit."""
+    """Truncate text to as many whole words as fit."""
     return text if len(text) <= room else f"{text[:room].rpartition(' ')[0] or text[:room]}…"
 
 

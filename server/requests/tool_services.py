@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 FLAGS = {
     "tools.include": "--include-tools",
     "tools.exclude": "--exclude-tools",
-}  # settings with tool rules, and their options
+}  # settings with tool rules, and the command-line options for them
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
 CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
 
@@ -62,7 +62,7 @@ def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
     @cache
     def fetcher() -> PageFetcher:
         from tools.web.page_fetcher import PageFetcher  # noqa: PLC0415
-        from tools.web.url_opener import UrlOpener  # noqa: PLC0415 - with the first page
+        from tools.web.url_opener import UrlOpener  # noqa: PLC0415 - loaded with the first page
 
         return PageFetcher(UrlOpener(settings.for_tools()))
 
@@ -79,7 +79,7 @@ class LazyJournal:
         self.open = self._open if self._undo.enabled and self._folder is not None else None
 
     def _open(self) -> Journal:
-        from tools.files.change.journal import Journal  # noqa: PLC0415 - with the first change
+        from tools.files.change.journal import Journal  # noqa: PLC0415 - loaded with the first change
 
         with self._turn:
             if self._journal is None:
@@ -88,7 +88,7 @@ class LazyJournal:
             return self._journal
 
     def close(self) -> None:
-        """Close the journal's file. Blocks."""
+        """Close the journal's file. This call blocks."""
         if self._journal is not None:
             self._journal.close()
 
@@ -107,7 +107,7 @@ def skill_folders(report: SettingsReport) -> SkillFolders:
 
 
 def guarded_paths(report: SettingsReport) -> GuardedPaths:
-    """Return the files that need a person's consent before any write. Blocks, because it resolves links.
+    """Return the files that need a person's consent before any write. This blocks, because links are resolved.
 
     These are the files that configure the server or will configure it once they exist; the trust record; the audit log;
     the journal of changes; and the user's own folder, except for the memory that tools write there.
@@ -126,9 +126,9 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     folder = memory.global_folder or own
     if folder is not None:
         path = os.path.join(folder, memory.file_name[0])
-        # An unresolvable link does not lead to a memory.
+        # An unresolvable link does not lead to a memory file.
         with suppress(OSError, ValueError):
-            # Both names must match, so that no other file becomes writable under another name or through a link.
+            # The path and its real path must both be named like a memory, so that a link makes no other file writable.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
                 free.append(path)
     return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
@@ -176,19 +176,19 @@ class Commands:
 
     @cached_property
     def _starter(self) -> BrokeredStarter:
-        from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first process
+        from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - loaded with the first process
 
         return BrokeredStarter()
 
     @cached_property
     def _loopbacks(self) -> SessionLoopbacks:
-        from tools.shell.loopback import SessionLoopbacks  # noqa: PLC0415 - with the first command
+        from tools.shell.loopback import SessionLoopbacks  # noqa: PLC0415 - loaded with the first command
 
         return SessionLoopbacks(self._starter)
 
     @cached_property
     def _queue(self) -> StartQueue:
-        from tools.shell.command_runner import StartQueue  # noqa: PLC0415 - with the first program
+        from tools.shell.command_runner import StartQueue  # noqa: PLC0415 - loaded with the first program
 
         return StartQueue()
 
@@ -196,7 +196,7 @@ class Commands:
         """Return the sandbox for commands, from the settings at startup."""
         if self._confinement is not None:
             return self._confinement
-        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - for commands
+        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - on first use
         from tools.shell.sandbox.landlock import LandlockConfinement  # noqa: PLC0415
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
 
@@ -239,7 +239,7 @@ class Commands:
         if self._runner is not None:
             return self._runner
         from tools.shell.command_runner import CommandRunner, ShellOptions  # noqa: PLC0415
-        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - with the first command
+        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded with the first command
 
         shell = self._shell
         options = ShellOptions(
@@ -253,14 +253,14 @@ class Commands:
         return self._runner
 
     def programs(self) -> ProgramRunner:
-        from tools.shell.command_runner import ProgramRunner  # noqa: PLC0415 - with the first program
+        from tools.shell.command_runner import ProgramRunner  # noqa: PLC0415 - loaded with the first program
 
         self._programs = self._programs or ProgramRunner(self._starter, self.folders, queue=self._queue)
         return self._programs
 
     def language_servers(self) -> ServerPrograms:
         """Return the places to search for language servers: the operator's, and those of trusted workspaces."""
-        from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - with the first list
+        from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - loaded with the first list
 
         configured = self._report.settings.lsp.for_tools()
         return ServerPrograms(os.environ.get("PATH", os.defpath), configured, partial(trusted_files, os.environ))
@@ -274,7 +274,7 @@ class Commands:
     def code(self, policy: PermissionPolicy) -> CodeIntelligence:
         """Return the client for language servers, created at first use."""
         if self.code_asked is None:
-            from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - with the first question
+            from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - loaded with the first question
             from tools.shell.process_spec import command_environment  # noqa: PLC0415
 
             self.code_asked = CodeIntelligence(
@@ -336,7 +336,7 @@ class Commands:
 class CustomTools:
     """Keeps the discovery command's tools in the registry, next to the built-in tools.
 
-    Nothing is imported unless there is such a command.
+    Nothing is imported unless the settings contain a discovery command.
     """
 
     def __init__(
@@ -364,8 +364,8 @@ class CustomTools:
             self.discovery.start(tasks)
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
-        """Use these variables for all programs that start from now on, by replacing the shared dictionary's content."""
-        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - only with a discovery command
+        """Set the environment that all programs share, so that those that start from now on get these variables."""
+        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded only with a discovery command
 
         fresh = command_environment(given, os.environ)
         for name in self._environment.keys() - fresh.keys():
@@ -378,9 +378,9 @@ class CustomTools:
             await self.discovery.wait_for_first_list()
 
     def _made(self, settings: Settings) -> Discovery:
-        from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - as above
-        from tools.builtin.task import TaskTool  # noqa: PLC0415 - as above
-        from tools.discovery.discovery_commands import ProgramSite  # noqa: PLC0415 - only with a discovery command
+        from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - loaded only with a discovery command
+        from tools.builtin.task import TaskTool  # noqa: PLC0415 - loaded only with a discovery command
+        from tools.discovery.discovery_commands import ProgramSite  # noqa: PLC0415 - loaded on first use
 
         roots = tuple(real_path(root) for root in self._settings.workspace.roots)
         self._set_environment(settings.shell.env)

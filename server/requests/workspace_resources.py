@@ -49,7 +49,7 @@ TEMPLATE: Wire = {
     "description": "A file by its absolute path: text within the limits of read_file, any other file as bytes.",
 }
 
-RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; 2026-07-28 uses `INVALID_PARAMS`
+RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; the 2026-07-28 revision uses `INVALID_PARAMS`
 
 _NOT_OF_THE_CLIENT = frozenset(
     {ToolErrorType.EXECUTION_FAILED, ToolErrorType.CANCELLED, ToolErrorType.STORE_UNAVAILABLE}
@@ -73,7 +73,7 @@ _MEMORY_URIS: Mapping[str, MemoryScope] = {f"memory://{scope}": scope for scope 
 
 _DESCRIPTIONS: Mapping[MemoryScope, str] = {
     "global": "The user's memory for all projects.",
-    "project": "The memory for this project, with anything else in its file.",
+    "project": "The memory for this project, and everything else in its file.",
 }
 
 
@@ -111,7 +111,7 @@ class FileRequests:
             raise MCPError(INVALID_REQUEST, error.message) from None
 
     def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
-        """Return the verdict that hides the prompt or resources of a tool from a client; `None` if there is none."""
+        """Return the verdict that hides a tool's prompt or resources from a client; `None` if they are not hidden."""
         found = self.runner.registry.find(tool)
         return None if found is None else self.runner.policy.why_not_offered(found.traits, rights_of(ctx))
 
@@ -176,7 +176,7 @@ class FileRequests:
         return contents_to_wire(uri, outcome)
 
     async def _complete(self, ctx: RequestContext) -> Wire:
-        from server.requests.completion_requests import complete_line, complete_template  # noqa: PLC0415 - starting up does not need it
+        from server.requests.completion_requests import complete_line, complete_template  # noqa: PLC0415 - loaded on first use
 
         ref, argument = as_mapping((ctx.params or {})["ref"]), as_mapping((ctx.params or {})["argument"])
         name, value = str(argument["name"]), str(argument["value"])
@@ -205,7 +205,7 @@ class FileRequests:
     @cached_property
     def _unpublished(self) -> ToolRunner:
         """The call flow for internal calls. Each of its tools has the name of the tool whose rules it follows."""
-        from tools.builtin.file_requests import (  # noqa: PLC0415 - starting up does not need them
+        from tools.builtin.file_requests import (  # noqa: PLC0415 - loaded on first use
             CompletePathTool,
             FileResourceTool,
         )
@@ -232,7 +232,7 @@ class MemoryResources:
     todos: TodoLists
 
     def knows(self, uri: str) -> bool:
-        """Return whether a URI is that of a memory or of the todo list, even if that has no content now."""
+        """Return whether a URI is that of a memory or of the todo list, even if the memory or list is empty now."""
         return uri in _MEMORY_URIS or uri == TODO_LIST
 
     async def listed(self, context: ToolContext) -> list[dict[str, Any]]:
@@ -296,7 +296,7 @@ class MemoryResources:
         return found
 
     def _present(self, context: ToolContext) -> list[MemoryFile]:
-        from tools.files.ignore_files import is_hidden_target  # noqa: PLC0415 - starting up does not need it
+        from tools.files.ignore_files import is_hidden_target  # noqa: PLC0415 - loaded on first use
         from tools.files.path_opener import PathKind  # noqa: PLC0415
 
         found: list[MemoryFile] = []

@@ -21,7 +21,7 @@ class _MemoryRow:
 
 
 class MemoryStore:
-    """A store in memory. `clock` gives seconds and never goes back."""
+    """A store in memory. `clock` returns seconds and never goes back."""
 
     is_shared = False
 

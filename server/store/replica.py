@@ -26,7 +26,7 @@ class Replica:
 
     @property
     def place(self) -> str:
-        """The part of the name that survives a restart, which the load balancer uses."""
+        """The part of the name that survives a restart; load balancers find it in link tokens and OAuth states."""
         return self.name.rpartition("-")[0]
 
     @property
@@ -52,7 +52,7 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
     """Return the replica that the settings describe.
 
     Raises:
-        SettingsError: This kind of store cannot be used here.
+        SettingsError: `store.url` is invalid, or the package that its store needs is missing.
     """
     secret_keys = [hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest() for key in state_keys]
     return Replica(_unique(settings.replica), _store(settings.url, password), tuple(secret_keys))
@@ -67,14 +67,14 @@ def _store(url: str, password: str) -> Store:
     if kind == "memory":
         return MemoryStore()
     if kind == "sqlite":
-        from server.store.sqlite_store import SqliteStore  # noqa: PLC0415 - only where it is chosen
+        from server.store.sqlite_store import SqliteStore  # noqa: PLC0415 - loaded only if it is chosen
 
         path = os.path.expanduser(place)
         if not os.path.isabs(path):
             raise SettingsError([f"store.url: '{place}' is not an absolute path. It must begin with / or ~/."])
         return SqliteStore(path)
     try:
-        from server.store.valkey_store import ValkeyStore  # noqa: PLC0415 - only where it is chosen; it takes 80 ms
+        from server.store.valkey_store import ValkeyStore  # noqa: PLC0415 - loaded only if it is chosen; it takes 80 ms
     except ImportError:
         how = "pipx install --force 'coretools-mcp[valkey]'"
         raise SettingsError([f"store.url names a Valkey server, but the package valkey is missing: {how}."]) from None

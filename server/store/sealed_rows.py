@@ -29,7 +29,7 @@ MAX_TRIES = 32  # attempts at a write while others write concurrently
 class SealedRow(Generic[T]):
     value: T | None  # `None` if the row is missing or unusable
     version: str
-    is_current: bool = True  # whether the first key encrypted it
+    is_current: bool = True  # whether it is encrypted with the first key
 
 
 def stored_dataclass(kind: type[T]) -> tuple[Callable[[bytes], T], Callable[[T], bytes]]:
@@ -84,7 +84,7 @@ class SealedRows(Generic[T]):
             return await THREADS.run(opened) if self._are_large else opened()
         except ValueError:
             message = (
-                "the store has a row of %s that is damaged or not encrypted with this server's keys; it is ignored"
+                "the store has a row for %s that is damaged or not encrypted with this server's keys; it is ignored"
             )
             logger.warning(message, self._purpose)
             return SealedRow(None, held.version)
@@ -109,7 +109,7 @@ class SealedRows(Generic[T]):
         return await self._store.put(self._name(key), text, self._seconds, if_version=over)
 
     async def change(self, key: str, change: Callable[[T | None], T]) -> SealedRow[T] | None:
-        """Change a row. Returns what was written; `None` if too many replicas write concurrently."""
+        """Change a row. Returns the written row, or `None` if too many replicas write concurrently."""
         for _ in range(MAX_TRIES):
             row = await self.read(key)
             value = change(row.value)

@@ -45,7 +45,7 @@ class SealedStates:
         purpose: The purpose of the states; states for another purpose cannot be decrypted.
         seconds: How long the states are valid.
         replica: Provides the keys, and the store that records spent nonces.
-        clock: Returns seconds. If replicas share keys, it must be common to all: the time of day.
+        clock: Returns the time in seconds. Replicas that share keys must all use the same clock: the time of day.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class SealedStates:
         return claims.carried if is_ours else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
-        """Return the content of a state that may be used repeatedly; `None` as for `open`."""
-        # A task id from before the last restart does not indicate an attack.
+        """Return the content of a reusable state; `None` if it is forged, expired, or for another purpose."""
+        # A task id from before the last restart does not indicate an attack, so the level is only debug.
         claims = self._claims(state, fingerprint, client_key, logging.DEBUG)
         return None if claims is None else claims.carried
 

@@ -1,4 +1,4 @@
-"""Authenticated encryption for texts that clients and stores keep for the server."""
+"""Authenticated encryption for data that clients and stores keep for the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Sealer:
 
     @cached_property
     def _fernet(self) -> MultiFernet:
-        from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - nothing is encrypted at startup
+        from cryptography.fernet import Fernet, MultiFernet  # noqa: PLC0415 - loaded on first use
 
         return MultiFernet([Fernet(base64.urlsafe_b64encode(key)) for key in self._keys])
 
@@ -27,12 +27,12 @@ class Sealer:
         return self._fernet.encrypt(payload).decode("ascii")
 
     def unseal(self, sealed: str) -> bytes:
-        """Decrypt a text; `ValueError` if it was not encrypted with one of the keys."""
-        from cryptography.fernet import InvalidToken  # noqa: PLC0415 - as above
+        """Decrypt a string, or raise `ValueError` if it was not encrypted with one of the keys."""
+        from cryptography.fernet import InvalidToken  # noqa: PLC0415 - loaded on first use
 
-        # A different encoding means that the text was changed, even if it decodes to the same bytes.
+        # A different encoding means that the string was changed, even if it decodes to the same bytes.
         if base64.urlsafe_b64encode(base64.urlsafe_b64decode(sealed)).decode() != sealed:
-            raise ValueError("not as it was encrypted")
+            raise ValueError("changed after encryption")
         try:
             return self._fernet.decrypt(sealed)
         except InvalidToken:

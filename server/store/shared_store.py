@@ -56,11 +56,11 @@ class Store(Protocol):
         ...
 
     async def start(self) -> None:
-        """Fetch the generation. Never raises, because an unavailable store may become available again."""
+        """Fetch the generation. This never raises, because an unavailable store may become available again."""
         ...
 
     async def take_once(self, key: str, seconds: float, generation: str) -> bool:
-        """Claim a key. Returns whether it was free and the generation is unchanged.
+        """Claim a key. Returns whether the key was free and the generation is unchanged.
 
         The generation is compared because a key that the store has lost could otherwise be claimed twice.
         """

@@ -135,7 +135,7 @@ class SqliteStore:
             await THREADS.run(close)
 
     async def _run(self, work: Callable[[sqlite3.Connection], T], *, writes: bool = True) -> T:
-        """Run an operation on the file in a thread, one at a time."""
+        """Run an operation on the file in a thread. Only one operation runs at a time."""
         try:
             outcome = await THREADS.run(partial(self._work, work, writes))
         except sqlite3.Error as error:
@@ -155,7 +155,7 @@ class SqliteStore:
             database = self._opened()
             with _transaction(
                 database, "IMMEDIATE" if writes else "DEFERRED"
-            ):  # nobody writes between what `work` reads and writes
+            ):  # no other process writes between the reads and writes of `work`
                 now = time.monotonic()
                 if writes and now > self._swept + SWEEP_SECONDS:
                     self._swept = now
@@ -186,7 +186,7 @@ class SqliteStore:
         if sys.platform != "win32" and info.st_mode & 0o077:
             mode = f"{stat.S_IMODE(info.st_mode):04o}"
             raise OSError(errno.EPERM, f"others can read or write it, mode {mode}: run chmod 600 on it")
-        # Threads share the connection, one at a time.
+        # The threads share the connection, and only one thread uses it at a time.
         database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._connection, self._identity = database, (info.st_dev, info.st_ino)
         _use_log(database)

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 ANSWER_SECONDS = 1.0  # limit for connecting, and for a reply
 COMMAND_SECONDS = 1.5  # limit for a whole command: getting a free connection, connecting, and the reply
-MAX_CONNECTIONS = 32  # per process; further requests wait for a free one
+MAX_CONNECTIONS = 32  # per process; further requests wait for a free connection
 RETRY_SECONDS = 1.0  # pause before a broken subscription is retried
 USUAL_PORT = 6379
 _SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
@@ -67,7 +67,7 @@ return total
 
 
 class ValkeyStore:
-    """A store on a server.
+    """A store on a Valkey or Redis server.
 
     `url` is `valkey://[USER@]HOST[:PORT][/DB]`, or `valkeys` for TLS; an empty `password` means none.
     """

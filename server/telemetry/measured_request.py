@@ -43,8 +43,8 @@ class Operation:
     version: str = ""  # the protocol revision
     error: str = ""  # the cause of a failure, as a JSON-RPC error code or a word; empty on success
     refusal: str = ""  # the stable error code, if this server refused the call
-    asks: bool = False  # whether its result is a question
-    answers: bool = False  # whether it carries the answer to a question
+    asks: bool = False  # whether the result is a question
+    answers: bool = False  # whether the request carries the answer to a question
     is_done: bool = False
     began: float = field(default_factory=time.perf_counter)
     seconds: float = 0.0

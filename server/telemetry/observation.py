@@ -1,4 +1,4 @@
-"""Measures each request once, from clients and to upstreams, for counters and spans.
+"""Measures requests from clients and to upstreams, each once, for both counters and spans.
 
 Client-chosen text is never recorded: methods come from the protocol, and names from existing tools and prompts.
 """
@@ -51,7 +51,7 @@ class Observation:
         )
         name = params.get("name")
         if ctx.method == "tools/call":
-            if name == SEARCH_NAMES[-1]:  # the tool that is called is in the arguments
+            if name == SEARCH_NAMES[-1]:  # the arguments of `call_tool` name the called tool
                 name = as_mapping(params.get("arguments")).get("name")
             tool = self.find_tool(name) if isinstance(name, str) else None
             operation.tool = tool.name if tool is not None else name if name in SEARCH_NAMES else OTHER
@@ -61,7 +61,7 @@ class Observation:
             result = await call_next(ctx)
             operation.take_result(as_mapping(result))
             if ctx.method == "prompts/get" and isinstance(name, str):
-                operation.prompt = name  # only now known to exist
+                operation.prompt = name  # a result means that the prompt exists
             elif ctx.method == "initialize" and telemetry is not None:
                 ctx.connection.at_end(telemetry.time_session(ctx))
         except MCPError as error:

@@ -1,8 +1,8 @@
-"""Spans and histograms following the OpenTelemetry conventions for MCP, sent by the SDK in the extra `otel`.
+"""Spans and histograms following the OpenTelemetry conventions for MCP, sent by the SDK from the extra `otel`.
 
 The providers are private, not global: with global ones, the MCP SDK would create its own spans, which would duplicate
-these and contain client text. Attributes that a client chooses (a URI, a string id), and the session id, which is a
-credential, are omitted.
+this module's spans and contain client text. Attributes that a client chooses (a URI, a string id), and the session id,
+which is a credential, are omitted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _OPERATION = contexts.create_key("coretools-mcp-operation")
 
 
 class _OneLineEach(logging.Handler):
-    """Writes the SDK's messages to this log on one line, without exceptions."""
+    """Writes each message of the SDK to this log on one line, without a traceback."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = visible_line(record.getMessage()[:MAX_LOG_CHARS])
@@ -59,7 +59,7 @@ class _OneLineEach(logging.Handler):
 
 
 def telemetry_of_environment() -> Telemetry | None:
-    """Build the telemetry that the `OTEL_*` variables ask for; `None`, with a log message, if it is not available."""
+    """Build the telemetry that the `OTEL_*` variables ask for; if it is not available, log why and return `None`."""
     wanted = {
         kind: {name.strip() for name in os.environ.get(f"OTEL_{kind}_EXPORTER", "otlp").lower().split(",")}
         for kind in ("TRACES", "METRICS")
@@ -87,7 +87,7 @@ def telemetry_of_environment() -> Telemetry | None:
         if str(resource.attributes.get("service.name", "")).startswith("unknown_service"):
             resource = resource.merge(resources.Resource({"service.name": "coretools-mcp"}))
         resource = resources.Resource({"service.version": VERSION}).merge(resource)
-        # Standard output belongs to the protocol.
+        # Console exporters write to standard error, because standard output belongs to the protocol.
         processors = [BatchSpanProcessor(OTLPSpanExporter())] if "otlp" in wanted["TRACES"] else []
         if "console" in wanted["TRACES"]:
             processors.append(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
@@ -100,7 +100,7 @@ def telemetry_of_environment() -> Telemetry | None:
         meters = metrics.MeterProvider(readers, resource, shutdown_on_exit=False)
     except ImportError:
         logger.warning(
-            "OTEL_* variables ask for traces or metrics, but the extra is not installed: pip install "
+            "OTEL_* variables ask for traces or metrics, but the extra otel is not installed: run pip install "
             "'coretools-mcp[otel]', or set OTEL_SDK_DISABLED=true"
         )
         return None
@@ -123,7 +123,7 @@ class Telemetry:
     Args:
         tracers: Creates spans.
         meters: Creates histograms.
-        shutdowns: Functions that send what is left. Each blocks, and runs in its own thread.
+        shutdowns: Functions that send the remaining spans and metrics. Each blocks, so it runs in its own thread.
     """
 
     def __init__(
@@ -181,7 +181,7 @@ class Telemetry:
         contexts.detach(token)
 
     def begin_client_span(self, operation: Operation, params: Json, to: UpstreamEnd) -> tuple[Json, Span]:
-        """Begin the span of a request to an upstream, and put it into `_meta` in place of the caller's context."""
+        """Begin the span of a request to an upstream. In `_meta`, its trace context replaces the caller's."""
         cause = contexts.get_value(_OPERATION)
         # A request that outlives the request that caused it gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done

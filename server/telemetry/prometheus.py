@@ -25,14 +25,14 @@ BEGAN: Final = time.time()
 Labels = tuple[str, ...]
 
 METRICS: Mapping[str, tuple[str, Labels, str]] = {
-    "coretools_mcp_requests_total": ("counter", ("method", "outcome"), "Answered requests of clients."),
+    "coretools_mcp_requests_total": ("counter", ("method", "outcome"), "Answered requests from clients."),
     "coretools_mcp_request_duration_seconds": ("histogram", ("method",), "Duration of clients' requests."),
     "coretools_mcp_tool_calls_total": ("counter", ("tool", "outcome"), "Tool calls."),
-    "coretools_mcp_refusals_total": ("counter", ("code",), "Failed requests, by the error code sent to clients."),
+    "coretools_mcp_refusals_total": ("counter", ("code",), "Failed requests, by the error code sent to the client."),
     "coretools_mcp_http_refusals_total": ("counter", ("status",), "HTTP requests that were refused, by status."),
     "coretools_mcp_questions_total": ("counter", ("event",), "Questions to people, asked and answered."),
     "coretools_mcp_questions_open": ("gauge", (), "Requests waiting for a person's answer."),
-    "coretools_mcp_sessions": ("gauge", (), "Connections of clients that began with a handshake."),
+    "coretools_mcp_sessions": ("gauge", (), "Client connections that began with a handshake."),
     "coretools_mcp_calls_at_work": ("gauge", (), "Tool calls in progress."),
     "coretools_mcp_upstream_requests_total": ("counter", ("upstream", "outcome"), "Requests to upstream servers."),
     "coretools_mcp_upstream_request_duration_seconds": (
@@ -137,7 +137,7 @@ def _number(value: float) -> str:
 
 
 def _of_process() -> dict[str, float]:
-    """Return what the system reports about this process; memory and descriptors only with `/proc`. Blocks."""
+    """Return what the system reports about this process; memory and descriptors need `/proc`. This call blocks."""
     times = os.times()
     found: dict[str, float] = {
         "process_cpu_seconds_total": times.user + times.system,
