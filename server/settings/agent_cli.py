@@ -44,7 +44,7 @@ class AgentCli:
     title: str
     folder: str  # the name of its folder, in the home folder and in projects
     memory_file: str
-    memory_section: str  # the heading of its memories
+    memory_section: str  # the heading above its memories, in the memory file
     system: Mapping[str, str]  # its folder for machine-wide files, keyed by `sys.platform`
     variable: str  # the prefix of environment variables that set the location of its machine-wide files
     home_variable: str
@@ -57,7 +57,7 @@ class AgentCli:
         return os.path.join(other or home_folder(environ), self.folder)
 
     def system_files(self, environ: Mapping[str, str], platform: str = sys.platform) -> tuple[str, str]:
-        """Return its system-wide files: the one that users can override, and the one that they cannot."""
+        """Return the CLI's system-wide files: the one that users can override, and the one that they cannot."""
         folder = self.system.get(platform, self.system["linux"])
         if platform == "win32":
             folder = os.path.join(environ.get("ProgramData", "C:\\ProgramData"), folder)
@@ -66,7 +66,7 @@ class AgentCli:
         return environ.get(f"{self.variable}_SYSTEM_DEFAULTS_PATH") or beside, overrides
 
     def defaults(self, environ: Mapping[str, str]) -> Tree:
-        """Return the defaults that differ from this server's own when the CLI's settings are read."""
+        """Return the defaults that replace this server's own when the CLI's settings are used."""
         folder = self.user_folder(environ)
         return {"memory": {"fileName": [self.memory_file], "globalFolder": folder, "section": self.memory_section}}
 
@@ -110,7 +110,7 @@ def _mode(value: Any) -> Any:
     return mode if mode in list(ApprovalMode) else WRONG
 
 
-_MODES: Converters = dict.fromkeys(  # the key for the approval mode depends on the version
+_MODES: Converters = dict.fromkeys(  # the key for the approval mode depends on the version of the CLI
     key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
 )
 _SWITCHES: Converters = {
@@ -167,7 +167,7 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
 
 
 def _why_unusable(entry: Any) -> str:
-    """Return why an entry cannot be used, as the end of a sentence without values; empty if it can."""
+    """Return why an entry cannot be used, as the end of a sentence that quotes no values; empty if it can be used."""
     try:
         settings = UpstreamSettings.model_validate_json(json.dumps(entry))
     except ValidationError as error:
@@ -187,8 +187,9 @@ _ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
     """Expand, in place, the variables in those strings of a layer that no other code expands.
 
-    Both CLIs expand every string. Rules are different here, because a dollar sign may belong to a command. A rule that
-    allows stays as written. A rule that asks or refuses applies both as written and expanded.
+    Both CLIs expand every string. This server treats rules differently, because a dollar sign in a rule may belong to a
+    command. A rule that allows calls stays as written. A rule that asks about calls or refuses them applies both as
+    written and expanded.
     """
     expander = VariableExpander(environ)
 

@@ -54,7 +54,7 @@ def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str 
 def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
     """Return this program's private state folder, whether or not it exists; `None` without a home folder."""
     base = environ.get("LOCALAPPDATA" if platform == "win32" else "XDG_STATE_HOME", "")
-    if platform != "win32" and not os.path.isabs(base):  # as for `XDG_CONFIG_HOME`
+    if platform != "win32" and not os.path.isabs(base):  # a relative path is ignored, as for `XDG_CONFIG_HOME`
         base = os.path.join(home_folder(environ), ".local", "state")
     return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
 

@@ -207,7 +207,7 @@ the operator's.
 
 MEMORY_NAME, PROJECT_MEMORY_NAME = ("memory", "fileName"), ("memory", "projectFileName")
 ENTRIES = ("mcpServers", "agents")  # rules refer to names in these tables, so a workspace must not take over a name
-_MODES = [mode.value for mode in ApprovalMode]  # in ascending order
+_MODES = [mode.value for mode in ApprovalMode]  # the strictest mode first
 
 
 def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:
@@ -235,7 +235,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     if owner is not None and pop_value(data, SERVER_COMMAND) is not None:
         said = f"{dotted(SERVER_COMMAND)} is ignored: its server would be called {COMMAND_ALIAS}."
         diagnostics.warn(source, f"{said} {_why_taken(COMMAND_ALIAS, owner)}")
-    # A workspace may name its own memory file, if no stronger layer does.
+    # A workspace may name its own memory file, unless an operator's layer with a higher precedence names one.
     names = pop_value(data, MEMORY_NAME)
     if names is not None:
         listed = cast("list[Any]", names if isinstance(names, list) and names else [names])
