@@ -44,7 +44,7 @@ _NO_COOKIE = (
     "Continue with the button on the login page, in a browser that accepts cookies. Open the link again, or repeat the "
     "call to get a new one."
 )
-_COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # as this server creates them
+_COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # the cookies that this server creates
 # No `form-action`, because browsers apply it to the whole chain of redirects, which the authorization server controls.
 _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connection"} | {
     "Referrer-Policy": "same-origin",  # with `no-referrer`, browsers send forms with the origin `null`
@@ -56,7 +56,7 @@ _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connectio
 @dataclass(eq=False, slots=True)
 class _OpenLogin:
     redirect: Redirect
-    browser: bytes | None = None  # the digest of the cookie of the browser that was last sent on to log in
+    browser: bytes | None = None  # the digest of the cookie in the browser that was last sent to log in
     links: list[_ConnectLink] = field(default_factory=list["_ConnectLink"])
 
 
@@ -64,7 +64,7 @@ class _OpenLogin:
 class _ConnectLink:
     login: _OpenLogin
     token: str
-    browser: bytes | None = None  # the digest of the cookie of the browser that continued with this link
+    browser: bytes | None = None  # the digest of the cookie in the browser that continued with this link
 
 
 class ConnectPages:
@@ -182,7 +182,7 @@ class ConnectPages:
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
             logger.warning(
-                "the redirect of a login to %s came from a different browser, and was rejected",
+                "the redirect of a login to %s came from a different browser and was rejected",
                 redirect.alias,
             )
             return _page_response(403, _NO_COOKIE if login.browser is None else _ELSEWHERE)

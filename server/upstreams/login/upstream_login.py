@@ -105,7 +105,7 @@ class LoginAttempt:
             self.scope.cancel()
 
     def paste(self, address: str) -> None:
-        """Accept the address of the redirect, pasted by a person; `ValueError` if it belongs to another login."""
+        """Accept the redirect's address, pasted by a person. Raises a `ValueError` if it belongs to another login."""
         parameters = parameters_of(address, self.request.redirect_uri)
         if parameters.get("state") != self.request.state:
             raise ValueError("another login's")
@@ -120,7 +120,7 @@ def login_store(replica: Replica, state_folder: str | None, storage: Literal["fi
     """
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
-    from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - few have replicas
+    from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - needed only with replicas
 
     return SharedLogins(replica)
 
@@ -157,7 +157,7 @@ class Login:
         self.principal = principal
         self.oauth = oauth
         self.challenge: Challenge | None = None  # the server's latest challenge
-        self.is_unsaved = False  # whether the login as known to this process could not be stored
+        self.is_unsaved = False  # whether this process has a login that could not be stored
         self._options = options
         self._store = store
         self._resource = canonical(url)
@@ -226,10 +226,12 @@ class Login:
         return _header_of(record)
 
     async def renew(self, used: str | None) -> str | None:
-        """Return a new `Authorization` after `used` has expired or was rejected; `None` if a person must log in.
+        """Return a new `Authorization` header, because `used` has expired or was rejected.
+
+        Returns `None` if a person must log in.
 
         Raises:
-            LoginError: No `Authorization` is available now.
+            LoginError: No `Authorization` header is available now.
         """
         async with self._turn:
             if (header := _good_header(self._record, used)) is not None:
@@ -329,7 +331,7 @@ class Login:
         async with self._beginning:
             if self._attempt is not None and not self._attempt.done.is_set():
                 return self._attempt
-            # The login that was not enough. One that was stored since then may be.
+            # The header of the login that was not enough. A login that has been stored since then may be enough.
             had = _header_of(self._record if self._is_read else await self._read_usable())
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
@@ -339,8 +341,9 @@ class Login:
                 except PortTakenError as error:
                     if error.logins is None:
                         raise LoginError(
-                            f"the port {self._port}, needed for the redirect of the browser, is used by another "
-                            "program: end it, or set another port with oauth.callbackPort or proxy.loginPort"
+                            f"the port {self._port}, which the browser's redirect needs, is in use by another "
+                            "program: stop that program, or set another port with oauth.callbackPort or "
+                            "proxy.loginPort"
                         ) from None
                     which = "this" if self.digest in error.logins else "another"
                     on_wait(f"{which} login is open in another process; waiting until that login is completed")
@@ -382,7 +385,7 @@ class Login:
                 prefix = listener.state_prefix
                 request = self._servers.authorization_request(server, client, listener.uri, scopes, prefix)
                 record = self._record_for(server, client, scopes, record)
-                # An existing login, with its registration, stays valid until this one is done.
+                # An existing login, with its registration, stays valid until the new login is done.
                 if before is None or before.token is None:
                     await self._write(record)
                 redirect = Redirect(self.digest, request.url, self.alias, self.principal, readable_name)
@@ -436,7 +439,7 @@ class Login:
                     token = await self._servers.redeem(server, client, attempt.request, code)
                     await self._take(record, token, record.scopes)
         except TimeoutError:
-            # Perhaps the authorization server has forgotten this client, and showed the person an error.
+            # Perhaps the authorization server has forgotten this client and has shown the person an error.
             await self._forget(client, is_certain=False)
             return f"there was no redirect from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
         except LoginError as error:
