@@ -42,11 +42,11 @@ class AgentCli:
     """Qwen Code or Gemini CLI: where its files are, and its defaults for memories."""
 
     title: str
-    folder: str  # the name of its folder, in the home folder and in projects
+    folder: str  # the name of the CLI's folder, in the home folder and in projects
     memory_file: str
-    memory_section: str  # the heading above its memories, in the memory file
-    system: Mapping[str, str]  # its folder for machine-wide files, keyed by `sys.platform`
-    variable: str  # the prefix of environment variables that set the location of its machine-wide files
+    memory_section: str  # the heading above the CLI's memories, in the memory file
+    system: Mapping[str, str]  # the CLI's folder for machine-wide files, keyed by `sys.platform`
+    variable: str  # the prefix of the environment variables that set the location of the machine-wide files
     home_variable: str
     home_is_folder: bool  # whether `home_variable` names the folder itself rather than its parent
 

@@ -16,7 +16,7 @@ from server.settings.models import Settings
 from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, Section, dotted, keys_of
 
 MAX_SHOWN_VALUE = 80  # characters of an invalid value that a message quotes
-MAX_PROBLEMS = 20  # problems listed at once
+MAX_PROBLEMS = 20  # the maximum number of problems in one error
 
 
 def words(key: Key) -> str:

@@ -86,7 +86,7 @@ class MergedLayers:
     def __init__(self, layers: Iterable[Layer]) -> None:
         self._layers: list[Layer] = []
         self.data: Tree = {}  # the values under canonical keys; the entries of `mcpServers` under their aliases
-        self.names: dict[str, str] = {}  # the configured name for each alias
+        self.names: dict[str, str] = {}  # the configured name of each server, keyed by alias
         for layer in layers:
             self.add(layer)
 

@@ -47,7 +47,7 @@ from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
-MAX_LOCK_BYTES = 16 << 20  # ten thousand tools take less than six million bytes
+MAX_LOCK_BYTES = 16 << 20  # a lock file with ten thousand tools has less than six million bytes
 COMMAND_LINE = "command line"  # the source of values from command-line options
 
 
@@ -234,7 +234,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
                 )
             )
     given = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
-    settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.
+    settings = Settings.model_construct()  # The defaults need no validator, and building it takes time.
     if all_layers.data:
         text = json.dumps(all_layers.data)
         try:

@@ -223,7 +223,7 @@ class ProxySettings(Section):
     """
     login_port: Annotated[int, Field(ge=1, le=65_535)] = 18_809
     """The port on this machine for the browser's redirect after a login to a server."""
-    token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - no secret
+    token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - not a secret
     """Where the secrets of logins to servers are kept: in private files of the user's state folder (file), or in the
     system keyring (keyring), which needs the extra keyring.
     """

@@ -18,7 +18,7 @@ from server.settings.section_model import Diagnostics, KeyPath, SettingsError, d
 
 LOCK_NAME = "mcp.lock.json"  # the lock file next to the settings, with the approved tools of other servers
 MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is not a settings file
-MAX_DEPTH = 50  # nesting depth of objects and arrays
+MAX_DEPTH = 50  # the maximum nesting depth of objects and arrays
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # a string; if it is unclosed, the rest of the line
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 """Matches comments, and also the text between them, so that `//` in a string is not taken for a comment. No character
@@ -75,7 +75,7 @@ def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) ->
     user = os.getuid()
     bases = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]
     found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
-    bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the subfolder must belong to this user, and be private
+    bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the subfolder must be private and belong to this user
     found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
     # The last part is not resolved: a link that somebody else created there is not this server's folder.
     return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in found))

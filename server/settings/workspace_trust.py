@@ -72,7 +72,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
         ToolError: The record cannot be written.
         OSError: The record's folder cannot be created.
     """
-    from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - reading settings needs no writer
+    from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - needed only to change the record
 
     was_trusted, folder = False, sendable_name(folder)
 
@@ -104,7 +104,7 @@ class WorkspaceFile:
     """A settings file of a workspace folder."""
 
     folder: str
-    name: str  # path of the file relative to `folder`, with `/`
+    name: str  # path of the file relative to `folder`, with `/` as the separator
     scope: SettingsScope
     cli: AgentCli | None
     content: bytes | None  # `None` if there is no file
@@ -173,7 +173,7 @@ def read_trusted(
         seen.append(SettingsFile(file.path, file.scope, state))
     left_out = [file for file in seen if file.state in (FileState.UNTRUSTED, FileState.CHANGED)]
     if left_out:
-        import shlex  # noqa: PLC0415 - only this warning needs it
+        import shlex  # noqa: PLC0415 - needed only for this warning
 
         folder = files[0].folder
         is_changed = any(file.state is FileState.CHANGED for file in left_out)
@@ -283,7 +283,7 @@ def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
 
 def normalized_name(name: str) -> str:
     """Return a name in comparable form: in one case, without extra blanks, width variants and invisible characters."""
-    import unicodedata  # noqa: PLC0415 - only workspaces with settings need it
+    import unicodedata  # noqa: PLC0415 - needed only for workspaces with settings
 
     seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
     return " ".join(unicodedata.normalize("NFKC", seen).split())

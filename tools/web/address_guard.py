@@ -248,7 +248,7 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
 class WebRules:
     """Rules for the URLs that may be opened, and limits on what is read."""
 
-    # Private hosts, addresses and networks that may be opened, in the forms of `PrivateHosts`
+    # Private hosts, addresses and networks that may be opened, in the forms that `PrivateHosts` accepts
     allow_private_hosts: tuple[str, ...] = ()
     allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # ports that may be opened
     max_bytes: int = 10 << 20  # limit for a response's content, compressed and decompressed (10 MiB as in Gemini CLI)

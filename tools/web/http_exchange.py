@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tools.contract.limits import Progress
 
 
-MAX_ADDRESSES = 4  # addresses to try per host
+MAX_ADDRESSES = 4  # maximum number of addresses to try per host
 REDIRECTS = (301, 302, 303, 307, 308)
 PIECE_BYTES = 1 << 16  # bytes decompressed per step, so that other tasks can run and limits are checked in time
 TURN_BYTES = 1 << 16  # bytes processed before other tasks get a turn
@@ -52,7 +52,7 @@ class HttpAnswer:
 
     status: int
     headers: Mapping[str, str]  # keyed by lower-case name; the values of a repeated header are joined by commas
-    body: bytes = b""  # the decompressed content; empty for a redirect that is followed
+    body: bytes = b""  # the decompressed content; empty for a redirect with `skips_redirects`
     cut: Cut | None = None  # why the body is incomplete, or `None`
 
     def content_type(self) -> tuple[str, str | None]:

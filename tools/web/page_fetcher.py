@@ -42,7 +42,8 @@ class PageCache:
         self._max_pages = pages
         self._max_chars = chars
         self._clock = clock
-        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()  # with times of expiry; oldest first
+        # Each page with its time of expiry; the oldest page comes first
+        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()
         self._chars = 0
 
     def get(self, key: Hashable) -> Page | None:

@@ -59,7 +59,7 @@ _LABELS = {
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "korean", "windows-949"), "cp949"),
 }
 
-# Codecs with several bytes per character, except those of Unicode
+# Codecs with several bytes per character, except the Unicode encodings
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
 # Bytes decoded per step. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
 # five milliseconds for this many.

@@ -92,7 +92,7 @@ class UpstreamState(StrEnum):
 WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
 NO_WORKSPACE = "no workspace is known for it. Set one with --workspace or workspace.roots, or give its entry a cwd"
 LOGIN_TOOL = "login"  # published for a server that lists nothing before a login
-LOGIN_LOOK_SECONDS = 1.0  # interval of checks whether somebody has logged in with the command
+LOGIN_LOOK_SECONDS = 1.0  # how often to check whether somebody has logged in with `coretools-mcp login`
 
 
 @dataclass(slots=True)
@@ -248,11 +248,11 @@ class Upstream:
         self.by_proxy = by_proxy
         self.login = login_of("")  # the login of this machine's user, used for listing
         self.offer = Offer()
-        self.era: Era | None = None  # the era of its latest connection
+        self.era: Era | None = None  # the era of the latest connection
         self.known = anyio.Event()
-        """Set once its lists are known, or it is clear that it cannot be reached."""
-        self.tried = anyio.Event()  # set once its tools are known, or it is clear that it cannot be reached
-        self.connected = anyio.Event()  # set while it is connected, and once it is no longer used
+        """Set once the upstream's lists are known, or it is clear that the upstream cannot be reached."""
+        self.tried = anyio.Event()  # like `known`, but set as soon as the tools are known
+        self.connected = anyio.Event()  # set while the upstream is connected, and once it is no longer used
         self.transport: Transport | None = None
         self.session: UpstreamSession | None = None
         self.change_stream: ChangeStream | None = None
@@ -265,8 +265,8 @@ class Upstream:
 
             self.rate = Rate(entry.calls_per_minute)
         self._outcome = anyio.Event()  # set after the next connection attempt, whatever the result
-        self.is_login_offered = False  # whether its only tool is the login tool
-        self.is_awaited = True  # whether the first list waits for it
+        self.is_login_offered = False  # whether the only tool is the login tool
+        self.is_awaited = True  # whether the first list waits for this upstream
         # Whether a coretools-mcp client got a list without this upstream's tools, because they were from the last run.
         self.is_withheld = False
         self._prepare = prepare
@@ -275,9 +275,9 @@ class Upstream:
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
         self._spared_until = 0.0
-        self._stale: dict[str, bool] = {}  # by capability: whether the upstream itself announced a change
+        self._stale: dict[str, bool] = {}  # keyed by capability: whether the upstream announced a change
         self._news = anyio.Event()
-        self._looked: dict[str, float] = {}  # by capability, when its lists were last read or scheduled to be read
+        self._looked: dict[str, float] = {}  # keyed by capability: when its lists were last read or scheduled
         self._read_again = anyio.Event()  # set after the next read
         self._warned = set[str]()
         self._was_forgotten = False  # whether the server has lost the latest session, and no new one has replaced it

@@ -139,7 +139,7 @@ class UpstreamPool:
         self._login_store: LoginStore | None = None  # created with the first remote server
         self._runs_logins = False
         self.catalog = ToolCatalog(registry, name_budget, reserved)
-        self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each running upstream
+        self.sessions: dict[Upstream, ClientSessions] = {}  # the client sessions of each running upstream
         self.left_out = left_out or {}
         """Why other configured servers are not used, keyed by alias; changes with the settings."""
         self.written: Mapping[str, UpstreamSettings] = {}
@@ -379,7 +379,7 @@ class UpstreamPool:
 
         Without `is_live`, this does not wait for upstreams whose lists from the last run are stored.
         """
-        # Even waiting for a set event costs a loop iteration.
+        # Even waiting for an event that is already set costs an iteration of the event loop.
         if self._recalled is not None and not self._recalled.is_set():
             await self._recalled.wait()
         if self._wait_until is None or self.is_settled:

@@ -48,7 +48,7 @@ ASSERTION_SECONDS = 60.0  # lifetime of this server's signed assertions
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the server is not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # characters of an address that a message quotes
-_GIVEN, _WRONG = (200, 201), (400, 422)  # HTTP statuses of a result, and of an error in the request
+_GIVEN, _WRONG = (200, 201), (400, 422)  # HTTP statuses of a success, and of an error in the request
 _WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 

@@ -30,7 +30,7 @@ from tools.contract.display import visible_line
 logger = logging.getLogger(__name__)
 
 CALLBACK, CONNECT = "/oauth/callback", "/connect"
-COOKIE_SECONDS = 600  # longer than the time limit for a login
+COOKIE_SECONDS = 600  # lifetime of the cookie, longer than the time limit for a login
 
 _NOT_OPEN = (
     "This login is no longer open: it was completed, cancelled or timed out, or the server was restarted. If your "

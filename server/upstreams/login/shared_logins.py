@@ -28,8 +28,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 20.0  # longer than a renewal, which is aborted after 15 s, and its requests to the store
-LOOK_SECONDS = 1.0  # interval of checks for written logins and unfinished work
-# After such a gap between checks, a lock may have changed unnoticed. A request to a silent store takes less time.
+LOOK_SECONDS = 1.0  # how often to check for changed logins and to retry unfinished work
+# After this long without a check, a lock may have changed unnoticed. A request to a silent store takes less time.
 GAP_SECONDS = 5.0
 FORGOTTEN_SECONDS = 600.0  # after this time, an unchanged lock is no longer watched
 _INDEX = "logins"  # the store's key for the digests of all logins, separated by spaces

@@ -31,7 +31,7 @@ FOLDER = "logins"  # a folder in the user's state folder
 SERVICE = "coretools-mcp"  # the service name in the keyring
 MAX_BYTES = 8 << 20  # limit per file, far more than a login needs
 
-_VERSION = 1  # version of the format
+_VERSION = 1  # version of the files' format
 _ENDING, _LOCK_ENDING = ".json", ".lock"
 _OPEN_PARTS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
 _CLIENT_SECRETS = ("client_secret", "registration_access_token")  # a registration's secret fields

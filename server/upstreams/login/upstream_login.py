@@ -52,10 +52,10 @@ LOGIN_SECONDS = 300.0  # time limit for a person at the authorization server (as
 EARLY_SECONDS = 30.0  # a token is renewed this long before expiry, or after four fifths of a shorter lifetime
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
 RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled, because its result must not be lost
-POLL_SECONDS = 0.1  # interval of checks for another process's work
-WATCH_SECONDS = 1.0  # interval of these checks while a person is at the authorization server
+POLL_SECONDS = 0.1  # how often to check whether another process has finished
+WATCH_SECONDS = 1.0  # how often to check for a login by another process while a person is logging in
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
-LOOK_SECONDS = 10.0  # interval of checks whether a login in use has been removed or replaced
+LOOK_SECONDS = 10.0  # how often to check whether a login in use has been removed or replaced
 
 StoredT = TypeVar("StoredT")
 _ENDED = "this server has exited"
@@ -78,8 +78,8 @@ class LoginAttempt:
 
     request: AuthorizationRequest
     redirect: Redirect
-    current_address: Callable[[], str]  # returns the address at which to start
-    name: str = field(default_factory=lambda: secrets.token_hex(12))  # unique
+    current_address: Callable[[], str]  # returns the address at which the person starts the login
+    name: str = field(default_factory=lambda: secrets.token_hex(12))  # identifies the attempt
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = _ENDED  # why the login failed, once it is done; empty on success
     is_forgotten: bool = False  # whether the login failed because the authorization server has forgotten this client
