@@ -1,7 +1,7 @@
 """The settings files of Qwen Code and Gemini CLI: where they are, and which of their keys are used here.
 
-Keys about their user interface, model or account are ignored silently. Restricting keys without a counterpart here are
-reported.
+Keys about the CLIs' user interface, model or account are ignored silently. Keys that restrict something and have no
+counterpart here are reported.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
     ("adminPolicyPaths",): "policy files are not read; put rules into permissions",
     ("admin",): "the restrictions that an administrator sets with it do not apply here",
 }
-"""Keys that restrict, with a note on what applies here instead."""
+"""Keys that restrict what a CLI may do, each with a note on what applies here instead."""
 
 
 def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:

@@ -180,7 +180,7 @@ def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tr
 def convert_keys(
     data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, why_wrong: str
 ) -> None:
-    """Move the values of the keys in `converters` to their canonical keys in `target`, converted.
+    """Convert the values of the keys in `converters`, and move them to their canonical keys in `target`.
 
     A value that `target` already has wins. If several keys map to the same canonical key, the first that is set wins.
     """

@@ -104,7 +104,7 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """Return what is wrong with the first key on the way to `path` that is repeated or has two spellings, or `None`.
+    """Return what is wrong with the first key of `path` that is repeated or has two spellings; `None` if there is none.
 
     Raises:
         SettingsError: The file is not a JSON object, or a value on the way is not an object.

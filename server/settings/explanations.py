@@ -1,4 +1,4 @@
-"""Explains what a key's value must be, and what is wrong with an invalid one. Imported only when needed."""
+"""Explains what a key's value must be, and what is wrong with an invalid value. Imported only when needed."""
 
 from __future__ import annotations
 

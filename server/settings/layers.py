@@ -69,7 +69,8 @@ class SettingsFile:
 
 
 REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
-"""Keys of the lists that name calls and tools to ask about, refuse or leave out. A longer list restricts more."""
+"""Keys of the lists of calls to ask about or refuse, and of tools and servers to exclude. A longer list restricts more.
+"""
 ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
 """Keys of the lists that some layers extend instead of replacing, so that they cannot remove another layer's
 restrictions.

@@ -283,7 +283,7 @@ class WorkspaceSettings(Section):
     Without workspace.roots, the client's roots are always the workspace.
     """
     respect_git_ignore: bool = True
-    """Whether listing and searching leave out what git ignores."""
+    """Whether listing and searching skip what git ignores."""
     respect_agent_ignore: bool = True
     """Whether .qwenignore, .geminiignore and .coretoolsignore apply."""
 

@@ -94,7 +94,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """Like `options_for_us`, for a shell command line; the first command that starts this program counts."""
+    """Do the same as `options_for_us` for a shell command line; the first command that starts this program counts."""
     import shlex  # noqa: PLC0415 - needed only for a shell command line
 
     try:

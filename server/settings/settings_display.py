@@ -119,7 +119,7 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
-    """Return whether the server is reached at an address, decided as for a real connection."""
+    """Return whether the server is reached at an address, by the same rule as when this server connects to it."""
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
@@ -202,13 +202,13 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
 
 
 def _spellings(text: str) -> list[str]:
-    """Return the forms in which a text may appear in a file: unchanged, as JSON, and line by line."""
+    """Return the forms in which a string may appear in a file: unchanged, as JSON, and line by line."""
     spelled = [json.dumps(text, ensure_ascii=False)[1:-1], *text.splitlines(), text]
     return [each for each in spelled if len(each) >= MIN_HIDDEN]
 
 
 def _part_in(whole: str, document: Any) -> Any:
-    """Return the part of a document whose strings occur in the text `whole`; `None` if there is none.
+    """Return the part of a document whose strings occur in `whole`; `None` if there is none.
 
     Lists are kept whole, because their items explain each other.
     """

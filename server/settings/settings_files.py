@@ -123,7 +123,7 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
             with open(path, "rb") as stream:
                 return stream.read(MAX_FILE_BYTES + 1)
         return read_regular(path)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
+    except (OSError, ValueError) as error:  # a NUL in the path raises `ValueError`
         if is_optional and isinstance(error, FileNotFoundError | NotADirectoryError):
             return None
         number = getattr(error, "errno", None) or 0
@@ -134,7 +134,7 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
 def parse(
     content: bytes, source: str, diagnostics: Diagnostics | None = None, *, max_bytes: int = MAX_FILE_BYTES
 ) -> Tree:
-    """Parse the content of a settings file to an object; a blank file is `{}`.
+    """Parse the content of a settings file into an object; a blank file is `{}`.
 
     Comments are allowed. With `diagnostics`, each repeated key gets a warning.
 

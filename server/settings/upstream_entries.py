@@ -33,7 +33,7 @@ class UpstreamEntry:
 
     alias: str
     name: str  # the name as configured
-    settings: UpstreamSettings  # with variables expanded; `enabled` is false if and only if the server is left out
+    settings: UpstreamSettings  # with variables expanded; `enabled` is false if and only if the server is not used
     written: UpstreamSettings  # with variables unexpanded
     source: str
     left_out: str | None = None  # why the server is not used, as a sentence; `None` if it is used
@@ -63,7 +63,7 @@ def resolve_entries(
 
     Args:
         settings: The settings, with the servers as written.
-        names: The configured name of the server for each alias.
+        names: The configured name of each server, keyed by alias.
         environ: The environment variables.
         source_of: Returns the source of the value at a path.
         diagnostics: Collects problems and warnings.

@@ -1,7 +1,7 @@
 """Settings that come with a workspace: which of them a person has trusted, and which keys they may set.
 
 Anyone who can write to a workspace can write these files. Therefore they start nothing, add nothing and allow nothing
-until somebody runs `coretools-mcp trust` on their content. The record of trusted content is kept outside the workspace.
+until a person trusts their content with `coretools-mcp trust`. The record of trusted content is outside the workspace.
 If a file changes or another one appears, the folder must be reviewed again. Even trusted files cannot change settings
 that belong to the operator.
 """
@@ -282,7 +282,7 @@ def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
 
 
 def normalized_name(name: str) -> str:
-    """Return a name in comparable form: in one case, without extra blanks, width variants and invisible characters."""
+    """Return a name in comparable form: case-folded, without extra blanks, width variants and invisible characters."""
     import unicodedata  # noqa: PLC0415 - needed only for workspaces with settings
 
     seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())

@@ -32,7 +32,7 @@ _UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters that are not encoded in a pat
 
 
 class UrlError(ValueError):
-    """A text is not a URL that can be opened. The message is the reason, as a clause."""
+    """A string is not a URL that can be opened. The error's message is the reason, as a clause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Ask the operating system in a thread, which is abandoned on cancellation."""
+    """Look up a host with the operating system, in a thread that is abandoned on cancellation."""
 
     def look_up() -> list[str]:
         import socket  # noqa: PLC0415 - loaded on first use

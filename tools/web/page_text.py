@@ -64,7 +64,7 @@ _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp"
 # Bytes decoded per step. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
 # five milliseconds for this many.
 DECODED_AT_ONCE = 1 << 14
-# Time limit per text, after which only ASCII is decoded. Only texts with millions of invalid bytes take this long.
+# Time limit per page, after which only ASCII is decoded. Only pages with millions of invalid bytes reach it.
 DECODE_SECONDS = 2.0
 _LONGEST_CHARACTER = 4
 

@@ -84,6 +84,6 @@ def harmless(text: str) -> str:
 
 
 def fenced(text: str) -> str:
-    """Put a `harmless` text between marks with an unpredictable id."""
+    """Put text between marks with an unpredictable id. `harmless` must have processed the text."""
     mark = f'web_content id="{secrets.token_hex(6)}"'
     return f"{NOTICE}\n<{mark}>\n{text}\n</{mark}>"

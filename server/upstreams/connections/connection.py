@@ -605,17 +605,20 @@ class Upstream:
             self._hurry.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """Return the error that asks for the login used for listing; `None` if this upstream has no logins."""
+        """Return the error that asks for the login that listing uses; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Start a new listing session if needed: the server has lost a session, and may have lost this one, too."""
+        """Start a new listing session if needed.
+
+        Called when the server has lost a session, because it may also have lost the listing session.
+        """
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.come_back()
 
     async def come_back(self) -> None:
-        """Wait until the upstream is connected or has failed again, at most for the duration of an attempt."""
+        """Wait until the upstream is connected or has failed again, but no longer than one attempt may take."""
         is_pausing = self.status.state not in (UpstreamState.CONNECTED, UpstreamState.CONNECTING)
         self.retry_now()
         with anyio.move_on_after(self.entry.connect_timeout / 1000):

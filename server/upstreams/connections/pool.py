@@ -258,7 +258,7 @@ class UpstreamPool:
         return upstream
 
     def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
-        """Return the login of a principal to a server; `None` for a program, or if the settings give a token."""
+        """Return the login of a principal to a server; `None` over stdio, or if the settings disable or replace it."""
         oauth, how = entry.oauth, self.logins
         has_token = any(name.lower() == "authorization" for name in entry.headers)
         if entry.endpoint is None or how is None or (oauth is None and has_token):
@@ -403,7 +403,7 @@ class UpstreamPool:
                 )
 
     async def before_list(self, capability: str) -> None:
-        """Refresh a list before a client gets it, if it is old and its servers may not announce changes."""
+        """Read a list again before a client gets it, if the list is old and servers may not announce its changes."""
         looks = [each.look_for_client(capability) for each in self.upstreams]
         if waited := [look for look in looks if look is not None]:
             with anyio.move_on_after(LOOK_WAIT_SECONDS):
@@ -476,7 +476,7 @@ class UpstreamPool:
         return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
 
     def owner_of_tool(self, tool: BaseTool[Any]) -> Upstream | None:
-        """Return the upstream of a tool in the registry; `None` for one of this server's own."""
+        """Return the upstream of a tool in the registry; `None` for one of this server's own tools."""
         return self.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
 
     def _alias_of(self, tool_name: str) -> str | None:

@@ -80,7 +80,7 @@ class AuthorizationServer:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """The parameters of an authorization request, and those that the redirect must contain."""
+    """An authorization request, and what is needed to check its redirect and redeem the code."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)

@@ -1,7 +1,8 @@
 """The redirect address on this machine for an authorization server (RFC 8252, 7.3).
 
-The address has a fixed port, because some authorization servers compare it with the registered one. Only the process
-that logs in listens there: the system gives the port to no other process, and frees the port if the process is killed.
+The address has a fixed port, because some authorization servers compare it with the registered address. Only the
+process that logs in listens on the port: the system gives the port to no other process, and frees it if that process
+is killed.
 Other processes ask the listening process which logins are open, and wait for their tokens.
 """
 
@@ -221,7 +222,7 @@ def parameters_of(address: str, uri: str) -> Mapping[str, str]:
 
 
 def page(text: str, form: str = "") -> str:
-    """Return an HTML page with this text; `form` is already HTML."""
+    """Return an HTML page with `text`, which is escaped, and `form`, which is already HTML."""
     style = (
         ":root{color-scheme:light dark}"
         "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:min(4rem,8vw) auto;padding:0 1rem;"

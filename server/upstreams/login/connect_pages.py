@@ -1,7 +1,7 @@
 """The login pages for people on other machines: one asks for confirmation, the other receives the redirect.
 
-The first page's address is for one login, and goes to the principal's client. The login is bound to the browser that
-continues there. A redirect in another browser is rejected (RFC 6749, 10.12; RFC 9700, 4.7), so forwarding the
+The first page's address is for one login and goes to the principal's client. The login is bound to the browser that
+continues from that page. A redirect in another browser is rejected (RFC 6749, 10.12; RFC 9700, 4.7), so forwarding the
 authorization server's address achieves nothing. In case somebody forwards the first page's address, the page says whose
 calls would use the account.
 """

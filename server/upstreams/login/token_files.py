@@ -74,7 +74,7 @@ class StoredLogin:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The content of a file."""
+    """The content of a login's file."""
 
     version: Literal[1]
     storage: Literal["file", "keyring"]
@@ -93,7 +93,7 @@ class _Secrets:
 
 
 def key_of(resource: str, principal: str) -> str:
-    """Return the key of a login, in files and in the keyring."""
+    """Return the key of a login, which is used in file names, in the keyring and in the shared store."""
     return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -273,7 +273,7 @@ class TokenStore:
 
 
 def _read(folder: Folder, key: str) -> _Record:
-    """Return the content of one file.
+    """Return the content of one login's file.
 
     Raises:
         FileNotFoundError: The file does not exist.

@@ -1,4 +1,4 @@
-"""The login of one principal to one upstream: tokens, their renewal, and asking a person.
+"""The login of one principal to one upstream: getting tokens, renewing them, and asking a person to log in.
 
 A request waits here only while its token is being renewed. One process renews a token or logs in, and the others use
 the result: a refresh token that is used twice looks stolen, so the authorization server would revoke it and all tokens
@@ -494,7 +494,7 @@ class Login:
         )
 
     async def is_complete(self) -> bool:
-        """Return whether there is a usable login, with all the scopes that calls needed."""
+        """Return whether there is a usable login with all the scopes that calls have needed."""
         try:
             header, record = await self.header(), self._record
         except LoginError as error:
@@ -675,7 +675,7 @@ def _server_of(record: StoredLogin) -> AuthorizationServer:
 
 
 def _has_all(record: StoredLogin | None) -> bool:
-    """Return whether a token was requested with all the scopes that calls needed."""
+    """Return whether a login's token was requested with all the scopes that calls have needed."""
     if record is None or record.token is None:
         return False
     return set((record.scopes or "").split()) <= set((record.token.get(_ASKED) or "").split())
