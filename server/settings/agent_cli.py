@@ -174,7 +174,7 @@ def _why_unusable(entry: Any) -> str:
         where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
         return f"this server cannot read its {dotted(where)}" if where else "it is not an object"
     if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
-        return "it has no command and no address that this server knows"
+        return "it has no command, and no address under a key that this server knows"
     if settings.transport == "stdio" and not (settings.command or "").strip():
         return "it has no command"
     return ""

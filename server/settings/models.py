@@ -127,9 +127,9 @@ class UpstreamSettings(Section):
     connection, a question from the server reaches a client only while no other client has a call in progress.
     """
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """The maximum number of simultaneous client connections, if each client has its own. To make room for another, an
-    idle connection is closed, or else one of a client that has more than half of all. Otherwise the new client is
-    refused.
+    """The maximum number of simultaneous client connections, if each client has its own. To make room for another
+    client, an idle connection is closed, or else a connection of a client that has more than half of the maximum.
+    Otherwise the new client is refused.
     """
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The maximum number of client requests that the server works on at once, including those that wait for an answer
@@ -235,7 +235,7 @@ class PermissionSettings(Section):
     allow: tuple[str, ...] = ()
     """Calls that run without a question."""
     ask: tuple[str, ...] = ()
-    """Calls that always need a person's consent."""
+    """Calls that are always asked about."""
     deny: tuple[str, ...] = ()
     """Calls that never run."""
 
@@ -349,7 +349,7 @@ class IssuerSettings(Section):
     introspection: IntrospectionSettings = Field(default_factory=IntrospectionSettings.model_construct)
     """How tokens that are not JWTs are checked."""
     principals: Mapping[str, PrincipalSettings] = Field(default_factory=dict[str, PrincipalSettings])
-    """Settings for people and programs, each under the subject (sub) of their tokens."""
+    """Settings for people and programs, keyed by the subject (sub) of their tokens."""
 
     @property
     def is_given(self) -> bool:

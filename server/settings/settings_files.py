@@ -184,7 +184,7 @@ def without_comments(text: str, source: str) -> str:
             return found
         if found.startswith("/*") and (len(found) < len("/**/") or not found.endswith("*/")):
             line = text.count("\n", 0, match.start()) + 1
-            raise SettingsError([f"{source}: the comment that begins in line {line} is never closed with */."])
+            raise SettingsError([f"{source}: the comment that begins on line {line} is never closed with */."])
         return re.sub(r"[^\n]", " ", found)
 
     return _TEXT_OR_COMMENT.sub(blank, text)

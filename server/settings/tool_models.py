@@ -53,7 +53,7 @@ class ToolSettings(Section):
     exclude: tuple[str, ...] = ()
     """Tools not to offer."""
     confirmation_required: tuple[str, ...] = ()
-    """Tools whose calls always need a person's consent."""
+    """Tools whose calls are always asked about."""
 
     def for_tools(self) -> DiscoverySettings:
         from tools.discovery.discovery_commands import DiscoverySettings  # noqa: PLC0415 - needed only with commands
@@ -71,17 +71,17 @@ class LimitSettings(Section):
     """`limits`: how much one call may return, how large a request may be, and how many requests are allowed."""
 
     read_lines: Count = _LIMITS.read_lines
-    """The maximum number of lines of one read, unless the call sets a limit."""
+    """The maximum number of lines in one read, unless the call sets a limit."""
     read_chars: Count = _LIMITS.read_chars
-    """The maximum number of characters of one read."""
+    """The maximum number of characters in one read."""
     list_entries: Count = _LIMITS.list_entries
-    """The maximum number of entries of one directory listing, and of files of one glob."""
+    """The maximum number of entries in one directory listing, and of files in the result of one glob."""
     grep_matches: Count = _LIMITS.grep_matches
-    """The maximum number of matching lines of one search."""
+    """The maximum number of matching lines in the result of one search."""
     read_many_files: Count = _LIMITS.read_many_files
-    """The maximum number of files of one read_many_files call."""
+    """The maximum number of files in the result of one read_many_files call."""
     read_many_chars: Count = _LIMITS.read_many_chars
-    """The maximum number of characters of one read_many_files call."""
+    """The maximum number of characters in the result of one read_many_files call."""
     result_chars: Count | None = 100_000
     """The maximum length in characters of a result from a server's tool that is passed on in full. A longer result is
     saved to a file that the client can read. null passes everything on.
@@ -89,7 +89,7 @@ class LimitSettings(Section):
     request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
     """The maximum size of one request from a client, in bytes."""
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
-    """The maximum number of calls per minute of one client, including requests for prompts, resources and completion;
+    """The maximum number of calls per minute from one client, including requests for prompts, resources and completion;
     further calls are refused with the time to retry. A client is a token, or else a session; clients with neither share
     the limit. null means no limit.
     """
@@ -154,7 +154,7 @@ class SearxngSettings(Section):
 
 
 class WebSearchSettings(Section):
-    """`web.search`: the search providers. A provider is available if its key or its address is set."""
+    """`web.search`: the search providers. A provider is available if all its required keys have values."""
 
     default: ProviderName | None = None
     """The provider for calls that do not name one; null means the first available one in the order listed here."""

@@ -277,7 +277,7 @@ class Login:
         before = record.scopes if record is not None and is_same_issuer(record.issuer, server.issuer) else None
         scopes = wanted_scopes(server, self.oauth, self.challenge, before)
         if (client := configured_client(server, self.oauth)) is None:
-            raise LoginError("oauth.clientId is missing: the id of this program at its authorization server")
+            raise LoginError("oauth.clientId is missing; set it to the client id that the authorization server issued")
         token = await self._servers.client_credentials(server, client, self.oauth, scopes)
         return await self._take(self._record_for(server, client, scopes, None), token, scopes)
 
@@ -350,7 +350,7 @@ class Login:
                 else:
                     return self._attempt
                 if anyio.current_time() > deadline:
-                    raise LoginError("a login is open in another process, and was not completed in time")
+                    raise LoginError("a login is open in another process and was not completed in time")
                 await anyio.sleep(POLL_SECONDS)
                 if await self.has_changed() and _header_of(await self._read_usable()) not in (None, had):
                     return None
