@@ -1,7 +1,7 @@
 """The settings files of Qwen Code and Gemini CLI: where they are, and which of their keys are used here.
 
-Keys about their user interface, model or account are ignored silently. Restricting keys without a counterpart here are
-reported.
+Keys about the CLIs' user interface, model or account are ignored silently. Keys that restrict something and have no
+counterpart here are reported.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class AgentCli:
     """Qwen Code or Gemini CLI: where its files are, and its defaults for memories."""
 
     title: str
-    folder: str  # the name of its folder, in the home folder and in projects
+    folder: str  # the name of the CLI's folder, in the home folder and in projects
     memory_file: str
-    memory_section: str  # the heading of its memories
-    system: Mapping[str, str]  # its folder for machine-wide files, keyed by `sys.platform`
-    variable: str  # the prefix of environment variables that set the location of its machine-wide files
+    memory_section: str  # the heading above the CLI's memories, in the memory file
+    system: Mapping[str, str]  # the CLI's folder for machine-wide files, keyed by `sys.platform`
+    variable: str  # the prefix of the environment variables that set the location of the machine-wide files
     home_variable: str
     home_is_folder: bool  # whether `home_variable` names the folder itself rather than its parent
 
@@ -57,7 +57,7 @@ class AgentCli:
         return os.path.join(other or home_folder(environ), self.folder)
 
     def system_files(self, environ: Mapping[str, str], platform: str = sys.platform) -> tuple[str, str]:
-        """Return its system-wide files: the one that users can override, and the one that they cannot."""
+        """Return the CLI's system-wide files: the one that users can override, and the one that they cannot."""
         folder = self.system.get(platform, self.system["linux"])
         if platform == "win32":
             folder = os.path.join(environ.get("ProgramData", "C:\\ProgramData"), folder)
@@ -66,7 +66,7 @@ class AgentCli:
         return environ.get(f"{self.variable}_SYSTEM_DEFAULTS_PATH") or beside, overrides
 
     def defaults(self, environ: Mapping[str, str]) -> Tree:
-        """Return the defaults that differ from this server's own when the CLI's settings are read."""
+        """Return the defaults that replace this server's own when the CLI's settings are used."""
         folder = self.user_folder(environ)
         return {"memory": {"fileName": [self.memory_file], "globalFolder": folder, "section": self.memory_section}}
 
@@ -110,7 +110,7 @@ def _mode(value: Any) -> Any:
     return mode if mode in list(ApprovalMode) else WRONG
 
 
-_MODES: Converters = dict.fromkeys(  # the key for the approval mode depends on the version
+_MODES: Converters = dict.fromkeys(  # the key for the approval mode depends on the version of the CLI
     key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
 )
 _SWITCHES: Converters = {
@@ -138,7 +138,7 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
     ("adminPolicyPaths",): "policy files are not read; put rules into permissions",
     ("admin",): "the restrictions that an administrator sets with it do not apply here",
 }
-"""Keys that restrict, with a note on what applies here instead."""
+"""Keys that restrict what a CLI may do, each with a note on what applies here instead."""
 
 
 def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
@@ -167,14 +167,14 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
 
 
 def _why_unusable(entry: Any) -> str:
-    """Return why an entry cannot be used, as the end of a sentence without values; empty if it can."""
+    """Return why an entry cannot be used, as the end of a sentence that quotes no values; empty if it can be used."""
     try:
         settings = UpstreamSettings.model_validate_json(json.dumps(entry))
     except ValidationError as error:
         where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
         return f"this server cannot read its {dotted(where)}" if where else "it is not an object"
     if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
-        return "it has no command and no address that this server knows"
+        return "it has no command, and no address under a key that this server knows"
     if settings.transport == "stdio" and not (settings.command or "").strip():
         return "it has no command"
     return ""
@@ -187,8 +187,9 @@ _ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
     """Expand, in place, the variables in those strings of a layer that no other code expands.
 
-    Both CLIs expand every string. Rules are different here, because a dollar sign may belong to a command. A rule that
-    allows stays as written. A rule that asks or refuses applies both as written and expanded.
+    Both CLIs expand every string. This server treats rules differently, because a dollar sign in a rule may belong to a
+    command. A rule that allows calls stays as written. A rule that asks about calls or refuses them applies both as
+    written and expanded.
     """
     expander = VariableExpander(environ)
 

@@ -1,4 +1,4 @@
-"""The canonical form of a layer: canonical keys, aliases of servers, absolute paths, split command lines.
+"""The canonical form of a layer: canonical keys, servers under their aliases, absolute paths, split command lines.
 
 Qwen Code and Gemini CLI have flat keys (`coreTools`) and keys in sections (`tools.core`). The keys and formats of all
 their versions are converted, in any layer. An unknown key is dropped with a warning.
@@ -41,10 +41,10 @@ KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("contextFileName",): ("memory", "fileName"),
     ("context", "fileName"): ("memory", "fileName"),
 }
-"""Keys of Qwen Code and Gemini CLI, from older versions and their documentation, with the canonical key of each."""
+"""Keys from the documentation and the older versions of Qwen Code and Gemini CLI, each with its canonical key."""
 
 Converters = Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]]
-"""For keys of both CLIs whose value has another unit or meaning: the canonical key, and a converter for the value."""
+"""Maps each key of the CLIs whose value must be converted to its canonical key and to the function that converts it."""
 WRONG: Final = object()  # a converter's result for an invalid value
 
 
@@ -73,12 +73,13 @@ _NUMBERS: Converters = {
 
 _MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
 """Keys that editors and both CLIs write and that have no meaning here."""
-FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # every key of both CLIs that is accepted in any settings file
+FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # the CLIs' keys that every settings file accepts, not only the CLIs' own
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
-"""Other clients' names for server types, and the names used here."""
-MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}  # spellings of both CLIs
+"""Other clients' names for server types, each with the name used here."""
+# The CLIs' names for approval modes, each with the name used here
+MODE_ALIASES: Mapping[str, str] = {"auto_edit": "auto-edit", "autoEdit": "auto-edit"}
 _COMMAND_LINES = (("tools", "discoveryCommand"), ("tools", "callCommand"), ("mcp", "serverCommand"))
-"""Keys whose value may be a command line in one string, which is split as a shell would split it."""
+"""Keys whose value may be a whole command line in one string. That string is split as a shell would split it."""
 MAX_SUGGESTIONS = 20  # after this many warnings, no similar key is suggested, because each lookup takes time
 
 
@@ -95,7 +96,7 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
         if other == ("webSearch",) and isinstance(value, dict):
             value = _providers_by_type(cast("Tree", value), source, diagnostics)
         target = parent_at(data, ours, create=True)
-        # If the canonical key is set too, it wins. A section that is not an object is reported by the validation.
+        # If the canonical key is set too, it wins. The validation reports a section that is not an object.
         if target is not None and target.setdefault(ours[-1], value) != value:
             warn_of_difference(other, ours, source, diagnostics)
     convert_keys(data, _NUMBERS, data, source, diagnostics, "it is not a number")
@@ -179,7 +180,7 @@ def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tr
 def convert_keys(
     data: Tree, converters: Converters, target: Tree, source: str, diagnostics: Diagnostics, why_wrong: str
 ) -> None:
-    """Move the values of the keys in `converters` to their canonical keys in `target`, converted.
+    """Convert the values of the keys in `converters`, and move them to their canonical keys in `target`.
 
     A value that `target` already has wins. If several keys map to the same canonical key, the first that is set wins.
     """

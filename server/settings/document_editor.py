@@ -21,14 +21,14 @@ from server.settings.nested_values import Tree, parent_at, value_at
 from server.settings.section_model import SettingsError, dotted
 from server.settings.settings_files import MAX_FILE_BYTES, parse, without_comments, without_trailing_commas
 
-INDENT = "  "  # if the file has no indentation to follow
+INDENT = "  "  # the indentation to use if the file itself has none
 _LAST = 4  # how many parsed texts to cache, because an edit has several steps and a client's file may be large
 _SOURCE = "settings"  # the name of a file in errors if its path is not known
 MemberPath = tuple[str, ...]
 
 
 def with_added(content: bytes, section: str, key: str, texts: Sequence[str]) -> bytes:
-    """Add texts to the list `section.key` of a settings file, unless it already has them.
+    """Add the strings in `texts` to the list `section.key` of a settings file, except those that it already contains.
 
     Raises:
         SettingsError: The file is not a JSON object, or `section.key` is not a list.
@@ -88,7 +88,7 @@ def with_member(
 
 
 def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Remove the value at `path` from a JSON file, with its comma and the blanks around it.
+    """Remove the key at the end of `path` from a JSON file, together with its value, its comma and surrounding blanks.
 
     Raises:
         SettingsError: The file is not a JSON object, or cannot be edited safely.
@@ -104,7 +104,7 @@ def without_member(content: bytes, path: MemberPath, source: str = _SOURCE, max_
 
 
 def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """Return what is wrong with the first key on the way to `path` that is repeated or has two spellings, or `None`.
+    """Return what is wrong with the first key of `path` that is repeated or has two spellings; `None` if there is none.
 
     Raises:
         SettingsError: The file is not a JSON object, or a value on the way is not an object.
@@ -130,7 +130,8 @@ def _tree_with(tree: Tree, path: MemberPath, value: Any) -> Tree:
 class _Container:
     """An object or an array in a JSON text: the positions of its brackets and items, and the keys of an object.
 
-    An item consists of three positions: of its start, which in an object is its key; of its value; and of its end.
+    Each item is described by three positions: its start (in an object, the start of its key), the start of its value,
+    and its end.
     """
 
     start: int
@@ -165,7 +166,7 @@ class _Container:
 
 @dataclass(frozen=True, slots=True)
 class JsonDocument:
-    """A JSON file: its text, copies of the text in which all that is not JSON is blanked out, and the content."""
+    """A JSON file: its text, copies of the text with comments and trailing commas blanked out, and its content."""
 
     source: str
     max_bytes: int
@@ -233,7 +234,10 @@ class JsonDocument:
         return ":" if re.match(r'\s*\{\s*"(?:[^"\\]|\\.)*":\S', self.text) else ": "
 
     def is_inline(self, container: _Container) -> bool:
-        """Return whether additions go on the same line, as in the container or, if empty, in the outermost object."""
+        """Return whether new items go on the line of the opening bracket.
+
+        The existing items decide; if the container is empty, those of the outermost object do.
+        """
         if container.items:
             return "\n" not in self.text[container.start : container.items[0][0]]
         top = _Container.at(self.strict, self.strict.index("{"))
@@ -245,7 +249,10 @@ class JsonDocument:
         return _indent_of(self.text, container.start) + self.unit
 
     def value_text(self, value: Any, indent: str | None) -> str:
-        """Return a value in the style of this file, on lines that begin with `indent`; for `None`, on a single line."""
+        """Return a value in the style of this file.
+
+        The value's lines begin with `indent`. If `indent` is `None`, the value is on a single line.
+        """
         colon = self.colon
         if indent is None:
             return json.dumps(value, ensure_ascii=False, separators=(colon.replace(":", ","), colon))
@@ -255,7 +262,8 @@ class JsonDocument:
     def insertions(self, container: _Container, items_at: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
         """Yield variants of the text with more items at the end of a container, the best style first.
 
-        `items_at` returns the items for an indentation, or on one line for `None`. Some variants may be invalid JSON.
+        `items_at` formats the items for the given indentation; for `None`, each item is on a single line. Some variants
+        may be invalid JSON.
         """
         text, newline = self.text, self.newline
         indent = self.indent_in(container)
@@ -350,14 +358,14 @@ def toml_tree(content: bytes, source: str) -> Tree:
         return tomllib.loads(text, parse_float=lambda digits: math.nan if "nan" in digits else float(digits))
     except UnicodeDecodeError:
         raise SettingsError([f"{source}: this file is not UTF-8."]) from None
-    except (ValueError, RecursionError) as error:  # also raised for a number with thousands of digits
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits also raises `ValueError`
         place = re.search(r"at line \d+, column \d+", str(error))
         where = f" {place[0]}" if place else ""
         raise SettingsError([f"{source}: this file is not valid TOML{where}."]) from None
 
 
 def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
-    """Return a table as TOML. Its values are strings, numbers, lists, and objects of strings."""
+    """Return a table as TOML. The values of `table` are strings, numbers, booleans, lists and objects of strings."""
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
     return "\n".join([f"[{'.'.join(map(_toml_key, path))}]", *lines]) + "\n"
 

@@ -1,4 +1,4 @@
-"""Explains what a key's value must be, and what is wrong with an invalid one. Imported only when needed."""
+"""Explains what a key's value must be, and what is wrong with an invalid value. Imported only when needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from server.settings.models import Settings
 from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, Section, dotted, keys_of
 
 MAX_SHOWN_VALUE = 80  # characters of an invalid value that a message quotes
-MAX_PROBLEMS = 20  # problems listed at once
+MAX_PROBLEMS = 20  # the maximum number of problems in one error
 
 
 def words(key: Key) -> str:
@@ -67,7 +67,7 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
     sentences: dict[KeyPath, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         path, value = item["loc"], item["input"]
-        # The last key of the models on the path; `None` if the path ends at a name that the operator chose.
+        # The last step of the path that is a key of a model; `None` if the path ends at a name that the operator chose.
         section: type[Section] = Settings
         key: Key | None = None
         position = 0

@@ -13,7 +13,7 @@ from tools.files.workspace import Workspace
 
 PRIVATE_FOLDER = 0o700  # mode of a new folder
 PRIVATE_FILE = 0o600  # mode of a new file
-TRIES = 20  # attempts if another program writes at the same moment
+TRIES = 20  # the maximum number of attempts if another program keeps changing the file
 
 
 def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) -> None:

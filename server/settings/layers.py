@@ -69,7 +69,8 @@ class SettingsFile:
 
 
 REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
-"""Keys of the lists that name calls and tools to ask about, refuse or leave out. A longer list restricts more."""
+"""Keys of the lists of calls to ask about or refuse, and of tools and servers to exclude. A longer list restricts more.
+"""
 ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
 """Keys of the lists that some layers extend instead of replacing, so that they cannot remove another layer's
 restrictions.
@@ -86,7 +87,7 @@ class MergedLayers:
     def __init__(self, layers: Iterable[Layer]) -> None:
         self._layers: list[Layer] = []
         self.data: Tree = {}  # the values under canonical keys; the entries of `mcpServers` under their aliases
-        self.names: dict[str, str] = {}  # the configured name for each alias
+        self.names: dict[str, str] = {}  # the configured name of each server, keyed by alias
         for layer in layers:
             self.add(layer)
 

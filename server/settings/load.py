@@ -47,15 +47,15 @@ from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
-MAX_LOCK_BYTES = 16 << 20  # ten thousand tools take less than six million bytes
+MAX_LOCK_BYTES = 16 << 20  # a lock file with ten thousand tools has less than six million bytes
 COMMAND_LINE = "command line"  # the source of values from command-line options
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsInputs:
-    """Everything that is needed to read the settings, also when a running server reads them again."""
+    """Everything that is needed to read the settings, at startup and whenever a running server reads them again."""
 
-    config_files: Sequence[str]  # from the command line, in its order; each must exist
+    config_files: Sequence[str]  # the files named on the command line, in that order; each must exist
     overrides: Mapping[str, Any]  # the other options, in the form of a settings file
     environ: Mapping[str, str]
     cli: CliName | None  # the other CLI whose settings are also used
@@ -113,12 +113,12 @@ class SettingsReport:
 
     @property
     def upstreams(self) -> Mapping[str, UpstreamSettings]:
-        """The servers to use, by alias, in the order of the configuration."""
+        """The servers to use, keyed by alias, in the order of the configuration."""
         return {entry.alias: entry.settings for entry in self.entries if entry.left_out is None}
 
     @property
     def written(self) -> Mapping[str, UpstreamSettings]:
-        """All servers, used or not, with variables unexpanded."""
+        """All servers, used or not, keyed by alias, with variables unexpanded."""
         return {entry.alias: entry.written for entry in self.entries}
 
     @property
@@ -147,7 +147,7 @@ def why_no_dashboard() -> str | None:
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
-        from server.settings.installation import install_command  # noqa: PLC0415 - only if jinja2 is missing
+        from server.settings.installation import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
 
         return f"the extra dashboard is not installed. Run: {install_command('dashboard')}"
     return None
@@ -221,7 +221,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
             dotted(("mcpServers", workspace_trust.COMMAND_ALIAS)),
         )
         if workspace_trust.COMMAND_ALIAS in table_at(all_layers.data, "mcpServers"):
-            said = f"{dotted(workspace_trust.SERVER_COMMAND)} is not used: {entry} has its alias."
+            said = f"{dotted(workspace_trust.SERVER_COMMAND)} is not used: {entry} already has its alias."
             diagnostics.warn(source, said)
         else:
             server = {"mcpServers": {workspace_trust.COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
@@ -234,7 +234,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
                 )
             )
     given = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
-    settings = Settings.model_construct()  # The defaults need no validator, and building one takes time.
+    settings = Settings.model_construct()  # The defaults need no validator, and building it takes time.
     if all_layers.data:
         text = json.dumps(all_layers.data)
         try:
@@ -345,7 +345,7 @@ def _operator_layers(
             diagnostics.problems += error.problems  # the other files are still read
             continue
         if before is not None and not content.strip() and any(path in each.source for each in before.given):
-            # Another program may be about to write the file, and its rules must not be lost until then.
+            # Another program may be about to write this file. The rules that the file had must not be lost until then.
             diagnostics.refuse(path, "this file is now empty; write {} into it if that is intended.")
             continue
         if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
@@ -424,7 +424,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
             said = f"{dotted(path)} leads through a link that this server may not follow; name another folder."
             diagnostics.refuse(source_of(path), said)
         except ValueError:
-            pass  # the path contains NUL, which was already rejected together with its layer
+            pass  # the path contains NUL, which was already reported when the layer was converted
     updates: dict[str, Any] = {}
     confirmation, tools = settings.confirmation, settings.tools
     if confirmation.when_unavailable == "page" and (why := why_no_dashboard()) is not None:
@@ -474,7 +474,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
 def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:
     """Return whether an entry starts this program with the same settings.
 
-    With other settings, this program is allowed, as a second server behind this one.
+    An entry that starts this program with other settings is allowed: it is a second server behind this one.
     """
     options = options_for_us(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):

@@ -42,7 +42,9 @@ class OAuthSettings(Section):
     scopes: tuple[str, ...] | None = None
     """The scopes to request; null requests those that the server names. Variables are expanded."""
     grant: Literal["authorization-code", "client-credentials"] = "authorization-code"
-    """Who logs in: a person in a browser, or this program itself with a secret or a key."""
+    """Who logs in: a person in a browser (authorization-code), or this program itself with a secret or a key
+    (client-credentials).
+    """
     private_key: Annotated[str | None, Field(repr=False)] = None
     """The private key (PEM) to sign with instead of a clientSecret, only for client-credentials. Variables are
     expanded.
@@ -93,7 +95,7 @@ class UpstreamSettings(Section):
     url: Annotated[str | None, Field(repr=False)] = None
     """Address of a remote server. Without a type, Streamable HTTP is tried first, then SSE. Variables are expanded."""
     http_url: Annotated[str | None, Field(repr=False)] = None
-    """Address of a Streamable HTTP server, under the key of Qwen Code and Gemini CLI. Variables are expanded."""
+    """Address of a Streamable HTTP server, under the key that Qwen Code and Gemini CLI use. Variables are expanded."""
     type: Literal["stdio", "http", "sse"] | None = None
     """The transport; null derives it from the first of httpUrl, url and command that is set."""
     headers: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
@@ -111,8 +113,8 @@ class UpstreamSettings(Section):
     exclude_tools: tuple[str, ...] = ()
     """Tools not to take from the server, written as in includeTools; takes precedence over includeTools."""
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"
-    """The protocol era to use with the server: the client's if the server supports it, the initialize handshake, or the
-    2026-07-28 revision.
+    """The protocol era to use with the server: the client's if the server supports it (auto), the initialize handshake
+    (legacy), or the 2026-07-28 revision (2026-07-28).
     """
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long a call may run without progress."""
@@ -121,13 +123,13 @@ class UpstreamSettings(Section):
     list_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 10_000
     """How long listing the server's tools, prompts or resources may take."""
     isolation: Literal["shared", "per-client"] = "per-client"
-    """Whether each client over the network gets its own connection, or all share one. On a shared connection, a
-    question from the server reaches a client only while no other client has a call in progress.
+    """Whether each client over the network gets its own connection (per-client), or all share one (shared). On a shared
+    connection, a question from the server reaches a client only while no other client has a call in progress.
     """
     max_sessions: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """The maximum number of simultaneous client connections, if each client has its own. To make room for another, an
-    idle connection is closed, or else one of a client that has more than half of all. Otherwise the new client is
-    refused.
+    """The maximum number of simultaneous client connections, if each client has its own. To make room for another
+    client, an idle connection is closed, or else a connection of a client that has more than half of the maximum.
+    Otherwise the new client is refused.
     """
     max_concurrent: Annotated[int | None, Field(ge=1, le=10_000)] = None
     """The maximum number of client requests that the server works on at once, including those that wait for an answer
@@ -138,11 +140,11 @@ class UpstreamSettings(Section):
     with the time to retry. null means no limit.
     """
     prefix: Literal["alias", "none"] = "alias"
-    """Whether tools are published as alias__tool or under their own names. Without the alias, a tool whose name is
-    taken is hidden.
+    """Whether tools are published as alias__tool (alias) or under their own names (none). Without the alias, a tool
+    whose name is taken is hidden.
     """
     rename: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """New names for tools, each under the server's own name for the tool; the alias still precedes the new name."""
+    """New names for tools, keyed by the server's own names for them; the alias still precedes the new name."""
 
     always_load: Annotated[
         tuple[str, ...],
@@ -165,7 +167,7 @@ class UpstreamSettings(Section):
 
     @property
     def transport(self) -> Literal["stdio", "http", "sse", "detect"] | None:
-        """How the server is reached; `detect` tries Streamable HTTP, then SSE; `None` if nothing decides it."""
+        """How the server is reached; `detect` tries Streamable HTTP, then SSE; `None` if the entry does not say how."""
         if self.type is not None:
             return self.type
         if self.http_url is not None:
@@ -176,7 +178,7 @@ class UpstreamSettings(Section):
 
     @property
     def endpoint(self) -> str | None:
-        """The address of a remote server; `None` for one over stdio."""
+        """The address of a remote server; `None` for a server over stdio, or if the address is missing."""
         match self.transport:
             case "http":
                 return self.http_url if self.http_url is not None else self.url
@@ -203,7 +205,9 @@ class ProxySettings(Section):
     clients accept 64, including their own prefix.
     """
     catalogue: bool = True
-    """Whether the lists of servers are stored, so that the first list of the next run does not wait for the servers."""
+    """Whether what servers list (tools, prompts and resources) is stored, so that the first list of the next run does
+    not wait for the servers.
+    """
     prefix: Literal["alias", "none"] = "alias"
     """With none, the tools of all servers are published under their own names, regardless of the servers' prefix."""
     require_pins: bool = False
@@ -219,9 +223,9 @@ class ProxySettings(Section):
     """
     login_port: Annotated[int, Field(ge=1, le=65_535)] = 18_809
     """The port on this machine for the browser's redirect after a login to a server."""
-    token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - no secret
-    """Where the secrets of logins to servers are kept: in private files of the user's state folder, or in the system
-    keyring, which needs the extra keyring.
+    token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - not a secret
+    """Where the secrets of logins to servers are kept: in private files of the user's state folder (file), or in the
+    system keyring (keyring), which needs the extra keyring.
     """
 
 
@@ -231,7 +235,7 @@ class PermissionSettings(Section):
     allow: tuple[str, ...] = ()
     """Calls that run without a question."""
     ask: tuple[str, ...] = ()
-    """Calls that always ask."""
+    """Calls that are always asked about."""
     deny: tuple[str, ...] = ()
     """Calls that never run."""
 
@@ -240,8 +244,8 @@ class ClientPermissionSettings(PermissionSettings):
     """`permissions`: rules in the form `Name` or `Name(specifier)`, and whether sandboxed commands are asked about."""
 
     sandboxed_commands: Literal["ask", "allow"] = "ask"
-    """Whether to ask about a shell command that changes files if the sandbox confines it to the workspace without a
-    network. A command that needs more is always asked about. A workspace's settings cannot set this.
+    """Whether to ask about a shell command that changes files if the sandbox confines it to the workspace and blocks
+    the network. A command that needs more is always asked about. A workspace's settings cannot set this.
     """
 
 
@@ -253,9 +257,13 @@ class ConfirmationSettings(Section):
     frameworks and over HTTP.
     """
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
-    """How long a question waits for its answer. Its state, and a call that waits for the answer, are kept as long."""
+    """How long a question waits for its answer. The question's state, and a call that waits for the answer, are kept
+    for the same time.
+    """
     style: Literal["form", "simple"] = "form"
-    """A form with a decision, or a plain yes or no for clients that cannot show a form."""
+    """How a question is shown: as a form with a decision (form), or, for clients that cannot show a form, as a plain
+    yes or no (simple).
+    """
 
 
 class ResultSettings(Section):
@@ -275,7 +283,7 @@ class WorkspaceSettings(Section):
     Without workspace.roots, the client's roots are always the workspace.
     """
     respect_git_ignore: bool = True
-    """Whether listing and searching leave out what git ignores."""
+    """Whether listing and searching skip what git ignores."""
     respect_agent_ignore: bool = True
     """Whether .qwenignore, .geminiignore and .coretoolsignore apply."""
 
@@ -335,13 +343,13 @@ class IssuerSettings(Section):
     default_scopes: tuple[str, ...] = ()
     """The scopes for a token that has none of this server's scopes: read, write, run, upstream:ALIAS, upstream:*."""
     scope_prefix: str = ""
-    """The issuer's prefix for this server's scopes: with "tools.", a token has tools.read."""
+    """The issuer's prefix for this server's scopes: with "tools.", a token has tools.read instead of read."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
     """The claims that may contain scopes of a token, as an array or a space-separated string."""
     introspection: IntrospectionSettings = Field(default_factory=IntrospectionSettings.model_construct)
     """How tokens that are not JWTs are checked."""
     principals: Mapping[str, PrincipalSettings] = Field(default_factory=dict[str, PrincipalSettings])
-    """Settings for people and programs, each under the subject (sub) of their tokens."""
+    """Settings for people and programs, keyed by the subject (sub) of their tokens."""
 
     @property
     def is_given(self) -> bool:
@@ -400,9 +408,9 @@ class HttpSettings(Section):
         tuple[StateKey, ...], Field(repr=False), Expected("an array of objects, each with one of file and env")
     ] = ()
     """The keys that replicas of this server share: for each, a file (mode 0600) or an environment variable that holds
-    a secret text of at least 32 characters. With the same keys, a replica can continue the questions of other replicas
-    and use their logins. The first key encrypts, and all of them decrypt. If empty, a random key is used and lost when
-    the process ends.
+    a secret of at least 32 characters. With the same keys, a replica can continue the questions of other replicas and
+    use their logins. The first key encrypts, and all of them decrypt. If the list is empty, a random key is used, which
+    is lost when the process ends.
     """
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it is closed."""
@@ -468,17 +476,19 @@ class Settings(Section):
     approval_mode: Annotated[
         ApprovalMode, Expected('one of "plan", "default", "auto-edit" ("yolo" only on the command line)')
     ] = ApprovalMode.DEFAULT
-    """How much may happen without a question: plan allows no changes; auto-edit edits files, fetches and searches the
-    web without asking.
+    """How much may happen without a question: plan allows no changes; auto-edit allows editing files, fetching pages
+    and searching the web without a question.
     """
     permissions: ClientPermissionSettings = Field(default_factory=ClientPermissionSettings.model_construct)
-    """Rules for single calls."""
+    """Rules for individual calls."""
     confirmation: ConfirmationSettings = Field(default_factory=ConfirmationSettings.model_construct)
     """How a person is asked."""
     results: ResultSettings = Field(default_factory=ResultSettings.model_construct)
     """How results are shown."""
     media: MediaHandling = MediaHandling.INLINE
-    """How images, sounds and other media are sent: inline, as a link, or by name only."""
+    """How images, sounds and other media are sent: with their content (inline), as a link (resource_link), or by name
+    only (notice).
+    """
     tools: tool_models.ToolSettings = Field(default_factory=tool_models.ToolSettings.model_construct)
     """Which tools are offered."""
     workspace: WorkspaceSettings = Field(default_factory=WorkspaceSettings.model_construct)
@@ -504,4 +514,4 @@ class Settings(Section):
     proxy: ProxySettings = Field(default_factory=ProxySettings.model_construct)
     """How upstream tools are published."""
     log: LogSettings = Field(default_factory=LogSettings.model_construct)
-    """What is written to stderr."""
+    """What is written to stderr and to the audit file."""

@@ -29,11 +29,11 @@ _TAKES_VALUE = re.compile(
     r"|directory|project|cache-dir|config-file|env-file|refresh-package|spec|pip-args|package|constraints|overrides"
     r"|extra|group|only-group|unset|chdir|adjustment)|-[pifcWXuCn]"
 )
-"""Options that take the next word as their value, of Python, uv, pipx and the programs in `_WRAPPERS`."""
+"""Options that take the next word as their value: those of Python, uv, pipx and the programs in `_WRAPPERS`."""
 
 
 def options_for_us(command: Any, args: Any) -> list[str] | None:
-    """Return the options that a command line passes to this program, even if it starts this program through others.
+    """Return the options that a command line passes to this program, directly or through other programs.
 
     Returns `None` if the command line does not start this program.
     """
@@ -70,7 +70,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
         script = _first_argument(rest)
         return _options(rest[script:]) if script is not None and _name_of(rest[script]) in _NAMES else None
     if program in ("uv", "pipx"):
-        while rest and rest[0] != "run":  # other words come first in `uv --offline tool run`
+        while rest and rest[0] != "run":  # other words may come first, as in `uv --offline tool run`
             rest.pop(0)
         rest = rest[1:]
     elif program == "uvx" or program in _WRAPPERS:
@@ -94,8 +94,8 @@ def _options(words: Sequence[str]) -> list[str] | None:
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """Like `options_for_us`, for a shell command line; the first command that starts this program counts."""
-    import shlex  # noqa: PLC0415 - few entries contain a shell command line
+    """Do the same as `options_for_us` for a shell command line; the first command that starts this program counts."""
+    import shlex  # noqa: PLC0415 - needed only for a shell command line
 
     try:
         words = shlex.split(line.replace("\\", "/"))

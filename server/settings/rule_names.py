@@ -30,7 +30,7 @@ def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
 
 
 def rules_of_principals(settings: Settings) -> Iterator[Rights]:
-    """Yield the rules of each token and principal that has any."""
+    """Yield the rules of each token and of each principal, except those that have no rules."""
     tokens = ((f"http.tokens.{name}", own.rules) for name, own in settings.http.tokens.items())
     people = ((f"http.oauth.principals.{name}", own.rules) for name, own in settings.http.oauth.principals.items())
     for place, rules in (*tokens, *people):
@@ -66,7 +66,7 @@ def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
 
 
 def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
-    """Yield a sentence for each rule that names a tool that cannot exist, with the most similar name that can.
+    """Yield a sentence for each rule whose tool cannot exist, with the most similar name of a tool that can.
 
     The names of custom tools, and of upstream tools published without an alias, are known only at run time. A name
     that such a tool could have is not reported.

@@ -56,7 +56,7 @@ class Section(BaseModel):
 class Key:
     """One key of a section.
 
-    If the key is a table, its value is an object: names that the operator chose, each with a section.
+    If the key is a table, its value is an object that maps names, chosen by the operator, to sections.
     """
 
     field: FieldInfo

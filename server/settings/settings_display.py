@@ -19,8 +19,10 @@ _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{
 """A value that only refers to an environment variable, so it contains no secret itself."""
 MIN_HIDDEN = 4  # minimum length of a secret that is hidden wherever it occurs
 _REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
-_ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')  # an object or a reference, which is no secret
-_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)  # taken for an option even after another option
+# A value after a name that is not a secret: an object, or a reference to a variable
+_ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')
+# A word that is an option even after another option, and so not that option's value
+_OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden as in `headers`
 _USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
@@ -117,16 +119,16 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
-    """Return whether the server is reached at an address, by the same test as when it is connected."""
+    """Return whether the server is reached at an address, by the same rule as when this server connects to it."""
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
 def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
     """Return a server's address or whole command line, and everything else that affects what runs.
 
-    Nothing in a command line is hidden, because what looks like a secret may be a program. `hides` hides secrets in the
-    address, the environment and the headers. It is only for the user's own entries: an entry from elsewhere could
-    disguise as a secret what a person must see.
+    Nothing in a command line is hidden, because what looks like a secret may be a program. If `hides` is true, secrets
+    in the address, the environment, the headers and the login settings are hidden. Set it only for the user's own
+    entries: an entry from elsewhere could disguise as a secret what a person must see.
     """
     if is_remote(entry):
         endpoint = _settings(entry).endpoint or ""
@@ -200,13 +202,13 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
 
 
 def _spellings(text: str) -> list[str]:
-    """Return the forms in which a text may appear in a file: unchanged, as JSON, and line by line."""
+    """Return the forms in which a string may appear in a file: unchanged, as JSON, and line by line."""
     spelled = [json.dumps(text, ensure_ascii=False)[1:-1], *text.splitlines(), text]
     return [each for each in spelled if len(each) >= MIN_HIDDEN]
 
 
 def _part_in(whole: str, document: Any) -> Any:
-    """Return the part of a document whose strings occur in the text `whole`; `None` if there is none.
+    """Return the part of a document whose strings occur in `whole`; `None` if there is none.
 
     Lists are kept whole, because their items explain each other.
     """

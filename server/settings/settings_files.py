@@ -18,7 +18,7 @@ from server.settings.section_model import Diagnostics, KeyPath, SettingsError, d
 
 LOCK_NAME = "mcp.lock.json"  # the lock file next to the settings, with the approved tools of other servers
 MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is not a settings file
-MAX_DEPTH = 50  # nesting depth of objects and arrays
+MAX_DEPTH = 50  # the maximum nesting depth of objects and arrays
 _STRING = r'"[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"?'  # a string; if it is unclosed, the rest of the line
 _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 """Matches comments, and also the text between them, so that `//` in a string is not taken for a comment. No character
@@ -54,7 +54,7 @@ def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str 
 def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
     """Return this program's private state folder, whether or not it exists; `None` without a home folder."""
     base = environ.get("LOCALAPPDATA" if platform == "win32" else "XDG_STATE_HOME", "")
-    if platform != "win32" and not os.path.isabs(base):  # as for `XDG_CONFIG_HOME`
+    if platform != "win32" and not os.path.isabs(base):  # a relative path is ignored, as for `XDG_CONFIG_HOME`
         base = os.path.join(home_folder(environ), ".local", "state")
     return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
 
@@ -75,7 +75,7 @@ def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) ->
     user = os.getuid()
     bases = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]
     found = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
-    bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the subfolder must belong to this user, and be private
+    bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the subfolder must be private and belong to this user
     found += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
     # The last part is not resolved: a link that somebody else created there is not this server's folder.
     return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in found))
@@ -123,7 +123,7 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
             with open(path, "rb") as stream:
                 return stream.read(MAX_FILE_BYTES + 1)
         return read_regular(path)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
+    except (OSError, ValueError) as error:  # a NUL in the path raises `ValueError`
         if is_optional and isinstance(error, FileNotFoundError | NotADirectoryError):
             return None
         number = getattr(error, "errno", None) or 0
@@ -134,7 +134,7 @@ def read_settings_file(path: str, *, is_optional: bool = False, is_stream: bool 
 def parse(
     content: bytes, source: str, diagnostics: Diagnostics | None = None, *, max_bytes: int = MAX_FILE_BYTES
 ) -> Tree:
-    """Parse the content of a settings file to an object; a blank file is `{}`.
+    """Parse the content of a settings file into an object; a blank file is `{}`.
 
     Comments are allowed. With `diagnostics`, each repeated key gets a warning.
 
@@ -184,7 +184,7 @@ def without_comments(text: str, source: str) -> str:
             return found
         if found.startswith("/*") and (len(found) < len("/**/") or not found.endswith("*/")):
             line = text.count("\n", 0, match.start()) + 1
-            raise SettingsError([f"{source}: the comment that begins in line {line} is never closed with */."])
+            raise SettingsError([f"{source}: the comment that begins on line {line} is never closed with */."])
         return re.sub(r"[^\n]", " ", found)
 
     return _TEXT_OR_COMMENT.sub(blank, text)

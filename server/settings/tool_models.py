@@ -53,10 +53,10 @@ class ToolSettings(Section):
     exclude: tuple[str, ...] = ()
     """Tools not to offer."""
     confirmation_required: tuple[str, ...] = ()
-    """Tools that always ask."""
+    """Tools whose calls are always asked about."""
 
     def for_tools(self) -> DiscoverySettings:
-        from tools.discovery.discovery_commands import DiscoverySettings  # noqa: PLC0415 - only if there are such commands
+        from tools.discovery.discovery_commands import DiscoverySettings  # noqa: PLC0415 - needed only with commands
 
         return DiscoverySettings(
             self.discovery_command,
@@ -71,17 +71,17 @@ class LimitSettings(Section):
     """`limits`: how much one call may return, how large a request may be, and how many requests are allowed."""
 
     read_lines: Count = _LIMITS.read_lines
-    """The maximum number of lines of one read, unless the call sets a limit."""
+    """The maximum number of lines in one read, unless the call sets a limit."""
     read_chars: Count = _LIMITS.read_chars
-    """The maximum number of characters of one read."""
+    """The maximum number of characters in one read."""
     list_entries: Count = _LIMITS.list_entries
-    """The maximum number of entries of one directory listing, and of files of one glob."""
+    """The maximum number of entries in one directory listing, and of files in the result of one glob."""
     grep_matches: Count = _LIMITS.grep_matches
-    """The maximum number of matching lines of one search."""
+    """The maximum number of matching lines in the result of one search."""
     read_many_files: Count = _LIMITS.read_many_files
-    """The maximum number of files of one read_many_files call."""
+    """The maximum number of files in the result of one read_many_files call."""
     read_many_chars: Count = _LIMITS.read_many_chars
-    """The maximum number of characters of one read_many_files call."""
+    """The maximum number of characters in the result of one read_many_files call."""
     result_chars: Count | None = 100_000
     """The maximum length in characters of a result from a server's tool that is passed on in full. A longer result is
     saved to a file that the client can read. null passes everything on.
@@ -89,7 +89,7 @@ class LimitSettings(Section):
     request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
     """The maximum size of one request from a client, in bytes."""
     calls_per_minute: Annotated[int | None, Field(ge=1, le=1_000_000)] = None
-    """The maximum number of calls per minute of one client, including requests for prompts, resources and completion;
+    """The maximum number of calls per minute from one client, including requests for prompts, resources and completion;
     further calls are refused with the time to retry. A client is a token, or else a session; clients with neither share
     the limit. null means no limit.
     """
@@ -106,7 +106,7 @@ class ShellSettings(Section):
     sandbox: Literal["off", "auto", "required"] = "auto"
     """Whether commands run in a sandbox: never (off), if the sandbox works (auto), or always (required)."""
     network: Literal["host", "none"] = "host"
-    """Whether sandboxed commands can reach the network."""
+    """Whether sandboxed commands can reach the network (host) or not (none)."""
     timeout: Annotated[Duration, Field(ge=1, le=MAX_COMMAND_TIMEOUT)] = 120_000
     """How long a command may run, unless the call says otherwise."""
     silence_timeout: Annotated[Duration, Field(ge=0, le=MAX_COMMAND_TIMEOUT)] = 0
@@ -118,8 +118,8 @@ class ShellSettings(Section):
     ~/.ssh/known_hosts. A relative path starts from the folder of its settings file; ~ is the home folder.
     """
     writable: tuple[str, ...] = ()
-    """Files and folders of the workspace that sandboxed commands may create and change although other programs obey
-    them, such as .vscode. A relative path applies to every folder of the workspace.
+    """Files and folders of the workspace that sandboxed commands may create and change although other programs act on
+    their content, such as .vscode. A relative path applies to every folder of the workspace.
     """
     max_concurrent: Annotated[int, Field(ge=1, le=1_000)] = 8
     """The maximum number of commands running at once."""
@@ -127,23 +127,23 @@ class ShellSettings(Section):
 
 class TavilySettings(Section):
     api_key: Secret = None
-    """The key for Tavily; null takes the variable TAVILY_API_KEY. Variables are expanded."""
+    """The key for Tavily; null uses the variable TAVILY_API_KEY. Variables are expanded."""
     url: str | None = None
     """The address to send searches to; null means Tavily's own. Variables are expanded."""
 
 
 class BraveSettings(Section):
     api_key: Secret = None
-    """The key for Brave Search; null takes the variable BRAVE_API_KEY. Variables are expanded."""
+    """The key for Brave Search; null uses the variable BRAVE_API_KEY. Variables are expanded."""
     url: str | None = None
     """The address to send searches to; null means Brave's own. Variables are expanded."""
 
 
 class GoogleSettings(Section):
     api_key: Secret = None
-    """The key for Google's Custom Search; null takes the variable GOOGLE_API_KEY. Variables are expanded."""
+    """The key for Google's Custom Search; null uses the variable GOOGLE_API_KEY. Variables are expanded."""
     search_engine_id: str | None = None
-    """The id of the search engine; null takes the variable GOOGLE_SEARCH_ENGINE_ID. Variables are expanded."""
+    """The id of the search engine; null uses the variable GOOGLE_SEARCH_ENGINE_ID. Variables are expanded."""
     url: str | None = None
     """The address to send searches to; null means Google's own. Variables are expanded."""
 
@@ -154,7 +154,7 @@ class SearxngSettings(Section):
 
 
 class WebSearchSettings(Section):
-    """`web.search`: the search providers. A provider is available if its key or its address is set."""
+    """`web.search`: the search providers. A provider is available if all its required keys have values."""
 
     default: ProviderName | None = None
     """The provider for calls that do not name one; null means the first available one in the order listed here."""
@@ -196,7 +196,7 @@ class WebSettings(Section):
     """The search providers."""
 
     def for_tools(self) -> WebRules:
-        from tools.web.address_guard import WebRules  # noqa: PLC0415 - for the first fetch
+        from tools.web.address_guard import WebRules  # noqa: PLC0415 - loaded with the first fetch
 
         return WebRules(self.allow_private_hosts, self.allowed_ports)
 
@@ -261,7 +261,7 @@ class LspSettings(Section):
     """Whether edits report new errors while a language server runs for the file."""
 
     def for_tools(self) -> tuple[LanguageServer, ...]:
-        from tools.lsp.language_servers import LanguageServer  # noqa: PLC0415 - with the first list
+        from tools.lsp.language_servers import LanguageServer  # noqa: PLC0415 - loaded with the first list
 
         def made(name: str, entry: LanguageServerSettings) -> LanguageServer:
             endings = {f".{each.lstrip('.').lower()}": what for each, what in entry.extension_to_language.items()}
@@ -284,16 +284,16 @@ class AgentSettings(Section):
     ...).
     """
     prompt: Literal["stdin", "argument"] = "stdin"
-    """How the program gets the task: on standard input, or as its last argument."""
+    """How the program gets the task: on standard input (stdin), or as its last argument (argument)."""
     output: Literal["text", "json"] = "text"
-    """The form of the program's output: the answer as text, or JSON that contains the answer."""
+    """The form of the program's output: the answer as text (text), or JSON that contains the answer (json)."""
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long the program may run."""
     description: str = ""
     """What the agent is good at; models see this."""
 
     def for_tools(self, name: str) -> AgentCommand:
-        from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - only if there are agents
+        from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - needed only if there are agents
 
         values: dict[str, Any] = dict(self)
         values["command"] = self.command or ""

@@ -33,11 +33,11 @@ class UpstreamEntry:
 
     alias: str
     name: str  # the name as configured
-    settings: UpstreamSettings  # with variables expanded; `enabled` is false if and only if the server is left out
+    settings: UpstreamSettings  # with variables expanded; `enabled` is false if and only if the server is not used
     written: UpstreamSettings  # with variables unexpanded
     source: str
     left_out: str | None = None  # why the server is not used, as a sentence; `None` if it is used
-    lacks_variable: bool = False  # whether the reason is an environment variable that is not set
+    lacks_variable: bool = False  # whether it is not used because an environment variable is not set
 
 
 def alias_of(name: str) -> str:
@@ -63,7 +63,7 @@ def resolve_entries(
 
     Args:
         settings: The settings, with the servers as written.
-        names: The configured name of the server for each alias.
+        names: The configured name of each server, keyed by alias.
         environ: The environment variables.
         source_of: Returns the source of the value at a path.
         diagnostics: Collects problems and warnings.
@@ -160,8 +160,8 @@ def _transport_key(entry: UpstreamSettings) -> str:
 def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> Iterator[str]:
     """Yield the reasons why an entry cannot work.
 
-    A new tool name or the transport may be invalid, or a text may have characters that cannot be passed to a program
-    or sent in a header.
+    A new tool name or the transport may be invalid, or a value may contain characters that cannot be passed to a
+    program or sent in a header.
     """
     here = dotted(path)
     budget = max(name_budget - (len(f"{path[-1]}__") if entry.prefix == "alias" else 0), 0)

@@ -1,7 +1,7 @@
 """Settings that come with a workspace: which of them a person has trusted, and which keys they may set.
 
 Anyone who can write to a workspace can write these files. Therefore they start nothing, add nothing and allow nothing
-until somebody runs `coretools-mcp trust` on their content. The record of trusted content is kept outside the workspace.
+until a person trusts their content with `coretools-mcp trust`. The record of trusted content is outside the workspace.
 If a file changes or another one appears, the folder must be reviewed again. Even trusted files cannot change settings
 that belong to the operator.
 """
@@ -72,7 +72,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
         ToolError: The record cannot be written.
         OSError: The record's folder cannot be created.
     """
-    from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - reading settings needs no writer
+    from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - needed only to change the record
 
     was_trusted, folder = False, sendable_name(folder)
 
@@ -104,7 +104,7 @@ class WorkspaceFile:
     """A settings file of a workspace folder."""
 
     folder: str
-    name: str  # path of the file relative to `folder`, with `/`
+    name: str  # path of the file relative to `folder`, with `/` as the separator
     scope: SettingsScope
     cli: AgentCli | None
     content: bytes | None  # `None` if there is no file
@@ -173,7 +173,7 @@ def read_trusted(
         seen.append(SettingsFile(file.path, file.scope, state))
     left_out = [file for file in seen if file.state in (FileState.UNTRUSTED, FileState.CHANGED)]
     if left_out:
-        import shlex  # noqa: PLC0415 - only this warning needs it
+        import shlex  # noqa: PLC0415 - needed only for this warning
 
         folder = files[0].folder
         is_changed = any(file.state is FileState.CHANGED for file in left_out)
@@ -207,7 +207,7 @@ the operator's.
 
 MEMORY_NAME, PROJECT_MEMORY_NAME = ("memory", "fileName"), ("memory", "projectFileName")
 ENTRIES = ("mcpServers", "agents")  # rules refer to names in these tables, so a workspace must not take over a name
-_MODES = [mode.value for mode in ApprovalMode]  # in ascending order
+_MODES = [mode.value for mode in ApprovalMode]  # the strictest mode first
 
 
 def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics) -> None:
@@ -235,7 +235,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     if owner is not None and pop_value(data, SERVER_COMMAND) is not None:
         said = f"{dotted(SERVER_COMMAND)} is ignored: its server would be called {COMMAND_ALIAS}."
         diagnostics.warn(source, f"{said} {_why_taken(COMMAND_ALIAS, owner)}")
-    # A workspace may name its own memory file, if no stronger layer does.
+    # A workspace may name its own memory file, unless an operator's layer with a higher precedence names one.
     names = pop_value(data, MEMORY_NAME)
     if names is not None:
         listed = cast("list[Any]", names if isinstance(names, list) and names else [names])
@@ -282,8 +282,8 @@ def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
 
 
 def normalized_name(name: str) -> str:
-    """Return a name in comparable form: in one case, without extra blanks, width variants and invisible characters."""
-    import unicodedata  # noqa: PLC0415 - only workspaces with settings need it
+    """Return a name in comparable form: case-folded, without extra blanks, width variants and invisible characters."""
+    import unicodedata  # noqa: PLC0415 - needed only for workspaces with settings
 
     seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
     return " ".join(unicodedata.normalize("NFKC", seen).split())

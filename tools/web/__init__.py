@@ -1,4 +1,4 @@
-"""Access to the web: the URL opener, its address guard, pages and searches.
+"""Access to the web: the URL opener with its address guard, web pages, and web searches.
 
 Tools import this package. Nothing else opens a URL for a model.
 """

@@ -32,7 +32,7 @@ _UNQUOTED = "%!$&'()*+,;=:@/?-._~[]"  # characters that are not encoded in a pat
 
 
 class UrlError(ValueError):
-    """A text is not a URL that can be opened. The message is the reason, as a clause."""
+    """A string is not a URL that can be opened. The error's message is the reason, as a clause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class UrlTarget:
         return f"{self.scheme}://{self.authority}{self.path}"
 
     def joined(self, reference: str) -> UrlTarget:
-        """Resolve a reference relative to this URL. Raises a `UrlError` if it cannot be opened."""
+        """Resolve a reference relative to this URL. Raises a `UrlError` if the result cannot be opened."""
         try:
             return parse_url(urljoin(self.url, reference))
         except UrlError:
@@ -135,8 +135,8 @@ def _host(text: str) -> str:
     return host
 
 
-# IANA's special-purpose, multicast and reserved addresses. The list in `ipaddress` depends on its version. One of them
-# looks public: 168.63.129.16 connects each machine in Azure with its host.
+# IANA's special-purpose, multicast and reserved addresses, because the list in `ipaddress` depends on the version of
+# Python. One more address only looks public: 168.63.129.16 connects each machine in Azure with its host.
 _V4_CLOSED = tuple(
     IPv4Network(text)
     for text in (
@@ -152,7 +152,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _6TO4 = IPv6Network("2002::/16")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 _V4_MASK = 0xFFFF_FFFF
-# Names of this machine, and of metadata services with secrets of cloud machines. These names are never looked up.
+# Names of this machine, and of metadata services that hold the secrets of cloud machines. They are never looked up.
 _CLOSED_NAMES = frozenset({"localhost", "metadata", "metadata.google.internal", "metadata.goog", "instance-data"})
 
 
@@ -222,13 +222,13 @@ def _matches(pattern: str, host: str) -> bool:
     return host.endswith(pattern[1:]) if pattern.startswith("*.") else host == pattern
 
 
-# Finds all addresses of a host and a port, in the order to try them; empty if there are none. Raises an `OSError` if no
-# name server can be reached.
+# Returns all addresses for a host and a port, in the order to try them; empty if there are none. Raises an `OSError` if
+# no name server can be reached.
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def system_resolver(host: str, port: int) -> Sequence[str]:
-    """Ask the operating system in a thread, which is abandoned on cancellation."""
+    """Look up a host with the operating system, in a thread that is abandoned on cancellation."""
 
     def look_up() -> list[str]:
         import socket  # noqa: PLC0415 - loaded on first use
@@ -248,7 +248,7 @@ async def system_resolver(host: str, port: int) -> Sequence[str]:
 class WebRules:
     """Rules for the URLs that may be opened, and limits on what is read."""
 
-    # Private hosts, addresses and networks that may be opened, in the forms of `PrivateHosts`
+    # Private hosts, addresses and networks that may be opened, in the forms that `PrivateHosts` accepts
     allow_private_hosts: tuple[str, ...] = ()
     allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # ports that may be opened
     max_bytes: int = 10 << 20  # limit for a response's content, compressed and decompressed (10 MiB as in Gemini CLI)
@@ -271,7 +271,7 @@ class AddressGuard:
         self._resolver = resolver
 
     def check(self, target: UrlTarget) -> None:
-        """Check everything except looked-up addresses. Raises a `ToolError` (`web_refused`)."""
+        """Check a URL, without looking up its host name. Raises a `ToolError` (`web_refused`) if it is not allowed."""
         if not self._private.opens_name(target.host, target.port):
             if is_closed_name(target.host):
                 raise self._private_address(target, f"'{target.host}' is the name of a private address")
@@ -281,7 +281,7 @@ class AddressGuard:
             ports = ", ".join(map(str, self._allowed_ports)) or "none"
             raise ToolError(
                 ToolErrorType.WEB_REFUSED,
-                f"{target.authority} was not opened: port {target.port} is not allowed. Allowed are {ports}; the "
+                f"{target.authority} was not opened: port {target.port} is not allowed. Allowed ports: {ports}. The "
                 "operator can add others with the setting web.allowedPorts.",
             )
 
@@ -333,7 +333,7 @@ class AddressGuard:
             raise self._private_address(target, f"{which} not a public address")
 
     def _private_address(self, target: UrlTarget, why: str) -> ToolError:
-        """Return the error for a private address, which names each setting that would have to change."""
+        """Return the error for a private address. The error names each setting that would have to change."""
         host = f"[{target.host}]" if ":" in target.host else target.host
         both = f" Its port is not allowed either; the entry '{host}:{target.port}' allows both."
         is_here = f".{target.host}".endswith(".localhost") or (

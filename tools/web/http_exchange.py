@@ -1,7 +1,7 @@
 """Sends one HTTP request to a checked address. The response is decompressed and limited.
 
-It uses httpx's transport without httpx's client: no cookies, proxies or redirects, nothing from the environment, and no
-reuse of connections. The request goes to the checked address, so the name is not looked up again.
+This module uses httpx's transport without httpx's client: no cookies, proxies or redirects, nothing from the
+environment, and no reuse of connections. The request goes to the checked address, so the name is not looked up again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tools.contract.limits import Progress
 
 
-MAX_ADDRESSES = 4  # addresses to try per host
+MAX_ADDRESSES = 4  # maximum number of addresses to try per host
 REDIRECTS = (301, 302, 303, 307, 308)
 PIECE_BYTES = 1 << 16  # bytes decompressed per step, so that other tasks can run and limits are checked in time
 TURN_BYTES = 1 << 16  # bytes processed before other tasks get a turn
@@ -51,12 +51,12 @@ class HttpAnswer:
     """The response to a request."""
 
     status: int
-    headers: Mapping[str, str]  # by lower-case name; values of the same name are joined by commas
-    body: bytes = b""  # the decompressed content; empty for a redirect that is followed
+    headers: Mapping[str, str]  # keyed by lower-case name; the values of a repeated header are joined by commas
+    body: bytes = b""  # the decompressed content; empty for a redirect with `skips_redirects`
     cut: Cut | None = None  # why the body is incomplete, or `None`
 
     def content_type(self) -> tuple[str, str | None]:
-        """Return the media type and charset from `Content-Type`. A malformed type is left out."""
+        """Return the media type and the charset from `Content-Type`. A malformed media type becomes an empty string."""
         media_type, _, parameters = self.headers.get("content-type", "").partition(";")
         media_type = media_type.strip().lower()
         charset = None
@@ -120,7 +120,7 @@ async def exchange(
                 return HttpAnswer(response.status_code, answered)
             encoding = answered.get("content-encoding", "").strip().lower()
             if encoding not in ("", "identity", "deflate", "gzip", "x-gzip"):
-                raise _unreadable(target, "in an encoding that was not requested")
+                raise _unreadable(target, "in an encoding that this server did not request")
             body = bytearray()
             cut: Cut | None = Cut.TIME
             with anyio.CancelScope(deadline=deadline):
@@ -163,7 +163,7 @@ async def _read_body(
         return Cut.BROKEN
     except zlib.error:
         if not body:
-            raise _unreadable(target, "damaged: it cannot be decompressed") from None
+            raise _unreadable(target, "that is damaged and cannot be decompressed") from None
         return Cut.BROKEN
     return None if unpacker.is_complete else Cut.BROKEN
 
@@ -181,7 +181,7 @@ class _Unpacker:
         return self._stream is None or self._stream.eof
 
     def unpack(self, raw: bytes) -> Iterator[bytes]:
-        """Decompress bytes into pieces of at most `PIECE_BYTES`. An empty piece stands for work without any output."""
+        """Decompress bytes into pieces of at most `PIECE_BYTES`. A step without output yields an empty piece."""
         if self._encoding in ("", "identity"):
             self.taken += len(raw)
             yield from (raw[start : start + PIECE_BYTES] for start in range(0, len(raw), PIECE_BYTES))
@@ -236,5 +236,5 @@ def _unreachable(target: UrlTarget, why: str) -> ToolError:
 def _unreadable(target: UrlTarget, how: str) -> ToolError:
     return ToolError(
         ToolErrorType.WEB_FETCH_PROCESSING_ERROR,
-        f"{target.authority} sent its response {how}. Try again, or use another source.",
+        f"{target.authority} sent a response {how}. Try again, or use another source.",
     )

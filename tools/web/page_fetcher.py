@@ -42,7 +42,8 @@ class PageCache:
         self._max_pages = pages
         self._max_chars = chars
         self._clock = clock
-        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()  # with times of expiry; oldest first
+        # Each page with its time of expiry; the oldest page comes first
+        self._pages: OrderedDict[Hashable, tuple[float, Page]] = OrderedDict()
         self._chars = 0
 
     def get(self, key: Hashable) -> Page | None:
@@ -76,7 +77,7 @@ class PageFetcher:
     def cached(self, target: UrlTarget, shown_as: Format, client_key: str) -> Page | None:
         """Return the page if this client has fetched it recently.
 
-        An anonymous client has an empty key, and no cache.
+        An anonymous client has an empty key and no cached pages.
         """
         return self._cache.get((client_key, target.url, shown_as)) if client_key else None
 
@@ -115,9 +116,9 @@ def report(
 ) -> ToolResult:
     """Build the result for the part of a page that begins at the character with the index `start`.
 
-    The part has at most `length` characters, and ends after a whole line if a line ends near its end. `about` is the
-    caller's question, and `others` are further URLs in the call. `is_refetched` is true if the page had to be fetched
-    again for a later part.
+    The part has at most `length` characters. It ends after a whole line if a line ends in its last tenth.
+    `about` is the caller's question, and `others` are further URLs in the call. `is_refetched` is true if the page had
+    to be fetched again for a later part.
     """
     response, total = page.response, len(page.text)
     url = _cut(response.url)

@@ -1,6 +1,6 @@
 """Converts a response for a model: to text, an image, the text of a PDF, or a sentence about the response.
 
-Text is decoded as in browsers.
+Text is decoded as browsers decode it.
 """
 
 from __future__ import annotations
@@ -59,18 +59,20 @@ _LABELS = {
     **dict.fromkeys(("euc-kr", "ks_c_5601-1987", "korean", "windows-949"), "cp949"),
 }
 
-# Codecs with several bytes per character, except those of Unicode
+# Codecs with several bytes per character, except the Unicode encodings
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
 # Bytes decoded per step. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
 # five milliseconds for this many.
 DECODED_AT_ONCE = 1 << 14
-# Time limit per text, after which only ASCII is decoded. Only texts with millions of invalid bytes take this long.
+# Time limit per page, after which only ASCII is decoded. Only pages with millions of invalid bytes reach it.
 DECODE_SECONDS = 2.0
 _LONGEST_CHARACTER = 4
 
 
 def decode(body: bytes, declared: str | None, *, is_markup: bool, is_cut: bool) -> tuple[str, str]:
-    """Decode a body. Return the text, and a sentence if the encoding is a guess. Undecodable bytes become U+FFFD.
+    """Decode a body. Return the text, and a sentence that says so if the encoding is a guess.
+
+    Undecodable bytes become U+FFFD.
 
     `declared` is the charset of `Content-Type`. Markup may declare its own encoding. A truncated body may end within a
     character.
@@ -143,7 +145,7 @@ class PageText:
     title: str  # on one line; empty if there is none
     text: str  # as Markdown
     is_partial: bool = False  # whether deeply nested elements are missing
-    hides: bool = False  # whether hidden text was left out
+    hides: bool = False  # whether hidden text was omitted
     refresh: tuple[str, ...] = ()  # targets of meta refreshes
     frames: tuple[str, ...] = ()  # targets of frames
 
@@ -239,7 +241,7 @@ def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signa
 
 
 def _leads(response: WebResponse, page: PageText) -> Iterator[str]:
-    """Yield sentences about refreshes and frames. Targets that cannot be opened are left out."""
+    """Yield sentences about the targets of refreshes and frames. Targets that cannot be opened are omitted."""
     origin = parse_url(response.url)
     refresh = [found[1] for text in page.refresh if (found := _REFRESH.fullmatch(text.strip()))]
     for targets, how in (
@@ -251,7 +253,7 @@ def _leads(response: WebResponse, page: PageText) -> Iterator[str]:
             with suppress(UrlError):
                 urls[origin.joined(target).url[:MAX_LEAD_CHARS]] = None
         if urls:
-            yield f"{how}, not fetched; call web_fetch for what you want: {' '.join(urls)}"
+            yield f"{how}. Nothing was fetched from there; call web_fetch for what you want: {' '.join(urls)}"
 
 
 def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
@@ -271,7 +273,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
                 return replace(page, text=source, notes=notes)
             converted = page_text(source, "" if shown_as is Format.TEXT else response.url, signal)
             if isinstance(converted, Unconverted):
-                note = f"It could not be converted to text, because {converted}. This is its source."
+                note = f"The page could not be converted to text, because {converted}. This is its source."
                 return replace(page, text=source, notes=(*notes, note))
             page = replace(page, title=converted.title)
             notes = (*notes, *_leads(response, converted))
@@ -281,7 +283,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
             if converted.is_partial:
                 notes = ("Deeply nested elements are missing; format='html' shows the source.", *notes)
             if converted.hides:
-                notes = ("Hidden text of the page is left out; format='html' shows the source.", *notes)
+                notes = ("The page's hidden text is omitted; format='html' shows the source.", *notes)
             return replace(page, text=converted.text, notes=notes)
     # UTF-16 text looks like binary data, so the type that the server states decides.
     is_utf_16 = (charset or "").startswith("utf-16")
@@ -309,7 +311,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
         return replace(page, notes=(error.message,))
     if pdf is None or not pdf.has_words:
         shown = _media(page, found, media)
-        return replace(shown, notes=(*shown.notes, "It has no text; it may be scanned."))
+        return replace(shown, notes=(*shown.notes, "The PDF has no text; it may be scanned."))
     if pdf.is_complete:
         return replace(page, text=pdf.text)
     note = f"Only the first {pdf.last} of {pdf.count} pages could be read: {pdf.cut}."

@@ -1,6 +1,6 @@
 """Web search through the documented APIs of several providers. `PROVIDERS` lists their differences.
 
-Every failure becomes a sentence for the model. Responses are not trusted: they may have any type and length.
+Every failure becomes a sentence for the model. Responses are not trusted: their values may have any type and length.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 # 80 ms, and parsing a genuine response for less than 1 ms.
 MAX_REPLY_BYTES = 512 << 10
 MAX_TITLE_CHARS = 200
-MAX_URL_CHARS = 2_000  # as displayed; percent-encoded Chinese is nine times as long as typed
+MAX_URL_CHARS = 2_000  # with percent-encoding, which makes Chinese nine times as long as typed
 MAX_SNIPPET_CHARS = 1_000  # enough to decide whether to fetch the page
 MAX_ANSWER_CHARS = 4_000
 MAX_DATE_CHARS = 40
-MAX_LISTED = 50  # entries of a list to examine
-MAX_READ_CHARS = 10_000  # characters read of a text, before white space in it is collapsed
+MAX_LISTED = 50  # entries of the list of results that are examined
+MAX_READ_CHARS = 10_000  # characters of a string that are used, counted before its white space is collapsed
 MIN_SECRET_CHARS = 8  # a shorter key would also match unrelated text
 MAX_SHOWN_QUERY = 200  # characters of the query in the heading
 _SENDABLE = re.compile(r"[!-~]*")
@@ -59,7 +59,7 @@ class SearchResults:
 
     answer: str  # the provider's own answer to the query, or empty
     results: tuple[SearchResult, ...]  # the pages, best first
-    left_out: int = 0  # number of pages that were left out, because their URL cannot be opened
+    left_out: int = 0  # number of entries that were dropped, because they have no URL that can be opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class _Interface:
     is_empty: Callable[[Json], bool]
     # Returns the fields of a page: title, URL, text, score and date
     page: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
-    refusals: Mapping[int, str]  # by status, what the status means for this provider
-    headers: Callable[[str], dict[str, str]] = lambda _key: {}  # returns the header with the key, if any
+    refusals: Mapping[int, str]  # what an HTTP status means for this provider, keyed by the status
+    headers: Callable[[str], dict[str, str]] = lambda _key: {}  # returns the header that carries the API key, if any
     is_post: bool = False  # whether the parameters are sent as a JSON object
     answer: Callable[[Json], Any] = lambda _reply: None  # returns the provider's own answer
 
@@ -92,7 +92,7 @@ def _at(value: Any, *path: str | int) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a text without the HTML entities that Brave uses."""
+    """Return a string with its HTML entities decoded, because Brave sends them; `None` for any other value."""
     return unescape(value[:MAX_READ_CHARS]) if isinstance(value, str) else None
 
 
@@ -103,7 +103,7 @@ PROVIDERS: Mapping[str, _Interface] = {
     "tavily": _Interface(
         title="Tavily",
         url="https://api.tavily.com/search",
-        # The thorough mode, as in Qwen Code.
+        # "advanced" is the thorough mode, which Qwen Code uses too.
         asks=lambda query, limit, _: {
             "query": query, "search_depth": "advanced", "max_results": limit, "include_answer": True,
         },
@@ -136,7 +136,7 @@ PROVIDERS: Mapping[str, _Interface] = {
             f"not one of Brave's; the operator sets it with {SETUP['brave']}.",
         },
     ),
-    # https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list; ends on 1 January 2027.
+    # https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list; the API ends on 1 January 2027.
     "google": _Interface(
         title="Google",
         url="https://www.googleapis.com/customsearch/v1",
@@ -168,11 +168,11 @@ PROVIDERS: Mapping[str, _Interface] = {
         page=lambda page: (
             page.get("title"), page.get("url"), page.get("content"), None, page.get("publishedDate"),
         ),
-        # In newer versions, an answer is an object with the text.
+        # In newer versions of SearXNG, an answer is an object with the text.
         answer=lambda reply: _at(reply, "answers", 0, "answer") or _at(reply, "answers", 0),
         refusals={
             401: "the instance requires a user name and password, which are never sent. The operator can set "
-            "web.search.searxng.url to one that does not.",
+            "web.search.searxng.url to an instance that requires none.",
             403: "the instance does not answer in JSON. Its operator can add 'json' to search.formats in settings.yml.",
         },
     ),
@@ -324,7 +324,7 @@ def report(query: str, title: str, found: SearchResults) -> str:
     """Format the results for a model. Text from the web is kept separate from this server's text."""
     shown = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
     # Without this note, the list would look complete.
-    left_out = f" Results left out, because their addresses cannot be opened: {found.left_out}." * (found.left_out > 0)
+    left_out = f" Results omitted, because their addresses cannot be opened: {found.left_out}." * (found.left_out > 0)
     if not found.results and not found.answer:
         return f'{title} found nothing for "{shown}". Try fewer or other words.{left_out}'
     blocks = [found.answer, "Sources:"] if found.answer and found.results else [found.answer] * bool(found.answer)
@@ -339,7 +339,7 @@ def report(query: str, title: str, found: SearchResults) -> str:
 
 
 def _text(value: Any, max_chars: int) -> str:
-    """Return a text on one line, truncated if too long; empty if `value` is not a text."""
+    """Return a string on one line, truncated if it is too long; empty if `value` is not a string."""
     if not isinstance(value, str):
         return ""
     line = " ".join(value[:MAX_READ_CHARS].split())

@@ -16,8 +16,8 @@ SEARCH_VARIABLES: Mapping[ProviderName, Mapping[str, str]] = {
     "google": {"apiKey": "GOOGLE_API_KEY", "searchEngineId": "GOOGLE_SEARCH_ENGINE_ID"},
     "searxng": {"url": ""},
 }
-"""All providers in the order of preference, with the required keys of `web.search.NAME`. Each key has the environment
-variable (with the provider's usual name) that is used if the settings lack the key; empty if there is none.
+"""All providers in the order of preference, with the required keys of `web.search.NAME`. Each key maps to the
+environment variable that is used if the settings lack the key; empty if there is no such variable.
 """
 
 
@@ -40,7 +40,7 @@ class ProviderSettings:
     # A full URL to use instead of the provider's own, or `None`; for SearXNG, the URL of the instance
     url: str | None = None
     api_key: str = field(default="", repr=False)  # empty for SearXNG
-    search_engine_id: str = ""  # Google's name for the set of searched pages
+    search_engine_id: str = ""  # the id that Google gives to a search engine, which decides which pages are searched
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SearchSettings:
     """All configured providers."""
 
     providers: tuple[ProviderSettings, ...] = ()  # in the order of preference
-    # The provider for calls that name no provider. If this is not configured, the first provider is used
+    # The provider for calls that name no provider. If this provider is not configured, the first one is used
     default: str | None = None
 
     @property

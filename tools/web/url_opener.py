@@ -63,7 +63,7 @@ class FairLimit:
 class WebRequest:
     """A request to open a URL."""
 
-    url: str  # as received
+    url: str  # as received, unchecked
     method: str = "GET"  # only a GET follows redirects
     # Headers in addition to the opener's own (`Host`, `Connection`, `Accept-Encoding`)
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -81,7 +81,7 @@ class WebResponse:
 
     url: str  # the URL after all redirects
     status: int  # the HTTP status
-    headers: Mapping[str, str]  # by lower-case name; values of the same name are joined by commas
+    headers: Mapping[str, str]  # keyed by lower-case name; the values of a repeated header are joined by commas
     media_type: str  # in lower case, without parameters; empty if there is none
     charset: str | None  # from `Content-Type`, or `None`
     body: bytes  # the decompressed content
@@ -100,7 +100,7 @@ def system_trust() -> ssl.SSLContext:
 
 
 class UrlOpener:
-    """Opens URLs within rules. Nothing is kept between requests, so there is nothing to close.
+    """Opens URLs within rules. No connection is kept between requests, so there is nothing to close.
 
     `trust` creates the TLS settings once, on first use.
     """
@@ -186,7 +186,7 @@ class UrlOpener:
                     target = onward
                     continue
                 # Nobody has consented to another host, not even to one that only adds `www.`, and no rule was checked
-                # for it. Ask the guard first, so that the model does not try an address that would be refused anyway.
+                # for that host. Ask the guard first, so that the model does not try an address that would be refused.
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url

@@ -117,7 +117,7 @@ class ClientSessions:
         return held.session
 
     def opened(self, serial: int) -> UpstreamSession | None:
-        """Return the session with this number, and mark it as in use; `None` if it is closed."""
+        """Return the session with this serial number and mark it as in use; `None` if it is closed."""
         for held in self._held.values():
             if held.session is not None and held.session.serial == serial and not held.session.lost.is_set():
                 held.last_used = anyio.current_time()
@@ -138,7 +138,7 @@ class ClientSessions:
         if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The server {self._upstream.alias} already has the maximum of {most} clients "
+                f"The server {self._upstream.alias} already has the maximum number of clients, {most} "
                 f"(mcpServers.{self._upstream.alias}.maxSessions). Try the call later, or continue without it.",
             )
         known = self._upstream.transport
@@ -169,9 +169,9 @@ class ClientSessions:
         return held
 
     def _make_room(self, client_key: str, share: int) -> bool:
-        """Close the most dispensable session to make room for this client. Returns whether there was one.
+        """Close the most dispensable session to make room for this client. Returns whether a session was closed.
 
-        Sessions that others use stay open, unless their client has more than its `share` and this client has less.
+        A session in use stays open, unless its client has more than `share` sessions and this client has fewer.
         """
         counts = Counter(key[0] for key in self._held)
         may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]
@@ -186,7 +186,7 @@ class ClientSessions:
         taken = [key for key in may_take if key[0] != client_key and counts[key[0]] > share]
         if not taken:
             return False
-        # The newest session comes last, and is closed.
+        # The newest of these sessions comes last. It is the one to close.
         self._upstream.log.info(
             "a client's session with upstream %s was closed to make room for another client", self._upstream.alias
         )
@@ -210,8 +210,8 @@ class ClientSessions:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
                     if not session.era.is_modern and options.told(options.announced).get("roots") is not None:
-                        # File servers ask for the roots right after the handshake. If they asked during the first
-                        # call, their request would end with the call, and the call would run without roots.
+                        # File servers request the roots right after the handshake. If a server requested them during
+                        # the first call, that request would end with the call, and the call would run without roots.
                         await session.flush()
                         if await session.questions.until_roots_are_told() or options.announced.get("roots") is None:
                             await session.flush()

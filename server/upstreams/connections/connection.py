@@ -1,4 +1,4 @@
-"""One upstream, owned by one task, which connects, lists, watches, and reconnects after a loss.
+"""One upstream, owned by one task, which connects, reads the lists, watches for changes, and reconnects after a loss.
 
 This task opens and closes connections; other tasks send requests through them. While the upstream is down, these tasks
 get an immediate error with its state.
@@ -92,7 +92,7 @@ class UpstreamState(StrEnum):
 WAYS_TO_AUTHENTICATE = 'Put a token into its headers (for example "Authorization": "Bearer ${TOKEN}").'
 NO_WORKSPACE = "no workspace is known for it. Set one with --workspace or workspace.roots, or give its entry a cwd"
 LOGIN_TOOL = "login"  # published for a server that lists nothing before a login
-LOGIN_LOOK_SECONDS = 1.0  # interval of checks whether somebody has logged in with the command
+LOGIN_LOOK_SECONDS = 1.0  # how often to check whether somebody has logged in with `coretools-mcp login`
 
 
 @dataclass(slots=True)
@@ -100,13 +100,13 @@ class UpstreamStatus:
     """The status of an upstream's connection."""
 
     state: UpstreamState = UpstreamState.WAITING
-    problem: str = ""  # why it is not connected, in this server's own words
-    last_error: str = ""  # the latest problem, even after it has reconnected
+    problem: str = ""  # why the upstream is not connected, in this server's own words
+    last_error: str = ""  # the latest problem, even after the upstream has reconnected
     connect_ms: float | None = None  # how long the latest connection took to initialize
     list_ms: float | None = None  # how long listing took on that connection
     since: float = field(default_factory=time.time)  # when the state last changed, in seconds since the epoch
     attempts: int = 0  # attempts to connect since the last connection
-    program_end: ProgramEnd | None = None  # how its program last exited, if it did
+    program_end: ProgramEnd | None = None  # how the upstream's program last exited, if it has exited
     losses: int = 0  # number of consecutive connections that were lost soon after opening
     challenge: Challenge | None = None  # the server's latest demand for a login
 
@@ -190,8 +190,8 @@ class LoginNeededError(ToolError):
 
 
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
-"""Returns the workspace folders of a client or, for `None`, those for all clients. Without folders, a program sees no
-files.
+"""Returns the workspace folders of a client or, for `None`, those that apply to all clients. Without folders, a program
+sees no files.
 """
 
 
@@ -206,7 +206,7 @@ class Audience:
     announced: Json  # the capabilities to declare to upstreams
     client: Exchange | None  # the client, if there is only one and it can be reached at any time
     is_one: bool
-    is_modern: bool  # whether the client, or most of several clients, use the 2026-07-28 revision
+    is_modern: bool  # whether the client uses the 2026-07-28 revision; if there are several, whether most of them do
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Creates the observer for a session's requests, from the upstream's alias and entry."""
@@ -217,10 +217,11 @@ class Upstream:
     """One entry of `mcpServers`.
 
     Args:
-        alias: Its name in the configuration, part of every published name.
-        entry: How to reach it, and what to publish.
-        changed: Called with a list that may have changed, and whether clients should be notified.
-        resource_updated: Called with the URI of a changed resource, and the session's client, if it has its own.
+        alias: The entry's alias, which published names start with unless the entry's `prefix` is none.
+        entry: How to reach the upstream, and what to publish.
+        changed: Called with the kind of a list that may have changed, and whether clients should be notified.
+        resource_updated: Called with the URI of a changed resource, and the key of the client's own session that
+            reported the change; `None` if the session is not one client's own.
         prepare: Does expensive work before a list is used.
         store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
         login_of: Returns the login of a principal, if the server has logins.
@@ -247,11 +248,11 @@ class Upstream:
         self.by_proxy = by_proxy
         self.login = login_of("")  # the login of this machine's user, used for listing
         self.offer = Offer()
-        self.era: Era | None = None  # the era of its latest connection
+        self.era: Era | None = None  # the era of the latest connection
         self.known = anyio.Event()
-        """Set once its lists are known, or it is clear that it cannot be reached."""
-        self.tried = anyio.Event()  # set once its tools are known, or it is clear that it cannot be reached
-        self.connected = anyio.Event()  # set while it is connected, and once it is no longer used
+        """Set once the upstream's lists are known, or it is clear that the upstream cannot be reached."""
+        self.tried = anyio.Event()  # like `known`, but set as soon as the tools are known
+        self.connected = anyio.Event()  # set while the upstream is connected, and once it is no longer used
         self.transport: Transport | None = None
         self.session: UpstreamSession | None = None
         self.change_stream: ChangeStream | None = None
@@ -260,12 +261,12 @@ class Upstream:
         """Limits the client requests in progress; `None` without a limit."""
         self.rate: Rate | None = None  # limits calls per minute
         if entry.calls_per_minute is not None:
-            from server.clients.rate import Rate  # noqa: PLC0415 - only if the operator limits it
+            from server.clients.rate import Rate  # noqa: PLC0415 - needed only with such a limit
 
             self.rate = Rate(entry.calls_per_minute)
         self._outcome = anyio.Event()  # set after the next connection attempt, whatever the result
-        self.is_login_offered = False  # whether its only tool is the login tool
-        self.is_awaited = True  # whether the first list waits for it
+        self.is_login_offered = False  # whether the only tool is the login tool
+        self.is_awaited = True  # whether the first list waits for this upstream
         # Whether a coretools-mcp client got a list without this upstream's tools, because they were from the last run.
         self.is_withheld = False
         self._prepare = prepare
@@ -274,9 +275,9 @@ class Upstream:
         self._resource_updated = resource_updated
         self._hurry = anyio.Event()
         self._spared_until = 0.0
-        self._stale: dict[str, bool] = {}  # by capability: whether the upstream itself announced a change
+        self._stale: dict[str, bool] = {}  # keyed by capability: whether the upstream announced a change
         self._news = anyio.Event()
-        self._looked: dict[str, float] = {}  # by capability, when its lists were last read or scheduled to be read
+        self._looked: dict[str, float] = {}  # keyed by capability: when its lists were last read or scheduled
         self._read_again = anyio.Event()  # set after the next read
         self._warned = set[str]()
         self._was_forgotten = False  # whether the server has lost the latest session, and no new one has replaced it
@@ -329,7 +330,7 @@ class Upstream:
 
     @property
     def wants_login(self) -> bool:
-        """Whether only a person's login is missing."""
+        """Whether nothing but a person's login keeps the upstream from connecting."""
         is_refused, challenge = self.status.state is UpstreamState.NEEDS_AUTHENTICATION, self.status.challenge
         login = self.login if is_refused else None
         if login is None or challenge is None or not login.needs_person:
@@ -405,7 +406,7 @@ class Upstream:
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
-        """Read the upstream's lists. It counts as available once its tools are known; other lists may take longer."""
+        """Read the upstream's lists. The upstream is available once its tools are known, even without other lists."""
         began = time.perf_counter()
         read: set[OfferedKind] = set()
 
@@ -478,17 +479,17 @@ class Upstream:
         self._outcome = anyio.Event()
 
     def settle(self) -> None:
-        """Stop all waiting for this upstream."""
+        """Release everything that waits for this upstream."""
         self.known.set()
         self.tried.set()
 
     async def _list_again(self, session: UpstreamSession) -> None:
-        """List again whenever the upstream announces changed lists."""
+        """Read lists again whenever the upstream announces that they have changed."""
         stale: dict[str, bool] = {}
 
         async def take(kind: OfferedKind, items: list[Json]) -> None:
-            # An announcement is passed on even for an equal list, because the content that an item refers to may have
-            # changed.
+            # An announcement is passed on even if the list is the same as before, because the content that an item
+            # refers to may have changed.
             if stale[kind.capability] or self.offer.items(kind) != items:
                 await self._take(kind, items, is_said=True)
 
@@ -529,7 +530,7 @@ class Upstream:
             self._look(capability, LEAST_LOOK_SECONDS)
 
     def look_for_client(self, capability: str) -> anyio.Event | None:
-        """Schedule a read of a list that a client wants, if it is old and changes may not be announced.
+        """Schedule a read of a list that a client wants, if the list is old and changes to it may not be announced.
 
         An HTTP server may have no stream to announce changes, even if it declares that it announces them. The returned
         event is set after the read.
@@ -596,7 +597,7 @@ class Upstream:
         return self._was_forgotten or (self.session is not None and self.session.is_forgotten)
 
     def retry_now(self) -> None:
-        """Retry because a request needs the upstream: at once, or after the minimum pause if it has failed repeatedly.
+        """Connect again, because a request needs the upstream: at once, or after the minimum pause if attempts failed.
 
         Does nothing if the upstream is left out.
         """
@@ -604,17 +605,20 @@ class Upstream:
             self._hurry.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """Return the error that asks for the login used for listing; `None` if this upstream has no logins."""
+        """Return the error that asks for the login that listing uses; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
-        """Start a new listing session if needed, because the server has lost a session, and perhaps all of them."""
+        """Start a new listing session if needed.
+
+        Called when the server has lost a session, because it may also have lost the listing session.
+        """
         if (listing := self.live_session) is not None:
             await listing.flush()
         await self.come_back()
 
     async def come_back(self) -> None:
-        """Wait until the upstream is connected or has failed again, at most for the duration of an attempt."""
+        """Wait until the upstream is connected or has failed again, but no longer than one attempt may take."""
         is_pausing = self.status.state not in (UpstreamState.CONNECTED, UpstreamState.CONNECTING)
         self.retry_now()
         with anyio.move_on_after(self.entry.connect_timeout / 1000):

@@ -1,4 +1,4 @@
-"""All upstreams: starts them, waits for them briefly, applies changed settings, and finds them by tool name."""
+"""The pool of all upstreams. It starts them, applies changed settings to them, and finds them by tool name."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ GATHER_WAIT_SECONDS = 0.5
 GATHER_SECONDS = 10.0  # limit for the work, including the part in the background
 STORED_SECONDS = 1.0  # limit for reading the stored lists, because a disk may hang
 LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first
-LOOK_WAIT_SECONDS = 1.0  # how long a client's list waits for upstreams to list again; later changes are announced
-PROXY_WAIT_SECONDS = 1.0  # how long another coretools-mcp waits for the first list; in a loop, each waits for the next
+LOOK_WAIT_SECONDS = 1.0  # how long a client's list waits for upstreams to be read again; later changes are announced
+# How long the first list may keep another coretools-mcp waiting: in a loop of servers, each one waits for the next.
+PROXY_WAIT_SECONDS = 1.0
 
 CallOf = Callable[[Upstream], UpstreamCall]
 
@@ -51,7 +52,9 @@ CallOf = Callable[[Upstream], UpstreamCall]
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
 ) -> bool:
-    """Run work that must not raise, and wait up to `GATHER_WAIT_SECONDS`. Returns whether all of the work is done.
+    """Run the functions in `work`, which must not raise, and wait up to `GATHER_WAIT_SECONDS`.
+
+    Returns whether all of them are done.
 
     Unfinished work continues in `tasks` until `GATHER_SECONDS` are over, or until `scope` is cancelled.
     """
@@ -104,13 +107,13 @@ class UpstreamPool:
     """Starts the upstreams and publishes their tools.
 
     Args:
-        entries: Entries by alias, in the order of the configuration.
+        entries: The entries, keyed by alias, in the order of the configuration.
         first_list_wait_seconds: How long after startup a list waits for upstreams that are still connecting.
-        on_offer: Called with each list that may have changed, and whether clients should be notified.
+        on_offer: Called with the kind of each list that may have changed, and whether clients should be notified.
         logins: How people log in; `None` if nobody can.
         reserved: Names that upstream tools cannot get.
         by_proxy: Whether to use the proxies from the environment for remote servers.
-        waits_again: Whether the first list also waits for a server that was too slow for it in the last run.
+        waits_again: Whether the first list also waits for a server that was too slow for the last run's first list.
     """
 
     def __init__(
@@ -136,7 +139,7 @@ class UpstreamPool:
         self._login_store: LoginStore | None = None  # created with the first remote server
         self._runs_logins = False
         self.catalog = ToolCatalog(registry, name_budget, reserved)
-        self.sessions: dict[Upstream, ClientSessions] = {}  # the sessions of clients with each running upstream
+        self.sessions: dict[Upstream, ClientSessions] = {}  # the client sessions of each running upstream
         self.left_out = left_out or {}
         """Why other configured servers are not used, keyed by alias; changes with the settings."""
         self.written: Mapping[str, UpstreamSettings] = {}
@@ -170,7 +173,7 @@ class UpstreamPool:
     def start(self, tasks: TaskGroup, audience: Audience, stored: StoredLists | None = None) -> None:
         """Start the owner task of every upstream, once; later calls do nothing.
 
-        Stored lists are offered until the upstream sends its own.
+        The stored lists of an upstream are offered until the upstream sends its current ones.
         """
         if self._audience is None:
             self._audience, self._stored, self.tasks = audience, stored, tasks
@@ -222,7 +225,7 @@ class UpstreamPool:
             await self.approvals.approve(lock, alias, tools)
 
     async def apply_lock(self, lock: Lock | None) -> None:
-        """Check all tools against a lock, unless it is already in use. Other tasks can run in between."""
+        """Check all tools against a lock, unless it is already in use. Other tasks can run between the checks."""
         if lock == self.catalog.lock:
             return
         # The call that approves a tool may be cancelled, but the remaining tools must still be checked.
@@ -255,14 +258,14 @@ class UpstreamPool:
         return upstream
 
     def _login_of(self, alias: str, entry: UpstreamSettings, principal: str) -> Login | None:
-        """Return the login of a principal to a server; `None` for a program, or if the settings give a token."""
+        """Return the login of a principal to a server; `None` over stdio, or if the settings disable or replace it."""
         oauth, how = entry.oauth, self.logins
         has_token = any(name.lower() == "authorization" for name in entry.headers)
         if entry.endpoint is None or how is None or (oauth is None and has_token):
             return None
         if oauth is not None and not oauth.enabled:
             return None
-        from server.settings.models import OAuthSettings  # noqa: PLC0415 - with the first remote server
+        from server.settings.models import OAuthSettings  # noqa: PLC0415 - loaded with the first remote server
         from server.upstreams.login.upstream_login import Login, login_store  # noqa: PLC0415
 
         store = self._login_store = self._login_store or login_store(how.replica, how.state_folder, how.storage)
@@ -344,7 +347,7 @@ class UpstreamPool:
             with scope:
                 await may_begin.wait()
                 if (starter := self._starter) is None:
-                    from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - with the first upstream
+                    from tools.shell.brokered_starter import BrokeredStarter  # noqa: PLC0415 - loaded on first use
 
                     starter = self._starter = BrokeredStarter(is_shared=True)
                 async with anyio.create_task_group() as tasks:
@@ -376,7 +379,7 @@ class UpstreamPool:
 
         Without `is_live`, this does not wait for upstreams whose lists from the last run are stored.
         """
-        # Even waiting for a set event costs a loop iteration.
+        # Even waiting for an event that is already set costs an iteration of the event loop.
         if self._recalled is not None and not self._recalled.is_set():
             await self._recalled.wait()
         if self._wait_until is None or self.is_settled:
@@ -394,13 +397,13 @@ class UpstreamPool:
                 if self._stored is not None and self.tasks is not None:
                     self.tasks.start_soon(self._stored.write, self._key_of(upstream), NEVER_LISTED, dict[str, Any]())
                 upstream.log.warning(
-                    "upstream %s is late: the first list waited %g s, and its tools are announced when they arrive. "
-                    "For clients that list only once, raise proxy.firstListWait",
+                    "upstream %s is late: the first list waited %g s for it, and its tools are announced when they "
+                    "arrive. For clients that request the list only once, raise proxy.firstListWait",
                     *(upstream.alias, self._wait_seconds),
                 )
 
     async def before_list(self, capability: str) -> None:
-        """Refresh a list before a client gets it, if it is old and its servers may not announce changes."""
+        """Read a list again before a client gets it, if the list is old and servers may not announce its changes."""
         looks = [each.look_for_client(capability) for each in self.upstreams]
         if waited := [look for look in looks if look is not None]:
             with anyio.move_on_after(LOOK_WAIT_SECONDS):
@@ -473,7 +476,7 @@ class UpstreamPool:
         return next((each for each in self.upstreams if self._is_unlisted(each.alias)), None)
 
     def owner_of_tool(self, tool: BaseTool[Any]) -> Upstream | None:
-        """Return the upstream of a tool in the registry; `None` for one of this server's own."""
+        """Return the upstream of a tool in the registry; `None` for one of this server's own tools."""
         return self.by_alias.get(tool.alias) if isinstance(tool, DiscoveredMCPTool) else None
 
     def _alias_of(self, tool_name: str) -> str | None:

@@ -1,7 +1,8 @@
 """The authorization server of an upstream: discovery, registration, and token requests.
 
-Discovery follows the MCP specification of 2026-07-28; comments mark where RFC 6749, 7591, 8414, 8707, 9207 and 9728
-apply. Redirects are not followed, so secrets go only to addresses that the authorization server itself published.
+Discovery follows the 2026-07-28 revision of the MCP specification; comments mark where RFC 6749, 7591, 8414, 8707, 9207
+and 9728 apply. Redirects are not followed, so secrets go only to addresses that the authorization server itself
+published.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ASSERTION_SECONDS = 60.0  # lifetime of this server's signed assertions
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")  # RFC 6749, 5.2; other text from the server is not passed on
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _SHOWN_CHARS = 200  # characters of an address that a message quotes
-_GIVEN, _WRONG = (200, 201), (400, 422)  # HTTP statuses of a result, and of an error in the request
+_GIVEN, _WRONG = (200, 201), (400, 422)  # HTTP statuses of a success, and of an error in the request
 _WHY = "error_description"
 _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
@@ -79,7 +80,7 @@ class AuthorizationServer:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """The parameters of an authorization request, and those that the redirect must contain."""
+    """An authorization request, and what is needed to check its redirect and redeem the code."""
 
     url: str = field(repr=False)
     state: str = field(repr=False)
@@ -140,9 +141,9 @@ class AuthorizationServerClient:
         )
 
     async def _discover_by_origin(self) -> AuthorizationServer:
-        """Return the authorization server as defined by revision 2025-03-26: at the upstream's origin.
+        """Return the authorization server at the upstream's origin, as the 2025-03-26 revision defines it.
 
-        It may publish no metadata.
+        That authorization server may publish no metadata.
         """
         parts = urlsplit(canonical(self._url))
         origin = f"{parts.scheme}://{parts.netloc}"
@@ -157,7 +158,8 @@ class AuthorizationServerClient:
 
     def _metadata(self, said: Json, issuer: str) -> OAuthMetadata:
         host = visible_line(urlsplit(issuer).netloc[:_SHOWN_CHARS])
-        # Compared byte for byte (RFC 8414, 3.3), except for the slash of an empty path, before a model normalizes it.
+        # Compare the issuer byte for byte (RFC 8414, 3.3), except for the slash of an empty path, before pydantic
+        # normalizes it.
         if not is_same_issuer(said.get("issuer"), issuer):
             raise LoginError(
                 f"its authorization server {host} publishes the metadata of another one, so it is not trusted"
@@ -417,7 +419,7 @@ def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes:
 
 def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:
     """Return the signed client authentication (RFC 7523, 3)."""
-    import jwt  # noqa: PLC0415 - few log in with a key
+    import jwt  # noqa: PLC0415 - needed only for logins with a private key
 
     now = time.time()
     claims = {
@@ -443,7 +445,7 @@ def error_code(said: Mapping[str, Any]) -> str:
 
 
 def error_told(said: Mapping[str, Any]) -> str:
-    """Return an error with the server's description; empty without an error."""
+    """Return an error's code, and the server's description of the error; empty if there is no error."""
     code, why = error_code(said), said.get(_WHY)
     words = f'("{quoted(why)}")' if isinstance(why, str) and why else ""
     return " ".join(filter(None, (code, words)))

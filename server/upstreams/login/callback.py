@@ -1,7 +1,8 @@
 """The redirect address on this machine for an authorization server (RFC 8252, 7.3).
 
-The address has a fixed port, because some authorization servers compare it with the registered one. Only the process
-that logs in listens there: the system gives the port to no other process, and frees the port if the process is killed.
+The address has a fixed port, because some authorization servers compare it with the registered address. Only the
+process that logs in listens on the port: the system gives the port to no other process, and frees it if that process
+is killed.
 Other processes ask the listening process which logins are open, and wait for their tokens.
 """
 
@@ -29,7 +30,7 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"  # not `localhost`, which some systems resolve to another address first (RFC 8252, 8.3)
 CALLBACK = "/callback"
 OPEN_LOGINS = "/coretools-mcp-logins"  # where other processes learn which logins are open
-REQUEST_BYTES = 1 << 16  # limit per request with headers; codes have hundreds of bytes
+REQUEST_BYTES = 1 << 16  # limit for one request with its headers; a code has a few hundred bytes
 REQUEST_SECONDS = 10.0  # limit for receiving a request, because browsers open connections that they never use
 PAGE_SECONDS = 40.0  # how long a browser waits for the login to finish, which takes two requests
 MAX_CONNECTIONS = 32
@@ -59,11 +60,11 @@ class Redirect:
     login: str  # identifies the login to other processes
     url: str  # the address of the authorization server
     alias: str
-    principal: str  # empty if people are not told apart
+    principal: str  # empty if all clients share the login
     readable_name: str = ""  # the display name of the principal
     parameters: dict[str, str] = field(
         default_factory=dict[str, str], repr=False
-    )  # the redirect's parameters, with the code
+    )  # the redirect's parameters, including the code
     arrived: anyio.Event = field(default_factory=anyio.Event)
     page: str = "The login is not finished."  # the final text in the browser
     is_over: anyio.Event = field(default_factory=anyio.Event)
@@ -71,7 +72,7 @@ class Redirect:
 
 
 class CallbackListener:
-    """Receives redirects and assigns them to logins by their secret `state`. A process has one per port."""
+    """Receives redirects and assigns them to logins by their secret `state`. A process has one listener per port."""
 
     _open: ClassVar[dict[int, CallbackListener]] = {}
 
@@ -185,9 +186,9 @@ def _bound(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if sys.platform == "win32":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # keeps others off the port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # keeps other processes off the port
         else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # allow a port with closed connections
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else closed connections block the port
         listener.bind((HOST, port))
         listener.listen()
         listener.setblocking(False)
@@ -213,7 +214,7 @@ async def _logins_at(port: int) -> frozenset[str] | None:
 
 
 def parameters_of(address: str, uri: str) -> Mapping[str, str]:
-    """Return the parameters of a pasted address; `ValueError` if it is not a redirect to `uri`."""
+    """Return the parameters of a pasted address. Raises a `ValueError` if it is not a redirect to `uri`."""
     parts = urlsplit(address.strip())
     if f"{parts.scheme}://{parts.netloc}{parts.path}" != uri:
         raise ValueError("not the callback address")
@@ -221,7 +222,7 @@ def parameters_of(address: str, uri: str) -> Mapping[str, str]:
 
 
 def page(text: str, form: str = "") -> str:
-    """Return an HTML page with this text; `form` is already HTML."""
+    """Return an HTML page with `text`, which is escaped, and `form`, which is already HTML."""
     style = (
         ":root{color-scheme:light dark}"
         "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:min(4rem,8vw) auto;padding:0 1rem;"

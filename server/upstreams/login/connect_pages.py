@@ -1,7 +1,7 @@
 """The login pages for people on other machines: one asks for confirmation, the other receives the redirect.
 
-The first page's address is for one login, and goes to the principal's client. The login is bound to the browser that
-continues there. A redirect in another browser is rejected (RFC 6749, 10.12; RFC 9700, 4.7), so forwarding the
+The first page's address is for one login and goes to the principal's client. The login is bound to the browser that
+continues from that page. A redirect in another browser is rejected (RFC 6749, 10.12; RFC 9700, 4.7), so forwarding the
 authorization server's address achieves nothing. In case somebody forwards the first page's address, the page says whose
 calls would use the account.
 """
@@ -30,7 +30,7 @@ from tools.contract.display import visible_line
 logger = logging.getLogger(__name__)
 
 CALLBACK, CONNECT = "/oauth/callback", "/connect"
-COOKIE_SECONDS = 600  # longer than the time limit for a login
+COOKIE_SECONDS = 600  # lifetime of the cookie, longer than the time limit for a login
 
 _NOT_OPEN = (
     "This login is no longer open: it was completed, cancelled or timed out, or the server was restarted. If your "
@@ -44,7 +44,7 @@ _NO_COOKIE = (
     "Continue with the button on the login page, in a browser that accepts cookies. Open the link again, or repeat the "
     "call to get a new one."
 )
-_COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # as this server creates them
+_COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")  # the cookies that this server creates
 # No `form-action`, because browsers apply it to the whole chain of redirects, which the authorization server controls.
 _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connection"} | {
     "Referrer-Policy": "same-origin",  # with `no-referrer`, browsers send forms with the origin `null`
@@ -56,7 +56,7 @@ _HEADERS = {name: value for name, value in HEADERS.items() if name != "Connectio
 @dataclass(eq=False, slots=True)
 class _OpenLogin:
     redirect: Redirect
-    browser: bytes | None = None  # the digest of the cookie of the browser that was last sent on to log in
+    browser: bytes | None = None  # the digest of the cookie in the browser that was last sent to log in
     links: list[_ConnectLink] = field(default_factory=list["_ConnectLink"])
 
 
@@ -64,7 +64,7 @@ class _OpenLogin:
 class _ConnectLink:
     login: _OpenLogin
     token: str
-    browser: bytes | None = None  # the digest of the cookie of the browser that continued with this link
+    browser: bytes | None = None  # the digest of the cookie in the browser that continued with this link
 
 
 class ConnectPages:
@@ -182,7 +182,7 @@ class ConnectPages:
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
             logger.warning(
-                "the redirect of a login to %s came from a different browser, and was rejected",
+                "the redirect of a login to %s came from a different browser and was rejected",
                 redirect.alias,
             )
             return _page_response(403, _NO_COOKIE if login.browser is None else _ELSEWHERE)

@@ -1,8 +1,8 @@
-"""The logins that replicas share: each is encrypted in their store, and a digest is its key.
+"""The logins that replicas share: each is stored encrypted, with a digest as its key in the store.
 
-A refresh token used twice looks stolen, and the process that got a new token may have died, or be unable to write it.
-Therefore a lock does not expire by the store's clock. Another replica takes the lock over after seeing it unchanged for
-LOCK_SECONDS, with the store available throughout, because a living owner would have written its token by then.
+A refresh token that is used twice looks stolen, and the process that got a new token may have died or be unable to
+write it. Therefore a lock does not expire by the store's clock. Another replica takes over a lock that it has seen
+unchanged for LOCK_SECONDS with the store available throughout. By then, a living owner would have written its token.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 20.0  # longer than a renewal, which is aborted after 15 s, and its requests to the store
-LOOK_SECONDS = 1.0  # interval of checks for written logins and unfinished work
-# After such a gap between checks, a lock may have changed unnoticed. A request to a silent store takes less time.
+LOOK_SECONDS = 1.0  # how often to check for changed logins and to retry unfinished work
+# After this long without a check, a lock may have changed unnoticed. A request to a silent store takes less time.
 GAP_SECONDS = 5.0
 FORGOTTEN_SECONDS = 600.0  # after this time, an unchanged lock is no longer watched
 _INDEX = "logins"  # the store's key for the digests of all logins, separated by spaces
@@ -167,7 +167,7 @@ class SharedLogins:
         return replace(login, version=version)
 
     async def _list(self, key: str, *, is_there: bool) -> None:
-        """Add a login to the index, or remove it."""
+        """Add a login to the index; if `is_there` is false, remove it."""
         for _ in range(MAX_TRIES):
             held = await self._do(self._store.get(_INDEX))
             keys = set[str]() if held is None else set(held.value.split())

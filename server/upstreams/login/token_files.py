@@ -31,7 +31,7 @@ FOLDER = "logins"  # a folder in the user's state folder
 SERVICE = "coretools-mcp"  # the service name in the keyring
 MAX_BYTES = 8 << 20  # limit per file, far more than a login needs
 
-_VERSION = 1  # version of the format
+_VERSION = 1  # version of the files' format
 _ENDING, _LOCK_ENDING = ".json", ".lock"
 _OPEN_PARTS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
 _CLIENT_SECRETS = ("client_secret", "registration_access_token")  # a registration's secret fields
@@ -74,7 +74,7 @@ class StoredLogin:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The content of a file."""
+    """The content of a login's file."""
 
     version: Literal[1]
     storage: Literal["file", "keyring"]
@@ -83,7 +83,7 @@ class _Record:
 
 @dataclass(frozen=True, slots=True)
 class _Secrets:
-    """The part of a login in the keyring."""
+    """The part of a login that is stored in the keyring."""
 
     issuer: str
     client_id: str | None
@@ -93,7 +93,7 @@ class _Secrets:
 
 
 def key_of(resource: str, principal: str) -> str:
-    """Return the key of a login, in files and in the keyring."""
+    """Return the key of a login, which is used in file names, in the keyring and in the shared store."""
     return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -146,7 +146,7 @@ class TokenStore:
         return replace(login, client=client, token=secrets.token, expires_at=secrets.expires_at)
 
     def stamp(self, resource: str, principal: str) -> object | None:
-        """Return a value that changes whenever a login is written, without reading it; `None` if there is none."""
+        """Return a value that changes whenever a login is written; `None` without a login. Does not read the login."""
         try:
             return identity_of(os.lstat(os.path.join(self._folder, key_of(resource, principal) + _ENDING)))
         except OSError:
@@ -243,7 +243,7 @@ class TokenStore:
         except OSError as error:
             raise _unusable(error) from None
         if sys.platform == "win32":
-            import msvcrt  # noqa: PLC0415 - not on every system
+            import msvcrt  # noqa: PLC0415 - exists only on Windows
 
             try:
                 msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
@@ -263,7 +263,7 @@ class TokenStore:
             return self._storage
 
     def _login(self, folder: Folder, key: str) -> StoredLogin:
-        """Return the login in a file, which must keep its secrets where the settings say."""
+        """Return the login in a file. Its secrets must be stored where the settings say."""
         record = _read(folder, key)
         if record.storage != self._storage:
             place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
@@ -273,7 +273,7 @@ class TokenStore:
 
 
 def _read(folder: Folder, key: str) -> _Record:
-    """Return the content of one file.
+    """Return the content of one login's file.
 
     Raises:
         FileNotFoundError: The file does not exist.
@@ -310,7 +310,7 @@ def _unusable(error: OSError) -> TokenStoreError:
 
 def _unlock(descriptor: int) -> None:
     if sys.platform != "win32":
-        import fcntl  # noqa: PLC0415 - not on every system
+        import fcntl  # noqa: PLC0415 - does not exist on Windows
 
         fcntl.flock(
             descriptor, fcntl.LOCK_UN
@@ -328,7 +328,7 @@ def _remove_from_keyring(key: str) -> None:
 def _keyring() -> Generator[Any]:
     """Provide the package for the system keyring, and turn its errors into `TokenStoreError`."""
     try:
-        import keyring  # noqa: PLC0415 - only if it is chosen; the import takes a tenth of a second
+        import keyring  # noqa: PLC0415 - needed only if chosen; the import takes a tenth of a second
         from keyring import errors  # noqa: PLC0415
     except ImportError:
         raise TokenStoreError(

@@ -1,4 +1,4 @@
-"""The login of one principal to one upstream: tokens, their renewal, and asking a person.
+"""The login of one principal to one upstream: getting tokens, renewing them, and asking a person to log in.
 
 A request waits here only while its token is being renewed. One process renews a token or logs in, and the others use
 the result: a refresh token that is used twice looks stolen, so the authorization server would revoke it and all tokens
@@ -52,10 +52,10 @@ LOGIN_SECONDS = 300.0  # time limit for a person at the authorization server (as
 EARLY_SECONDS = 30.0  # a token is renewed this long before expiry, or after four fifths of a shorter lifetime
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
 RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled, because its result must not be lost
-POLL_SECONDS = 0.1  # interval of checks for another process's work
-WATCH_SECONDS = 1.0  # interval of these checks while a person is at the authorization server
+POLL_SECONDS = 0.1  # how often to check whether another process has finished
+WATCH_SECONDS = 1.0  # how often to check for a login by another process while a person is logging in
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
-LOOK_SECONDS = 10.0  # interval of checks whether a login in use has been removed or replaced
+LOOK_SECONDS = 10.0  # how often to check whether a login in use has been removed or replaced
 
 StoredT = TypeVar("StoredT")
 _ENDED = "this server has exited"
@@ -78,8 +78,8 @@ class LoginAttempt:
 
     request: AuthorizationRequest
     redirect: Redirect
-    current_address: Callable[[], str]  # returns the address at which to start
-    name: str = field(default_factory=lambda: secrets.token_hex(12))  # unique
+    current_address: Callable[[], str]  # returns the address at which the person starts the login
+    name: str = field(default_factory=lambda: secrets.token_hex(12))  # identifies the attempt
     done: anyio.Event = field(default_factory=anyio.Event)
     problem: str = _ENDED  # why the login failed, once it is done; empty on success
     is_forgotten: bool = False  # whether the login failed because the authorization server has forgotten this client
@@ -105,7 +105,7 @@ class LoginAttempt:
             self.scope.cancel()
 
     def paste(self, address: str) -> None:
-        """Accept the address of the redirect, pasted by a person; `ValueError` if it belongs to another login."""
+        """Accept the redirect's address, pasted by a person. Raises a `ValueError` if it belongs to another login."""
         parameters = parameters_of(address, self.request.redirect_uri)
         if parameters.get("state") != self.request.state:
             raise ValueError("another login's")
@@ -120,7 +120,7 @@ def login_store(replica: Replica, state_folder: str | None, storage: Literal["fi
     """
     if not replica.shares_secrets:
         return None if state_folder is None else FileLogins(TokenStore(state_folder, storage))
-    from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - few have replicas
+    from server.upstreams.login.shared_logins import SharedLogins  # noqa: PLC0415 - needed only with replicas
 
     return SharedLogins(replica)
 
@@ -157,7 +157,7 @@ class Login:
         self.principal = principal
         self.oauth = oauth
         self.challenge: Challenge | None = None  # the server's latest challenge
-        self.is_unsaved = False  # whether the login as known to this process could not be stored
+        self.is_unsaved = False  # whether this process has a login that could not be stored
         self._options = options
         self._store = store
         self._resource = canonical(url)
@@ -226,10 +226,12 @@ class Login:
         return _header_of(record)
 
     async def renew(self, used: str | None) -> str | None:
-        """Return a new `Authorization` after `used` has expired or was rejected; `None` if a person must log in.
+        """Return a new `Authorization` header, because `used` has expired or was rejected.
+
+        Returns `None` if a person must log in.
 
         Raises:
-            LoginError: No `Authorization` is available now.
+            LoginError: No `Authorization` header is available now.
         """
         async with self._turn:
             if (header := _good_header(self._record, used)) is not None:
@@ -275,7 +277,7 @@ class Login:
         before = record.scopes if record is not None and is_same_issuer(record.issuer, server.issuer) else None
         scopes = wanted_scopes(server, self.oauth, self.challenge, before)
         if (client := configured_client(server, self.oauth)) is None:
-            raise LoginError("oauth.clientId is missing: the id of this program at its authorization server")
+            raise LoginError("oauth.clientId is missing; set it to the client id that the authorization server issued")
         token = await self._servers.client_credentials(server, client, self.oauth, scopes)
         return await self._take(self._record_for(server, client, scopes, None), token, scopes)
 
@@ -329,7 +331,7 @@ class Login:
         async with self._beginning:
             if self._attempt is not None and not self._attempt.done.is_set():
                 return self._attempt
-            # The login that was not enough. One that was stored since then may be.
+            # The header of the login that was not enough. A login that has been stored since then may be enough.
             had = _header_of(self._record if self._is_read else await self._read_usable())
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
@@ -339,15 +341,16 @@ class Login:
                 except PortTakenError as error:
                     if error.logins is None:
                         raise LoginError(
-                            f"the port {self._port}, needed for the redirect of the browser, is used by another "
-                            "program: end it, or set another port with oauth.callbackPort or proxy.loginPort"
+                            f"the port {self._port}, which the browser's redirect needs, is in use by another "
+                            "program: stop that program, or set another port with oauth.callbackPort or "
+                            "proxy.loginPort"
                         ) from None
                     which = "this" if self.digest in error.logins else "another"
                     on_wait(f"{which} login is open in another process; waiting until that login is completed")
                 else:
                     return self._attempt
                 if anyio.current_time() > deadline:
-                    raise LoginError("a login is open in another process, and was not completed in time")
+                    raise LoginError("a login is open in another process and was not completed in time")
                 await anyio.sleep(POLL_SECONDS)
                 if await self.has_changed() and _header_of(await self._read_usable()) not in (None, had):
                     return None
@@ -382,7 +385,7 @@ class Login:
                 prefix = listener.state_prefix
                 request = self._servers.authorization_request(server, client, listener.uri, scopes, prefix)
                 record = self._record_for(server, client, scopes, record)
-                # An existing login, with its registration, stays valid until this one is done.
+                # An existing login, with its registration, stays valid until the new login is done.
                 if before is None or before.token is None:
                     await self._write(record)
                 redirect = Redirect(self.digest, request.url, self.alias, self.principal, readable_name)
@@ -436,7 +439,7 @@ class Login:
                     token = await self._servers.redeem(server, client, attempt.request, code)
                     await self._take(record, token, record.scopes)
         except TimeoutError:
-            # Perhaps the authorization server has forgotten this client, and showed the person an error.
+            # Perhaps the authorization server has forgotten this client and has shown the person an error.
             await self._forget(client, is_certain=False)
             return f"there was no redirect from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
         except LoginError as error:
@@ -491,7 +494,7 @@ class Login:
         )
 
     async def is_complete(self) -> bool:
-        """Return whether there is a usable login, with all the scopes that calls needed."""
+        """Return whether there is a usable login with all the scopes that calls have needed."""
         try:
             header, record = await self.header(), self._record
         except LoginError as error:
@@ -672,7 +675,7 @@ def _server_of(record: StoredLogin) -> AuthorizationServer:
 
 
 def _has_all(record: StoredLogin | None) -> bool:
-    """Return whether a token was requested with all the scopes that calls needed."""
+    """Return whether a login's token was requested with all the scopes that calls have needed."""
     if record is None or record.token is None:
         return False
     return set((record.scopes or "").split()) <= set((record.token.get(_ASKED) or "").split())

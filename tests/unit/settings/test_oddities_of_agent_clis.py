@@ -17,8 +17,8 @@ Content = dict[str, Any]
 ODD_SERVERS: list[tuple[Any, str]] = [
     ({"type": "sdk", "name": "a"}, "cannot read its type"),
     ({"type": "websocket", "url": "ws://localhost"}, "cannot read its type"),
-    ({"tcp": "localhost:1"}, "it has no command and no address that this server knows"),
-    ({"type": "http"}, "it has no command and no address that this server knows"),
+    ({"tcp": "localhost:1"}, "it has no command, and no address under a key that this server knows"),
+    ({"type": "http"}, "it has no command, and no address under a key that this server knows"),
     ({"type": "stdio"}, "it has no command"),
     ({"command": " "}, "it has no command"),
     ({"command": "a", "timeout": 30.5}, "cannot read its timeout"),

@@ -94,7 +94,7 @@ def test_a_comment_that_is_never_closed_is_named_with_its_line(
     environ: dict[str, str], file: Path, opened: str
 ) -> None:
     said = refusal(file, f"{{\n\n {opened}", environ)
-    assert said == f"{file}: the comment that begins in line 3 is never closed with */."
+    assert said == f"{file}: the comment that begins on line 3 is never closed with */."
 
 
 @pytest.mark.requirement("settings.json")

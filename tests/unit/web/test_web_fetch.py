@@ -100,15 +100,15 @@ FRAMES = "<frameset><frame src=/menu><frame src='http://other.test/x?a=1&amp;b'>
 LEADS = {
     "/no-target": (answer("<p>gone", status="302 Found"), "It is a redirect (302 Found) without a target."),
     "/empty": (answer("", status="307 Temporary Redirect"), "It is a redirect (307 Temporary Redirect) without a"),
-    "/meta": (answer("<meta http-equiv=refresh content='0;url=/next'>"), "(refresh), not fetched; call web_fetch for"),
+    "/meta": (answer("<meta http-equiv=refresh content='0;url=/next'>"), "(refresh). Nothing was fetched from there"),
     "/header": (answer("<p>x", headers={**PLAIN, "Refresh": "5; url=/next"}), "what you want: http://site.test:"),
-    "/frames": (answer(FRAMES), "It shows other pages in frames, not fetched; call web_fetch for what you want: http:"),
+    "/frames": (answer(FRAMES), "frames. Nothing was fetched from there; call web_fetch for what you want: http:"),
     "/busy": (answer("", status="429 Too Many Requests", headers={"Retry-After": "120"}), "request: 120 seconds (Ret"),
     "/date": (
         answer("", status="503 Service Unavailable", headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
         "The server asks to wait before the next request: Wed, 21 Oct 2026 07:28:00 GMT (Retry-After).",
     ),
-    "/hidden": (answer("<p>seen</p><p hidden>no</p>"), "Hidden text of the page is left out; format='html' shows"),
+    "/hidden": (answer("<p>seen</p><p hidden>no</p>"), "The page's hidden text is omitted; format='html' shows"),
     "/korean": (answer("안녕하세요 한국어".encode("euc-kr"), headers=PLAIN), "Its encoding is not stated"),
 }
 

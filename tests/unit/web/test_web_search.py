@@ -132,7 +132,7 @@ async def test_what_cannot_be_opened_is_left_out_and_counted(server: SearchServe
     server.reply = Reply(body={"results": [{"title": "Bad", "url": "javascript:alert(1)"}, PAGE]})
     shown = await text(both(server), context, query="words")
     assert "javascript" not in shown
-    assert shown.endswith(" Results left out, because their addresses cannot be opened: 1.")
+    assert shown.endswith(" Results omitted, because their addresses cannot be opened: 1.")
 
 
 @pytest.mark.requirement("web.untrusted")
