@@ -2,7 +2,7 @@
 
 Being listed does not make a command trusted. A reading command runs in a view in which it can change nothing, so a
 wrong entry only makes a command fail, and a missing entry only causes a question. Only the commands on the short list
-at the end are trusted: they may run without a sandbox.
+at the end of this module are trusted: they may run without a sandbox.
 """
 
 from __future__ import annotations
