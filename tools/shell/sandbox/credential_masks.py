@@ -35,7 +35,7 @@ SYSTEM_PATHS = _OF_ROOT.split()
 INCLUDED = 64  # maximum number of included git settings files to examine
 # Limits of the search for secrets: files, size of each, total size, and how long results are cached
 SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
-_FEW = 4  # up to this number, a folder's names are looked up one by one; above it, the folder is listed
+_FEW = 4  # a folder with at most this many known names is not listed; each name is looked up instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,13 @@ def secret_places(
 
 @dataclass(slots=True)
 class _Names:
-    """The known places below a folder."""
+    """The known places in a folder and its subfolders."""
 
     place: str | None = None  # the table's place for the folder itself, if any
-    # The known places below each name in the folder, by case-folded name, as some file systems ignore case.
+    # Keyed by case-folded name, because some file systems ignore case: an entry's exact name, and the known places in
+    # it.
     below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
-    # The known places for each pattern of names in the folder.
+    # The known places in entries whose name matches the pattern.
     patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
     any_pattern: re.Pattern[str] | None = None  # all patterns combined, compiled on first use
 

@@ -25,7 +25,8 @@ from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
-# Readable in addition to a command's own folders. Not `/dev/shm`, which contains other programs' memory.
+# Paths that are readable in addition to a command's own folders. `/dev/shm` is not, because it contains other programs'
+# memory.
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 

@@ -90,7 +90,7 @@ _LONGEST_LINE = 8 * 1024  # nobody writes longer lines, and checking them takes 
 
 
 def may_hold_secret(text: str, place: str) -> bool:
-    """Return True if the text of a settings file may contain a secret. `place` is its place in the table."""
+    """Return True if the text of a settings file may contain a secret. `place` is the file's key in `HOME_PLACES`."""
     if "\0" in text or "\ufffd" in text or "PRIVATE KEY-----" in text:
         return True
     if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
@@ -150,7 +150,7 @@ def _without_logins(text: str) -> str:
 
 
 def _tells_secret(text: str) -> bool:
-    """Return True if a text contains a name with a secret value, or a secret recognisable by its form."""
+    """Return True if `text` contains a name with a secret value, or a secret recognisable by its form."""
     rest = text
     for pattern in (_ELEMENT, _PAIR):
         rest = pattern.sub(lambda found: " " if _is_harmless(found["value"]) else found[0], rest)
