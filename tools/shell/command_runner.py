@@ -54,7 +54,7 @@ from tools.text.file_names import one_line
 logger = logging.getLogger(__name__)
 POSIX_SHELL = "/bin/sh"  # runs commands if there is no bash
 MAX_CONCURRENT = 8  # limit for concurrent foreground commands, and for concurrent programs
-TICK_SECONDS = 0.25  # how often a running program is checked for limits and new output
+TICK_SECONDS = 0.25  # pause between checks of a running program for limits and new output
 REPORT_SECONDS = 1.0  # pause between progress notifications (as in Gemini CLI)
 LAST_REPORT_SECONDS = 0.5  # how long a pending notification may delay the result
 FIRST_LOOK_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
@@ -237,7 +237,7 @@ async def _watch(
     progress: Progress,
     deadline: float,  # monotonic seconds
     *,
-    silence: float = float("inf"),  # seconds without output
+    silence: float = float("inf"),  # limit for the time without output, in seconds
     most_bytes: float = float("inf"),  # limit for each output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has exited or reached a limit. Until then, report the output `reported` as progress."""
@@ -294,7 +294,7 @@ class FinishedCommand:
 
 
 class CommandRunner(Runner):
-    """Runs shell commands for all clients, confined by `confinement`. The other arguments are as in `Runner`."""
+    """Runs shell commands for all clients, confined by `confinement`. `Runner` explains the other arguments."""
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 
 def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
-    """Return the content about a command for the model. `directory` is the folder that the call named, if any."""
+    """Return the model's content about a finished command. `directory` is the folder that the call named, if any."""
     shown, status, request = finished.shown, finished.exit, finished.request
     lines: list[str] = []
     if directory is not None:
@@ -138,8 +138,9 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             ]
             if causes:
                 lines.append(
-                    f"Note: it may have failed because the sandbox hides {_named_paths(causes)} to protect secrets. "
-                    "Ask the user to run the command, or the operator to add what it needs to shell.readable."
+                    f"Note: the command may have failed because the sandbox hides {_named_paths(causes)} to protect "
+                    "secrets. Ask the user to run the command, or ask the operator to add what it needs to "
+                    "shell.readable."
                 )
     if has_failed and (lacking := _lacking_variables(confined.spec.environment, text)):
         lines.append(
@@ -260,7 +261,7 @@ def _view_note(finished: FinishedCommand) -> str:
         return ""
     network = "the network" if confined.network is Network.HOST else "no network"
     network += "" if is_landlock or confined.network is Network.HOST else " except a loopback inside the sandbox"
-    return f"Note: it ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
+    return f"Note: the command ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
 
 
 def kept_output(shown: ShownOutput, title: str) -> list[Part]:
@@ -322,8 +323,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         )
     if changes.temporary_files:
         notes.append(
-            f"Note: its temporary files took {size(changes.temporary_bytes)}, {changes.temporary_files:,} files and "
-            "folders. They were removed, because they were too many or too large, or nested too deeply."
+            f"Note: the command's temporary files were removed, because they were too many or too large, or nested too "
+            f"deeply. Size: {size(changes.temporary_bytes)}. Files and folders: {changes.temporary_files:,}."
         )
     return notes
 
@@ -341,7 +342,7 @@ def _output_block(shown: ShownOutput) -> str:
 
 
 def run_display(finished: FinishedCommand) -> str:
-    """Return the text for a person: the end of the output, how the command exited, or nothing."""
+    """Return the text for a person: the end of the output. If the command printed nothing, return how it exited."""
     text, status = finished.shown.text, finished.exit
     if finished.shown.is_binary:
         return f"Binary output, {size(finished.shown.total)}"

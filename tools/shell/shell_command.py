@@ -52,7 +52,7 @@ class RunningProgram:
     on_closed: Callable[[], None]  # called when all resources are released
     # The changes to auto-run files and temporary files; known after `close`
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
-    # Whether it was stopped because its writable folders became too large
+    # Whether the program was stopped because its writable folders became too large
     has_overfilled: bool = field(default=False, init=False)
     _watch: asyncio.Task[None] | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
@@ -83,7 +83,7 @@ class RunningProgram:
         return ()
 
     async def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Stop all its processes, and read the last output. Shielded and bounded."""
+        """Stop all the program's processes, and read the last output. Shielded and bounded."""
         with anyio.move_on_after(grace_seconds + CLEAN_UP_SECONDS, shield=True):
             await self.process.end(grace_seconds)
             self.reader.read_present()

@@ -58,7 +58,7 @@ class SupervisorPool:
         Raises:
             StartFailedError: The program could not be started.
             OSError: The broker failed, or no descriptors are left.
-            ValueError: A text of the spec cannot be passed to a program.
+            ValueError: A string in `spec` cannot be passed to a program.
         """
         with launch_of(spec) as launch:
             for _ in range(ATTEMPTS):
@@ -443,7 +443,7 @@ class SupervisedProcess:
         await self._supervisor.mount(told, steps)
 
     async def end(self, grace_seconds: float, *, shield: bool = True) -> None:
-        """Stop all its processes. Returns when nothing is left, or after some seconds if that fails."""
+        """Stop all the program's processes. Returns when none is left, or after some seconds if that fails."""
         with anyio.CancelScope(shield=shield):
             if not self._is_gone.is_set():
                 self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))

@@ -580,7 +580,7 @@ class AutoRunState:
         return {path for each in found for path in each.found}
 
     def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
-        """Return True if each change at a path was allowed for the command, or was made by another tool with consent."""
+        """Return True if each change at a path was allowed for the command, or made by another tool with consent."""
         if self._is_free(path):
             return True
         if before is None or after is None or before.status != after.status:
