@@ -58,7 +58,7 @@ _PROTECTED = _reasons({
 _PROTECTED_PAIRS = {
     (".config", name) for name in ("autostart", "systemd", "fish", "git", "environment.d")
 } | {(".local", "bin")}  # fmt: skip
-# Files and folders that need consent too, but that the sandbox does not protect
+# Files and folders that also need consent, but that the sandbox does not protect
 _ASKED = _reasons({
     _EDITOR_SETTINGS: ".vs .devcontainer.json",
     "git runs the hooks in it": ".husky",

@@ -33,7 +33,7 @@ STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 class NamedPath:
     """A path that is named in a literal word of a command."""
 
-    shown: str  # absolute, as written
+    shown: str  # the absolute path, with symlinks as written
     real: str  # the path with every symlink resolved
     word: str  # as written in the command
     may_be_written: bool  # whether the command may write to the path, including by a redirection

@@ -130,7 +130,7 @@ class _CommandPolicy:
         self._is_held = self._site.engine is Engine.BUBBLEWRAP
 
     def judge(self) -> Permission:
-        """Return the result of the first step that yields one."""
+        """Return the decision of the first step that makes one."""
         refusal = self._refused_by_words() or self._refused_by_files()
         if refusal is not None:
             return refusal
@@ -171,9 +171,9 @@ class _CommandPolicy:
         )
 
     def _why_unasked(self) -> str:
-        """Return why the command runs without consent, unless something else requires a question.
+        """Return why the command may run without consent, or an empty string if it may not.
 
-        Empty if nothing allows it.
+        Even if it may, there can be other reasons to ask.
         """
         if self._is_reading:
             return "it is known to only read" if self._site.engine is Engine.NONE else "it only reads"
@@ -259,7 +259,7 @@ class _CommandPolicy:
                     self._ask_about_repository(asking, command)
 
     def _ask_about_repository(self, asking: _Asking, command: SimpleCommand) -> None:
-        """Open a repository outside or around the workspace to git, which could not change the repository otherwise."""
+        """Make a repository outside or around the workspace writable, because git could not change it otherwise."""
         folder = self._paths.absolute(".", command.folder)
         top = work_tree_above(os.path.realpath(folder)) if folder is not None else None
         if top is None or is_inside(top, self._roots) or contains(top, self._request.home) or is_reader(command.words):

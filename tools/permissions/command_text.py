@@ -318,7 +318,7 @@ class _Reader:
     def _known(self, node: Node) -> str:
         """Return a literal word. For any other word, return its known beginning and a NUL.
 
-        A variable counts as its last assigned value.
+        The last value assigned to a variable counts as its known beginning.
         """
         text = literal(node)
         if text is not None:

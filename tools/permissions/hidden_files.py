@@ -90,7 +90,7 @@ class HiddenFiles:
     # Why the results are incomplete or cannot be masked, phrased for the middle of a sentence; else empty
     problem: str = ""
     problem_of_deny: bool = False  # whether the problem may affect files that deny rules hide or protect
-    # The agent-ignore files, and the folders that contain or are git repositories
+    # The agent-ignore files, and the folders that contain `.git` or are bare repositories
     ignore_files: tuple[IgnoreFileSeen, ...] = field(default=(), compare=False)
     repositories: tuple[str, ...] = field(default=(), compare=False)
 
@@ -261,7 +261,7 @@ class _Look:
         try:
             status = os.lstat(path)
         except OSError:
-            return  # it was removed, or is a broken symlink
+            return  # the file was removed, or is a broken symlink
         holds_root = any(contains(path, root) for root in self.roots)
         is_elsewhere = holds_root or not (is_inside(path, self.roots) or bit & (_DENIED | _ASKED))
         if path in files or (path != found.path and is_elsewhere):
@@ -581,7 +581,7 @@ class _RuleTree:
                     if any(scope.deciding(entry, is_folder=path in entries) for entry, path in paths.items()):
                         return True
         except ToolError:
-            return True  # one of the agent-ignore files is not understood
+            return True  # one of the agent-ignore files cannot be read or parsed
         return False
 
 

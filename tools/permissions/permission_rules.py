@@ -185,7 +185,7 @@ SESSION = "this session"  # the `source` of rules that a user has allowed in an 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    text: str  # as written
+    text: str  # the rule as written
     source: str  # the setting with the rule, such as `permissions.deny`
     verdict: Verdict  # the rule's effect on matching calls
     name: str  # the tool that the rule names; may contain stars
@@ -306,9 +306,9 @@ VERDICTS: Mapping[str, Verdict] = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    deny: tuple[Rule, ...] = ()  # calls that never run
-    ask: tuple[Rule, ...] = ()  # calls that always need an answer
-    allow: tuple[Rule, ...] = ()  # calls that run without a question
+    deny: tuple[Rule, ...] = ()  # rules for calls that never run
+    ask: tuple[Rule, ...] = ()  # rules for calls that always need an answer
+    allow: tuple[Rule, ...] = ()  # rules for calls that run without a question
     # Rules that name the built-in tools to offer; empty to offer all. If the rules for the shell have specifiers, only
     # the commands that match one of them are allowed
     core: tuple[Rule, ...] = ()

@@ -59,7 +59,7 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
         text: The file's content.
         is_work_tree: Returns True if the given value of `core.worktree` is harmless.
     """
-    # A file with control characters is not understood. Git itself ends lines only at a line feed.
+    # Do not try to understand a file with control characters. Git itself ends lines only at a line feed.
     if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
         return [text]
     running: list[str] = []

@@ -91,8 +91,8 @@ _WHY_NO_PROGRAM = {
 class StartQueue:
     """Retries starts that fail for lack of descriptors, processes or memory.
 
-    Other programs release these when they exit. The start is therefore retried, in order of arrival, while its call has
-    time. It fails at once only if waiting cannot help.
+    Other programs release these when they exit. Starts are therefore retried in order of arrival, each until its call's
+    time is up. A start fails at once only if waiting cannot help.
     """
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Runner:
         refusal: Callable[[int], ToolError],
         tail_bytes: int = TAIL_BYTES,
     ) -> RunningProgram:
-        """Start a confined program. If that fails, release it and raise the refusal for the error number."""
+        """Start a confined program. If that fails, release it and raise what `refusal` returns for the error number."""
         started_at = time.monotonic()
         process = await start_confined(self._starter, confined, refusal)
         output = Output(self._folders.folder(client_key), tail_bytes)
@@ -176,7 +176,7 @@ class Runner:
 async def start_confined(
     starter: ProcessStarter, confined: ConfinedCommand, refusal: Callable[[int], ToolError]
 ) -> Process:
-    """Start a confined program. If that fails, release it and raise the refusal for the error number."""
+    """Start a confined program. If that fails, release it and raise what `refusal` returns for the error number."""
     process: Process | None = None
     try:
         process = await starter.start(confined.spec)
@@ -224,7 +224,7 @@ def _about_jobs(jobs: JobTable | None) -> str:
 
 
 async def _tell(progress: Progress, count: int, text: str) -> None:
-    """Report the bytes so far, no total, and the last lines. Errors in the client do not make the command fail."""
+    """Report the number of bytes so far, without a total, and `text`. The command does not fail if the client fails."""
     try:
         await progress(count, None, text)
     except Exception as error:  # noqa: BLE001 - any error of the client
@@ -238,7 +238,7 @@ async def _watch(
     deadline: float,  # monotonic seconds
     *,
     silence: float = float("inf"),  # limit for the time without output, in seconds
-    most_bytes: float = float("inf"),  # limit for each output
+    most_bytes: float = float("inf"),  # maximum bytes of each output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has exited or reached a limit. Until then, report the output `reported` as progress."""
     before, told_at = 0, float("-inf")

@@ -21,7 +21,7 @@ class ResourceLimits:
     """Limits of the operating system for a command and everything it starts (`setrlimit`). `None` means unchanged."""
 
     file_bytes: int | None = None  # maximum size of a file
-    processes: int | None = None  # maximum processes of its user, including those already running; no effect for root
+    processes: int | None = None  # maximum processes of the user, including those already running; no effect for root
     core_bytes: int | None = 0
     group: str | None = None  # the file through which to join a control group (`cgroup.procs`)
 
@@ -77,7 +77,7 @@ class EndedEarlyError(Exception):
 
 
 class MountStep(NamedTuple):
-    """One mount in the namespaces of another process, with absolute paths there, without symlinks."""
+    """One mount in the namespaces of another process. The paths are absolute in that process and have no symlinks."""
 
     what: str  # the source; empty for `place` itself
     place: str

@@ -95,14 +95,14 @@ class ShownOutput:
 
 @dataclass(frozen=True, slots=True)
 class OutputSnapshot:
-    """The output in memory at one moment, which can be converted to text in a thread, because that may take time."""
+    """The output in memory at one moment. It can be converted to text in a thread, because that may take a while."""
 
     head: bytes
     tail: bytes  # the end, or everything if `is_whole`
     is_whole: bool  # whether nothing is missing
 
     def decoding(self) -> tuple[str, str]:
-        """Return the codec of the output, detected as for files, and a sentence about it if it is a guess."""
+        """Return the codec of the output, detected as for files, and a note about the codec if it is a guess."""
         whole = (
             self.tail if self.is_whole else b"%s\n%s" % (whole_characters(self.head), from_whole_character(self.tail))
         )

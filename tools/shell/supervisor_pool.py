@@ -35,7 +35,8 @@ BUSY_PAUSE_SECONDS = 0.005  # pause between attempts to reach a broker that has 
 # Pause between checks whether the broker has exited. After it has closed its socket or was killed, it usually exits
 # within a few of these pauses
 REAP_PAUSE_SECONDS = 0.002
-END_SECONDS = 3.0  # after the grace period and this time, the supervisor is killed, and the broker kills its processes
+# How long after the grace period to kill a supervisor. The broker then kills the processes of the supervisor's program
+END_SECONDS = 3.0
 CLOSE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own when the server shuts down
 CLOSE_SECONDS = 1.0  # how long stopping all programs may take when the server shuts down, including the grace period
 BROKER_SECONDS = 0.5  # how long the broker may take to exit when the programs have been stopped
@@ -125,7 +126,7 @@ class Launch(NamedTuple):
     """The message and descriptors that start a program."""
 
     body: bytes  # body of the RUN message
-    descriptors: list[int]  # its descriptors: write ends of the outputs, attachments, and those passed on
+    descriptors: list[int]  # descriptors to send: write ends of the outputs, attachments, and those of the spec
     outputs: list[int]  # read ends of the output and, if separate, the errors; the receiver takes ownership of them
 
 

@@ -67,7 +67,7 @@ class Broker:
         self._most_files = most_files
         self._lifeline = os.pipe()  # never written to; supervisors read the end of the stream when this process dies
         self._waiting = supervisor.Waiting(server.fileno())
-        self._channels: dict[int, list[socket.socket]] = {}  # copies of each supervisor's sockets, by its process id
+        self._channels: dict[int, list[socket.socket]] = {}  # copies of each supervisor's sockets, keyed by pid
         self._shared: tuple[int, socket.socket] | None = None  # process id of the shared supervisor, and the link to it
         self._left: list[socket.socket] = []  # sockets of dead supervisors, until their processes are gone
         self._sweep_at: float | None = None

@@ -5,8 +5,8 @@ confined first. Each program has a channel, which is a socket to the server. Whe
 left, the channel is reused for another program, because forking a supervisor costs half as much as starting a shell. A
 supervisor has one channel, except for the one that services share, which gets more channels from the broker.
 
-A supervisor stops its programs when told to, and when the server or the broker is gone, because that closes the other
-ends of its descriptors.
+A supervisor stops its programs when told to, and when the server or the broker is gone. It notices that they are gone,
+because the other ends of its descriptors are then closed.
 """
 
 from __future__ import annotations
@@ -452,7 +452,7 @@ class Supervisor:
             self._link = None
 
     def _let_go(self, channel: SupervisorChannel) -> None:
-        """Stop the processes of a channel that the server has closed."""
+        """Start stopping the processes of a channel, which is no longer read. `serve` then closes the channel."""
         if channel.leave_at is None:
             channel.leave_at = monotonic() + LEAVE_SECONDS
             self._waiting.forget(channel.socket.fileno())

@@ -66,7 +66,7 @@ _STEPS_THAT_RUN = {
 class AutoRunPaths:
     """The results of scanning a root. All paths are absolute."""
 
-    pinned: list[str] = field(default_factory=list[str])  # cannot be moved, but can be written: `.git` folders
+    pinned: list[str] = field(default_factory=list[str])  # `.git` folders, which can be written but not moved
     read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
     found: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
     closed: list[str] = field(default_factory=list[str])  # folders that cannot be listed
@@ -222,7 +222,7 @@ def _open_up(folder: str) -> bool:
 
 
 def _guarded(own: str, closed: list[str]) -> Iterator[str]:
-    """Yield the paths that git executes in a `.git` folder, and in those of submodules and worktrees.
+    """Yield the paths that git executes in a `.git` folder, and in the data folders of submodules and worktrees.
 
     If there are too many submodules or worktrees, yield the folder that contains them.
     """
@@ -548,7 +548,7 @@ class AutoRunState:
         )
 
     def _runs_no_more(self, path: str) -> bool:
-        """Return True if git runs nothing because of this path that it did not run before."""
+        """Return True if this path makes git run nothing that git did not already run before the command."""
         return all(each in self._runs.get(path, ()) for each in _what_runs(path, self._roots))
 
     def _explains(

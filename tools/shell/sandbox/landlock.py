@@ -32,7 +32,10 @@ _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 
 
 def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take_shares: bool = False) -> LandlockRules:
-    """Return the rules for reading some real paths and changing others. Raises an `OSError` if there is no filter."""
+    """Return the rules that allow reading the paths in `readable` and changing those in `writable`.
+
+    The paths are real. Raises an `OSError` if there is no system call filter.
+    """
     if sys.platform == "linux":
         from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
 
@@ -62,7 +65,7 @@ def why_not_here() -> str:
 
 
 def ruleset_for_views() -> int | None:
-    """Return a ruleset for a bubblewrap view, to which writable paths are added, or `None` without Landlock."""
+    """Return a Landlock ruleset for a bubblewrap view, or `None` without Landlock. The caller adds writable paths."""
     if sys.platform != "linux" or why_not_here():
         return None
     from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - not on Windows

@@ -91,7 +91,7 @@ def _write(path: str) -> None:
 
 
 async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str | None:
-    """Return why the test program is not confined, phrased for the middle of a sentence, or `None` if it is.
+    """Return why the test program is not confined, phrased for the middle of a sentence, or `None` if it is confined.
 
     Raises an `ExhaustedError` if resources are too low for a result.
     """

@@ -25,7 +25,7 @@ _ABOUT = re.compile(
     r"|always[-_]?auth|signing[-_]?key|public[-_]?key|pub[-_]?key|bindkey|keychain|key[-_]?id|binding)s?$",
     re.IGNORECASE,
 )
-# Values that are never secret: nothing, a switch, an environment variable
+# Values that are never secret: an empty value, a switch, an environment variable
 _HARMLESS = re.compile(
     r"(?:true|false|yes|no|on|off|null|none|bearer|basic|~|\$\{[\w.-]*\}|\$[A-Z_][A-Z0-9_]*|%\w+%)?", re.IGNORECASE
 )
@@ -79,7 +79,7 @@ _KEPT = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _ALONE = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[\w+/=~-]{20,512}", re.ASCII)  # a file that is only a token
-# A path, a URL, a version, or a name of several words
+# Values that are not random: a path, a URL, a version, or a name of several words
 _SPELLED = re.compile(
     r"[/~.]|https?:|\d+[.:]\d|\S*\.[a-z]{2,5}$|(?:[A-Z0-9]{1,14}_)+[A-Z0-9]{1,14}$"
     r"|(?!(?:[0-9a-f]+-){4}[0-9a-f]{12}$)(?:[a-z0-9]{1,14}[._-])+[a-z0-9]{1,14}$"

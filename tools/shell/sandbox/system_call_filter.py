@@ -27,7 +27,7 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO 
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _X32 = 0x40000000  # marks the second set of call numbers on x86-64; other architectures have no numbers this high
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
-_PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; a pair of datagram sockets can still send to a named one
+_PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; not datagrams, because such a pair can still send to a named socket
 _TYPE_MASK = 0xF
 # NETLINK_ROUTE; other protocols reach other programs, or parts of the kernel that can be used without a capability.
 _ROUTES = 0

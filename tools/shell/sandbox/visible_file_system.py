@@ -82,7 +82,7 @@ class View:
 
     roots: tuple[str, ...] = ()  # folders that the command may write to
     writable: tuple[str, ...] = ()  # files outside the roots that the command may write to
-    is_whole: bool = True  # whether everything is visible by default, or nothing
+    is_whole: bool = True  # whether everything is visible by default; if not, nothing is
     links: Mapping[str, str] = field(default_factory=dict[str, str])  # in a partial view: symlinks to visible paths
     empty: tuple[str, ...] = ()  # in a partial view: folders that exist, but are empty
     private: tuple[str, ...] = ()  # folders that start empty and are removed afterwards
@@ -93,7 +93,7 @@ class View:
     settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files, each with the empty file shown instead
     shown: tuple[str, ...] = ()  # paths visible inside a hidden folder
     masked: Mapping[str, str] = field(default_factory=dict[str, str])  # masked paths, each with its replacement
-    pinned: tuple[str, ...] = ()  # paths to write to, but not to rename or remove; none is in a read-only folder
+    pinned: tuple[str, ...] = ()  # writable paths that cannot be renamed or removed; none is in a read-only folder
     read_only: tuple[str, ...] = ()  # protected files and folders in the roots
     has_own_network: bool = True  # whether the command has a new network namespace, not the host's or the session's
 
