@@ -194,7 +194,7 @@ class _CommandPolicy:
         for command in self._text.commands if core else ():
             text = joined(command.words)
             if not any(rule.fits_command(text) for rule in core):
-                reason = f"'{command.source}' is not among the commands of {CORE}"
+                reason = f"'{command.source}' is not among the commands that {CORE} allows"
                 return self._permission(Verdict.DENY, reason, setting=CORE, source=command.source)
         return None
 
@@ -321,7 +321,7 @@ class _CommandPolicy:
         if self._is_held:
             in_background = self._request.command.is_background or self._text.has_background
             if is_hiding and self._is_reading and in_background:
-                said = "it keeps running in the background, so it could read a hidden file that is replaced as it runs"
+                said = "it keeps running in the background, so it could read a hidden file that is replaced later"
                 asking.add(said, opens=True)
             if self._uses_git and self._stores:
                 asking.add("git history contains hidden files, and git can show them", opens=True)

@@ -218,9 +218,7 @@ def _check_has_run(
 def _about_jobs(jobs: JobTable | None) -> str:
     """Return advice about running jobs, which may use up the resources; empty if there are none."""
     ids = ", ".join(job.id for job in jobs.running()) if jobs is not None else ""
-    return (
-        f" If a job has started very many processes, stop it with stop_background_job. Running: {ids}." if ids else ""
-    )
+    return f" If a job has started too many processes, stop it with stop_background_job. Running: {ids}." if ids else ""
 
 
 async def _tell(progress: Progress, count: int, text: str) -> None:

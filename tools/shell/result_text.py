@@ -199,7 +199,8 @@ def _view_note(finished: FinishedCommand) -> str:
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
                     "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
-                    '"write" to ask (but not in approval mode yolo). Check git status: files may be half changed.'
+                    '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some '
+                    "of the files."
                 )
         if rules:
             named = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
@@ -227,8 +228,8 @@ def _view_note(finished: FinishedCommand) -> str:
         )
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         ways.append(
-            'A repository around the workspace is not shown if rules hide files in it. Set needs: "write" to ask the '
-            "user for a view in which git sees the repository."
+            "The repository that contains the workspace is not shown if rules hide files. Set needs: "
+            '"write" to ask the user for a view in which git sees the repository.'
         )
     if _CLOSED.search(text):
         ways.append(
@@ -239,8 +240,8 @@ def _view_note(finished: FinishedCommand) -> str:
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
         ways.append(
-            f"A port can be reached only if {who} listens on it, in the sandbox. For a port of the machine, or of a "
-            'job with the network, set needs: "network".'
+            f"A port can be reached only if {who} listens on it, in the sandbox. To reach a port of the machine, or of "
+            'a job with the network, set needs: "network".'
         )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(

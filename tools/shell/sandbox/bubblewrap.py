@@ -288,7 +288,7 @@ def not_made(error: OSError) -> ToolError:
     return exhaustion_of(error, NOTHING_DONE) or ToolError(
         ToolErrorType.SHELL_EXECUTE_ERROR,
         f"The command was not run: its sandbox could not be created ({why}), so protected files would have been open "
-        "to it. Try again when other commands have ended. If no space is left, free some first.",
+        "to it. Try again when other commands have ended. If the disk is full, free some space first.",
     )
 
 
@@ -562,8 +562,8 @@ class BubblewrapConfinement:
         if self._mode is SandboxMode.REQUIRED and is_root() and self._group.entrance() is None:
             return SandboxStatus(
                 program,
-                "this server runs as root, whose processes only a control group can limit, and none can be "
-                "created here; start the server as another user",
+                "this server runs as root, so only a control group can limit the processes of commands, and none can "
+                "be created here; start the server as another user",
             )
         failure: str | None = None
         for kind in (ViewKind.WORKING, ViewKind.READING):

@@ -58,7 +58,7 @@ def why_not_here() -> str:
     if abi == 0:
         return "the kernel has no Landlock, or it is disabled or forbidden here"
     if abi < OLDEST_ABI:
-        return "the Landlock of this kernel is too old; Linux 6.2 or newer is needed"
+        return "this kernel's Landlock is too old; Linux 6.2 or newer is needed"
     if seccomp_program(os.uname().machine) is None:
         return "there is no system call filter for this architecture"
     return ""
