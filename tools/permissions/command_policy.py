@@ -356,7 +356,7 @@ class _CommandPolicy:
             reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for the network'}"]
         elif self._text.doubt:
             reasons = [self._text.doubt]
-        elif self._all_read:  # the command only reads, so it must be its output that needs consent
+        elif self._all_read:  # the command only reads, so its output must be what needs consent
             outputs = (each for each in self._text.redirections if each.is_output)
             if any(each.target is None or self._paths.absolute(each.target, each.folder) is None for each in outputs):
                 reasons.append("the target of its output is known only when it runs")

@@ -66,7 +66,7 @@ _LOOSE_WRAPPERS = {
     "sudo": "-u -g -h -p -C -r -t -D -R -T", "doas": "-u -C", "xargs": "-I -n -P -L -d -a -s -E",
     "setsid": "", "ionice": "-c -n -p", "chroot": "", "busybox": "", "watch": "-n", "flock": "-w -E",
 }  # fmt: skip
-_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
+_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many own operands the wrapper takes before the program
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
@@ -93,8 +93,8 @@ class SimpleCommand:
 @dataclass(frozen=True, slots=True)
 class Redirection:
     is_output: bool
-    keeps: bool  # whether the file keeps its content, because it is only read or appended to
-    target: str | None  # a path, or `None` if it is not literal
+    keeps: bool  # whether the file keeps its content, because the redirection only reads or appends
+    target: str | None  # the redirection's path, or `None` if that path is not literal
     folder: str | None  # as in `SimpleCommand`
 
 

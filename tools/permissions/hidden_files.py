@@ -136,7 +136,7 @@ class _Place(NamedTuple):
     """A folder to scan, and what is already known about it."""
 
     path: str
-    scope: IgnoreScope | None  # the agent-ignore files in its parent folders; `None` if they do not matter
+    scope: IgnoreScope | None  # the agent-ignore files in the folders above it; `None` if they do not matter
     covered: int  # the kinds of results for which the folder need not be searched
     in_repository: bool = False  # whether the folder is `.git` or inside it
     by_path_only: bool = False  # whether the folder is in a repository's store, where rules about names do not apply

@@ -306,4 +306,4 @@ def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
         case AgentSubject(name=name):
             return rule.fits_agent(name)
         case CommandSubject():
-            return False  # `judge_command` applies the rules to its simple commands
+            return False  # `judge_command` applies the rules to the simple commands

@@ -286,8 +286,8 @@ class FinishedCommand:
     ending: Ending
     exit: ExitStatus | None  # how the shell exited; `None` if it was stopped at a limit
     shown: ShownOutput
-    seconds: float  # its running time, without the time in the queue
-    left_running: tuple[int, ...] = ()  # ids of processes that it left running
+    seconds: float  # the command's running time, without the time in the queue
+    left_running: tuple[int, ...] = ()  # ids of processes that the command left running
     job: Job | None = None  # the job of these processes; `None` if there are none, or if no job was possible
 
 
@@ -398,7 +398,7 @@ class CommandRunner(Runner):
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
     argv: tuple[str, ...] = field(repr=False)  # the program's absolute path, and its arguments
-    folder: str  # real path of its working directory
+    folder: str  # real path of the working directory
     environment: Mapping[str, str] = field(repr=False)
     client_key: str  # the client that gets the output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue
@@ -412,12 +412,12 @@ class ProgramOutcome:
     """A program that has exited, together with all its processes."""
 
     ending: Ending
-    exit: ExitStatus | None  # how it exited; `None` if it was stopped at a limit
-    tail: bytes = field(repr=False)  # its whole output, or at least the last `whole_bytes` of it
+    exit: ExitStatus | None  # how the program exited; `None` if it was stopped at a limit
+    tail: bytes = field(repr=False)  # the whole output, or at least its last `ProgramRequest.whole_bytes`
     is_whole: bool  # whether `tail` is the complete output
-    shown: ShownOutput  # its output, as shown in a result
-    errors: str  # the end of its standard error, without surrounding blank lines
-    seconds: float  # its running time, without the time in the queue
+    shown: ShownOutput  # the output, as shown in a result
+    errors: str  # the end of standard error, without surrounding blank lines
+    seconds: float  # the program's running time, without the time in the queue
 
 
 class ProgramRunner(Runner):

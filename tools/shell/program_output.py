@@ -311,8 +311,8 @@ WINDOW_BYTES = 1 << 15  # bytes shown in one result
 @dataclass(frozen=True, slots=True)
 class OutputWindow:
     text: str  # the shown text, without a final line ending
-    start: int  # position of its first byte
-    end: int  # position after its last byte, where the next window can start
+    start: int  # position of the first shown byte
+    end: int  # position after the last shown byte, where the next window can start
     total: int  # bytes printed so far
     lost: int = 0  # requested bytes before `start` that were not kept
     note: str = ""  # a sentence about the encoding, if the encoding is a guess

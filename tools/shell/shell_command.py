@@ -24,11 +24,11 @@ CLEAN_UP_SECONDS = 10.0  # limit for stopping and closing, so that nothing waits
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
     command: str  # the text for the shell
-    folder: str  # real path of its working directory
+    folder: str  # real path of the working directory
     roots: Sequence[str]  # real paths of the workspace folders
     client_key: str  # the client that gets the output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue; for a background command, only for its start
-    description: str = ""  # its purpose, as described by the model
+    description: str = ""  # the command's purpose, as described by the model
     folder_name: str = ""  # the folder's name for people and models, if different from its path
     view: CommandView = UNCONFINED  # what the command will be able to see and change
 
@@ -45,7 +45,7 @@ class RunningProgram:
     """A program from its start until all its processes have exited. The owner must close it."""
 
     process: Process
-    output: Output  # its output so far
+    output: Output  # the program's output so far
     reader: OutputReader
     confined: ConfinedCommand  # what was started, and how it is confined
     started_at: float  # monotonic seconds

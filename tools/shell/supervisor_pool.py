@@ -268,13 +268,13 @@ class SupervisorHandle:
     def __init__(
         self,
         channel: socket.socket,  # non-blocking
-        limits: ResourceLimits,  # limits of its first program
-        on_free: Callable[[SupervisorHandle], None],  # called when it is free for the next program
+        limits: ResourceLimits,  # limits of the supervisor's first program
+        on_free: Callable[[SupervisorHandle], None],  # called when the supervisor is free for the next program
         on_lost: Callable[[SupervisorHandle], None],
         *,
         is_shared: bool,
     ) -> None:
-        self.limits = limits  # set when its first program starts
+        self.limits = limits  # set in the supervisor when its first program starts
         self.is_shared = is_shared
         self.process: SupervisedProcess | None = None
         self._channel = channel

@@ -15,7 +15,7 @@ from tools.permissions.auto_run_files import AGENT_FOLDERS
 
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
-    programs: frozenset[str]  # programs, by command name, that fail to log in without it
+    programs: frozenset[str]  # command names of the programs that fail to log in without the place
     is_settings: bool  # whether programs also read settings from the file; if so, a file without secrets is shown
 
 

@@ -77,7 +77,7 @@ def secret_places(
     withheld: dict[str, WithheldSecret] = {}
     named: list[tuple[str, str]] = []
     tabled = {path for path, _ in known}
-    beside = [root for root in roots if not contains(root, real_home)]  # files in these belong to the workspace
+    beside = [root for root in roots if not contains(root, real_home)]  # files in these roots belong to the workspace
     found = (each for each in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if each not in tabled)
     others = ((each, each) for each in found if not is_inside(os.path.realpath(each), (*beside, *folders)))
     for path, place in chain(known, named, ((path, None) for path in more), others):
@@ -164,7 +164,7 @@ def _moved(folder: str) -> _Names:
         matching = (known for pattern, known in names.patterns if pattern.match(part))
         names = names.below[part][1] if part in names.below else next(matching, _Names())
         if names.place is not None and not HOME_PLACES[names.place].is_settings:
-            break  # everything in it is hidden
+            break  # everything in this folder is hidden
     exact = HOME_PLACES.get(folder)
     return _Names(folder) if exact is not None and exact.is_settings else names
 

@@ -508,7 +508,7 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
     ceilings = filter(None, (changed.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
     changed["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
     if is_reading:
-        changed["GIT_OPTIONAL_LOCKS"] = "0"  # keeps git from writing the index when it only reads
+        changed["GIT_OPTIONAL_LOCKS"] = "0"  # keeps git from updating the index in commands such as `git status`
     return changed
 
 
