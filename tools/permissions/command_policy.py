@@ -339,7 +339,8 @@ class _CommandPolicy:
     def _may_meet_hidden(self) -> bool:
         """Return True if the command may show hidden files.
 
-        It may if it searches a folder with hidden files, or uses git and a repository's history contains hidden files.
+        This is possible if the command searches a folder with hidden files, or uses git and a repository's history
+        contains hidden files.
         """
         named = {named.real for named in self._paths.named if not named.is_program and os.path.lexists(named.real)}
         folders = named or {self._request.command.directory}

@@ -66,7 +66,7 @@ _LOOSE_WRAPPERS = {
     "sudo": "-u -g -h -p -C -r -t -D -R -T", "doas": "-u -C", "xargs": "-I -n -P -L -d -a -s -E",
     "setsid": "", "ionice": "-c -n -p", "chroot": "", "busybox": "", "watch": "-n", "flock": "-w -E",
 }  # fmt: skip
-_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many own operands the wrapper takes before the program
+_OPERANDS = {"timeout": 1, "chroot": 1, "flock": 1}  # how many operands of its own the wrapper takes before the program
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _FIND_RUNS = frozenset(("-exec", "-execdir", "-ok", "-okdir"))
 
