@@ -29,8 +29,8 @@ REMEMBERED = 1_000  # maximum cached repositories
 ALTERNATES = 5  # levels of alternates to follow, as in git
 ALTERNATES_BYTES = 64 * 1024  # bytes to read of each `info/alternates`
 MAX_STORES = 100  # maximum submodules of a repository, and maximum object folders to list
-# Parts of a repository, at least one of which changes with every commit and with every change to a branch, a stash or an
-# index
+# Parts of a repository, at least one of which changes with every commit and with every change to a branch, a stash or
+# an index
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
 # Makes git ignore user and system settings, and ignore replacements and grafts, which would show a different history.
