@@ -1143,7 +1143,7 @@ async def test_what_rules_keep_from_being_edited_stays_and_nothing_of_a_person_i
             top = folder.partition("/")[0]
             moves = f"mv {top} moved; mv {top}/2/3/4 moved; mv {folder} moved; mkdir -p {folder}"
             code = evil.format(folder, name)
-            assert "Note: it ran in the working view" in await said(
+            assert "Note: the command ran in the working view" in await said(
                 "run_shell_command",
                 command=f'{moves}; python3 -c "{code}"; mv docs/b.txt docs/c.txt; mv docs/c.txt docs/b.txt',
             )
@@ -1192,7 +1192,7 @@ async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, 
         assert (root / ".vscode" / "settings.json").read_text() == "1\n"
         stopped = await said("python3 x.py")
         assert "Exit Code" not in stopped
-        assert "Note: it ran in the working view" in stopped
+        assert "Note: the command ran in the working view" in stopped
         assert len(person.asked) == 2
         moved = await said("python3 y.py")
         assert f"moved out of the workspace: {root}/.envrc (now " in moved

@@ -523,7 +523,7 @@ async def results(home: Path, root: Path, command: str, *readable: str) -> str:
     return said
 
 
-HIDES = "it may have failed because the sandbox hides"
+HIDES = "the command may have failed because the sandbox hides"
 
 
 @pytest.mark.requirement("sandbox.secrets_readable")

@@ -20,7 +20,7 @@ from tools.files.ignore_files import AGENT_IGNORE_FILES
 
 
 def _reasons(texts: Mapping[str, str]) -> dict[str, str]:
-    """Map each file name to its reason. `texts` has, for each reason, the names separated by white space."""
+    """Map each file name to its reason. `texts` maps each reason to file names separated by white space."""
     return {name: reason for reason, text in texts.items() for name in text.split()}
 
 
@@ -53,11 +53,12 @@ _PROTECTED = _reasons({
     " .bash_completion .pam_environment .envrc",
     "programs run the commands in it": ".gitconfig .exrc .nvimrc .nvim.lua .gdbinit .lldbinit",
 })  # fmt: skip
-# Folders, usually in the home folder, whose files start automatically or that come first in PATH, as (parent, name)
+# Folders, usually in the home folder, whose programs start automatically or that come first in PATH. Each is a tuple of
+# the parent's name and its own name
 _PROTECTED_PAIRS = {
     (".config", name) for name in ("autostart", "systemd", "fish", "git", "environment.d")
 } | {(".local", "bin")}  # fmt: skip
-# Files and folders that need consent too, but that the sandbox does not protect
+# Files and folders that also need consent, but that the sandbox does not protect
 _ASKED = _reasons({
     _EDITOR_SETTINGS: ".vs .devcontainer.json",
     "git runs the hooks in it": ".husky",
@@ -79,7 +80,7 @@ _ASKED = _reasons({
     for ending in ("yml", "yaml", "toml", "json")
 }  # fmt: skip
 
-# Like `_ASKED`, but only in a particular parent folder: the keys are (parent, name)
+# Like `_ASKED`, but only in a particular parent folder. Each key is a tuple of the parent's name and the file's name
 _ASKED_PAIRS = {
     (folder, name): reason
     for reason, pairs in {

@@ -23,7 +23,7 @@ class Rights:
     allow: tuple[str, ...] = ()  # allow rules, in addition to those for all clients
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
-    scopes: frozenset[str] | None = None  # the granted `SCOPES`, or `upstream:alias` for one server; `None` for all
+    scopes: frozenset[str] | None = None  # members of `SCOPES`, or `upstream:alias` for one server; `None` for all
     prefix: str = ""  # what the token's issuer puts before each scope
 
     def missing_scope(self, tool: ToolTraits) -> str:
@@ -42,7 +42,7 @@ class Rights:
         return "" if is_given else self.prefix + needed
 
     def missing_for_server(self, alias: str) -> str:
-        """Return the scope that an upstream server needs but the token lacks, like `missing_scope`."""
+        """Return the scope that an upstream server needs but the token lacks, as `missing_scope` does for a tool."""
         if self.scopes is None or not self.scopes.isdisjoint((f"{UPSTREAM}*", UPSTREAM + alias)):
             return ""
         return f"{self.prefix}{UPSTREAM}{alias}"

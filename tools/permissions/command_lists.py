@@ -2,7 +2,7 @@
 
 Being listed does not make a command trusted. A reading command runs in a view in which it can change nothing, so a
 wrong entry only makes a command fail, and a missing entry only causes a question. Only the commands on the short list
-at the end are trusted: they may run without a sandbox.
+at the end of this module are trusted: they may run without a sandbox.
 """
 
 from __future__ import annotations
@@ -212,9 +212,10 @@ _RULE_WORD = re.compile(r"[\w./:@%+,=][\w./:@%+,=-]*")
 
 
 def first_words(words: Words) -> str:
-    """Return the literal first words of a command, for a rule about similar commands, or an empty string.
+    """Return the literal first words of a command, from which a rule about similar commands can be made.
 
-    These are the program's name and, for a program with subcommands, scripts or modules, the word that names one.
+    These are the program's name and, for a program with subcommands, scripts or modules, the word that names one. Empty
+    if no such rule is possible.
     """
     *_, words = programs_behind(words, loosely=False)
     plain = _plain_words(words)
@@ -236,7 +237,7 @@ def _plain_words(words: Words) -> list[str]:
     return [word or "" for word in takewhile(lambda word: word and _RULE_WORD.fullmatch(word), words)]
 
 
-# For each program, the options that do not make it change anything, run anything or follow symlinks. `git-log` means
+# For each program, the options with which it changes nothing, runs nothing and follows no symlinks. `git-log` means
 # `git log`
 _HARMLESS_OPTIONS = _by_program({
     "cd pwd echo true false cat head tail cut tr stat df which basename dirname realpath base64": r".*",
@@ -275,9 +276,9 @@ _SED_SHOWING_LINES = re.compile(r"-n\0(\d+(,\d+)?|\$)p(\0[^-][^\0]*)*")
 
 
 def is_on_short_list(words: Words) -> bool:
-    """Return True if a command certainly only reads, so no sandbox has to enforce that. Its words must be literal.
+    """Return True if a simple command certainly only reads, even without a sandbox. Its words must be literal.
 
-    Such commands run without consent if there is no sandbox, or next to a command that a rule allows.
+    Such commands run without consent if there is no sandbox, or together with simple commands that rules allow.
     """
     literal = [word for word in words if word is not None]
     if not words or len(literal) < len(words):

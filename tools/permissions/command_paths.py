@@ -1,4 +1,4 @@
-"""The paths in the literal words of a command, and where they lead. Questions show them, and consent opens them."""
+"""The paths in the literal words of a command, and the real paths. Questions show them, and consent opens them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.repositories import why_protected_at
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
-# A path in an option's word: after the letters (`-I/usr`), or somewhere in the value (`--file=/etc/x`)
+# A path in a word that is an option: after the letters (`-I/usr`), or somewhere in the value (`--file=/etc/x`)
 _PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)
 _CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in inline code, but not in ordinary paths
 _BETWEEN_NAMES = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
 _ANYWHERE = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")  # an absolute path whose first name is not literal
-MAX_LETTERS = 9  # an option's attached path is expected before this position in the word
+MAX_LETTERS = 9  # a path attached to an option must start before this position in the word
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git subcommands
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 
@@ -33,7 +33,7 @@ STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
 class NamedPath:
     """A path that is named in a literal word of a command."""
 
-    shown: str  # absolute, as written
+    shown: str  # the absolute path, with symlinks as written
     real: str  # the path with every symlink resolved
     word: str  # as written in the command
     may_be_written: bool  # whether the command may write to the path, including by a redirection
@@ -114,7 +114,10 @@ class CommandPaths:
         return [path for path in paths if path is not None and path != SCRATCH_NAME and contains(SCRATCH_NAME, path)]
 
     def is_of_workspace(self, command: SimpleCommand) -> bool:
-        """Return True if a rule can allow a command: it works in the workspace, and the whole command avoids `/tmp`."""
+        """Return True if a rule can allow a simple command.
+
+        It can if the simple command works in the workspace, and no part of the whole command uses files in `/tmp`.
+        """
         folder = self.absolute(".", command.folder)
         return folder is not None and is_inside(os.path.realpath(folder), self._roots) and not self.names_scratch
 

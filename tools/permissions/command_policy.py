@@ -4,13 +4,14 @@ The words of a command decide which rule applies and what a person is asked. The
 even if the words were misunderstood. Without a sandbox, only a short list of reading commands runs without consent,
 unless a rule or the mode allows more.
 
-    denied by a rule                                     refused
-    only reads                                           reading view; asked if it names a path outside the workspace
-    anything else in plan mode                           refused
-    allowed by a rule                                    working view
-    names auto-run files, hidden files, paths outside    asked; consent opens them
-    needs the network                                    asked; consent gives it the network
-    any other                                            working view; asked unless the mode or a setting allows it
+    denied by a rule                            refused
+    only reads                                  reading view; needs consent if it names a path outside the workspace
+    anything else in plan mode                  refused
+    allowed by a rule                           working view
+    names an auto-run file, a hidden file or
+    a path outside the workspace                needs consent, which opens the path
+    needs the network                           needs consent, which gives it the network
+    any other                                   working view; needs consent unless the mode or a setting allows it
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ class _Asking:
     """The reasons to ask about a command, and what consent opens."""
 
     reasons: dict[str, None] = field(default_factory=dict[str, None])
-    settings: dict[str, None] = field(default_factory=dict[str, None])  # settings with the operator's rules that ask
-    refused: str = ""  # the reason, if nobody can allow the command
+    settings: dict[str, None] = field(default_factory=dict[str, None])  # settings whose ask rules apply to the command
+    refused: str = ""  # why nobody can allow the command; empty if consent can allow it
     is_guarded: bool = False  # whether the command may change this server's own settings
     opens: bool = False  # whether consent opens more than the usual view, so no allow rule can replace the consent
     remarks: dict[str, None] = field(default_factory=dict[str, None])  # what consent does not include
@@ -129,7 +130,7 @@ class _CommandPolicy:
         self._is_held = self._site.engine is Engine.BUBBLEWRAP
 
     def judge(self) -> Permission:
-        """Return the result of the first step that yields one."""
+        """Return the decision of the first step that makes one."""
         refusal = self._refused_by_words() or self._refused_by_files()
         if refusal is not None:
             return refusal
@@ -170,9 +171,9 @@ class _CommandPolicy:
         )
 
     def _why_unasked(self) -> str:
-        """Return why the command runs without consent, unless something else requires a question.
+        """Return why the command may run without consent, or an empty string if it may not.
 
-        Empty if nothing allows it.
+        Even if it may, there can be other reasons to ask.
         """
         if self._is_reading:
             return "it is known to only read" if self._site.engine is Engine.NONE else "it only reads"
@@ -193,7 +194,7 @@ class _CommandPolicy:
         for command in self._text.commands if core else ():
             text = joined(command.words)
             if not any(rule.fits_command(text) for rule in core):
-                reason = f"'{command.source}' is not among the commands of {CORE}"
+                reason = f"'{command.source}' is not among the commands that {CORE} allows"
                 return self._permission(Verdict.DENY, reason, setting=CORE, source=command.source)
         return None
 
@@ -258,7 +259,7 @@ class _CommandPolicy:
                     self._ask_about_repository(asking, command)
 
     def _ask_about_repository(self, asking: _Asking, command: SimpleCommand) -> None:
-        """Open a repository outside or around the workspace to git, which could not change the repository otherwise."""
+        """Make a repository outside or around the workspace writable, because git could not change it otherwise."""
         folder = self._paths.absolute(".", command.folder)
         top = work_tree_above(os.path.realpath(folder)) if folder is not None else None
         if top is None or is_inside(top, self._roots) or contains(top, self._request.home) or is_reader(command.words):
@@ -320,7 +321,7 @@ class _CommandPolicy:
         if self._is_held:
             in_background = self._request.command.is_background or self._text.has_background
             if is_hiding and self._is_reading and in_background:
-                said = "it keeps running in the background, so it could read a hidden file that is replaced as it runs"
+                said = "it keeps running in the background, so it could read a hidden file that is replaced later"
                 asking.add(said, opens=True)
             if self._uses_git and self._stores:
                 asking.add("git history contains hidden files, and git can show them", opens=True)
@@ -336,7 +337,11 @@ class _CommandPolicy:
             asking.add(said, opens=True)
 
     def _may_meet_hidden(self) -> bool:
-        """Return True if the command searches a folder with hidden files, or uses git and a repository stores some."""
+        """Return True if the command may show hidden files.
+
+        This is possible if the command searches a folder with hidden files, or uses git and a repository's history
+        contains hidden files.
+        """
         named = {named.real for named in self._paths.named if not named.is_program and os.path.lexists(named.real)}
         folders = named or {self._request.command.directory}
         is_met = any(contains(folder, hidden.path) for folder in folders for hidden in self._hidden.unreadable)
@@ -352,7 +357,7 @@ class _CommandPolicy:
             reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for the network'}"]
         elif self._text.doubt:
             reasons = [self._text.doubt]
-        elif self._all_read:  # the command only reads, so it must be its output that needs consent
+        elif self._all_read:  # the command only reads, so its output must be what needs consent
             outputs = (each for each in self._text.redirections if each.is_output)
             if any(each.target is None or self._paths.absolute(each.target, each.folder) is None for each in outputs):
                 reasons.append("the target of its output is known only when it runs")
@@ -438,8 +443,8 @@ class _CommandPolicy:
             seen += allowed_reading(self._rules, self._request.home)
             targets = (each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots))
             writable += (path for path in targets if not os.path.isdir(path))
-            # If files are hidden in the workspace, do not show a repository around it, because the rest of the
-            # repository may contain such files too.
+            # If files are hidden in the workspace, do not show the repository that contains the workspace, because the
+            # rest of the repository may contain hidden files too.
             is_hiding = self._has_rules_about_files or self._hidden.ignored
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)
@@ -467,7 +472,7 @@ class _CommandPolicy:
         """Add to the view what file rules deny to the command, now and when it starts."""
         if view.kind is ViewKind.UNCONFINED:
             return view
-        # Consent for git includes the stored history.
+        # Consent for a git command includes the history that the repository stores.
         hides = self._has_rules_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
         stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
         found = _restrictions(self._hidden, self._request, view, stores)
@@ -481,7 +486,7 @@ class _CommandPolicy:
         return not self._text.doubt and all(map(self._reads, self._text.commands))
 
     def _reads(self, command: SimpleCommand) -> bool:
-        # A workspace may also be in `/tmp`.
+        # A workspace may also be in `/tmp`, and changes to its files do not count as reading.
         is_inner = any(is_inside(word, self._roots) for word in command.words if word)
         return is_reader(command.words) or (self._is_held and changes_scratch_alone(command.words) and not is_inner)
 
@@ -568,7 +573,7 @@ class _CommandPolicy:
         return any(os.path.basename(words[0] or "") == "git" for words in commands if words)
 
     def _is_allowed_path(self, path: str, access: Access) -> bool:
-        """Return True if a rule allows this path. Rules for a whole tool apply only to the workspace."""
+        """Return True if a rule allows this path. Rules without a specifier apply only to the workspace."""
         rules = [rule for rule in self._rules.allow if rule.specifier is not None or is_inside(path, self._roots)]
         return any(rule.governs(access) and rule.fits_path((path,), self._roots) for rule in rules)
 

@@ -21,7 +21,7 @@ from tools.permissions.grammar_check import LOST_DASH, is_read_alike
 if TYPE_CHECKING:
     from tree_sitter import Language, Node
 
-MAX_CHARS = 16_384  # maximum length of a text to parse, which takes at most 0.1 s
+MAX_CHARS = 16_384  # maximum characters to parse; parsing this many takes at most 0.1 s
 MAX_COMMANDS = 2_000
 MAX_NESTED = 4  # levels of command strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
@@ -31,7 +31,7 @@ _HAS_TEXT = re.compile(r"-[a-zA-Z]*c[a-zA-Z]+")  # the same option followed by o
 _RUNS_TEXT = ("flock", "script", "su")  # programs that pass the text after such an option to a shell
 SHELLS = frozenset(("sh", "bash", "dash", "zsh", "ksh"))
 CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a path opens a connection
-# Builtins that run a text or change what a name means. The grammar does not show the effect
+# Builtins that run text as code or change what a name means. The grammar does not show their effect
 _NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
 # Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
 _DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
@@ -93,8 +93,8 @@ class SimpleCommand:
 @dataclass(frozen=True, slots=True)
 class Redirection:
     is_output: bool
-    keeps: bool  # whether the file keeps its content, because it is only read or appended to
-    target: str | None  # a path, or `None` if it is not literal
+    keeps: bool  # whether the file keeps its content, because the redirection only reads or appends
+    target: str | None  # the redirection's path, or `None` if that path is not literal
     folder: str | None  # as in `SimpleCommand`
 
 
@@ -145,7 +145,7 @@ def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
     Args:
         words: The words of a simple command.
         loosely: Whether to see through `sudo`, `xargs`, `find -exec` and similar wrappers too. These change what a
-            program may do or works on, so a rule that allows the program alone does not cover them.
+            program may do or what it works on, so a rule that allows the program alone does not cover them.
     """
     waiting = [words]
     for _ in range(MAX_NESTED * 2):
@@ -262,10 +262,10 @@ class _Reader:
         if operator.startswith((">&", "<&")) and (target is None or _DESCRIPTOR.fullmatch(_source(target))):
             return
         if path is not None and path.startswith(CONNECTIONS):
-            self._doubt("it opens a connection by a redirection")
+            self._doubt("it opens a connection through a redirection")
         is_output = operator[0] != "<" or operator == "<>"
         if is_output and operator != "<>":
-            # Words after the target are arguments of the command.
+            # Blank the source only up to the target, because words after the target are arguments of the command.
             end = node.end_byte if target is None else target.end_byte
             self._source[node.start_byte : end] = b" " * (end - node.start_byte)
         keeps = operator[0] == "<" or operator.endswith(">>")
@@ -318,7 +318,7 @@ class _Reader:
     def _known(self, node: Node) -> str:
         """Return a literal word. For any other word, return its known beginning and a NUL.
 
-        A variable counts as its last assigned value.
+        The last value assigned to a variable counts as its known beginning.
         """
         text = literal(node)
         if text is not None:
@@ -338,7 +338,7 @@ class _Reader:
     def _take_program(self, name: str, words: tuple[str, ...]) -> None:
         """Check the words of a shell builtin, or of a program that runs a command string."""
         if name in _NOT_SHOWN:
-            self._doubt(f"'{name}' runs a text or changes the meaning of names")
+            self._doubt(f"'{name}' runs text as code or changes the meaning of names")
         text = ""
         if name in SHELLS or name in _RUNS_TEXT:
             text = next(islice(dropwhile(lambda word: not _TEXT_FOLLOWS.fullmatch(word), words), 1, 2), "")

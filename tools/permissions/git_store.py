@@ -28,12 +28,13 @@ STATE_ENTRIES = 5_000
 REMEMBERED = 1_000  # maximum cached repositories
 ALTERNATES = 5  # levels of alternates to follow, as in git
 ALTERNATES_BYTES = 64 * 1024  # bytes to read of each `info/alternates`
-MAX_STORES = 100  # limit for the submodules of a repository, and for the object folders to list
-# Parts of a repository that change with every change to a commit, branch, stash or index
+MAX_STORES = 100  # maximum submodules of a repository, and maximum object folders to list
+# Parts of a repository, at least one of which changes with every commit and with every change to a branch, a stash or
+# an index
 _STATE_FILES = ("HEAD", "packed-refs", "index", "logs", "logs/HEAD", "logs/refs/stash", "shallow")
 _STATE_FOLDERS = ("refs", "reftable", "worktrees")
-# Makes git ignore the settings of the user and the system, and everything that would show a different history. Also
-# keeps git from fetching objects.
+# Makes git ignore user and system settings, and ignore replacements and grafts, which would show a different history.
+# Also keeps git from fetching objects.
 _ENVIRONMENT = {
     "HOME": os.devnull, "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull,
     "GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": os.devnull, "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0",
@@ -41,7 +42,7 @@ _ENVIRONMENT = {
 }  # fmt: skip
 _OPTIONS = ("--no-pager", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=", "-c", "protocol.allow=never")
 # `git rev-list --objects` is faster than `git log --name-only`, and includes merges. It lists each object once, so if
-# the same content has several names, a hidden one may be missed.
+# the same content has several names, a hidden name may be missed.
 _LIST = ("rev-list", "--objects", "--all", "--reflog", "--indexed-objects", "--missing=allow-any", "--ignore-missing")
 _ID = re.compile(rb"^(?:[0-9a-f]{64}|[0-9a-f]{40})\b", re.MULTILINE)
 MAX_IDS = 2_000  # maximum object ids in a repository's files, such as refs and `FETCH_HEAD`
@@ -83,7 +84,7 @@ def stored_in(store: str) -> Iterator[str]:
 
 
 def with_stored(restrictions: FileRestrictions, stores: Iterable[str]) -> FileRestrictions:
-    """Add the files and folders in which these repositories store content to the masked paths."""
+    """Add to the masked paths the files and folders in which these repositories store content."""
     return replace(restrictions, masked=(*restrictions.masked, *chain.from_iterable(map(stored_in, stores))))
 
 
@@ -151,7 +152,7 @@ def _ids_in(paths: Iterable[str]) -> set[str]:
 
 
 def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
-    """Return all file names stored in a repository, or `None` if unknown. Includes those reachable from `ids`."""
+    """Return all file names stored in a repository, or `None` if unknown. Includes names reachable from `ids`."""
     if len(ids) > MAX_IDS:
         return None
     arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST, *ids]

@@ -22,8 +22,7 @@ _PATTERN = re.compile(rb"(?:[^\0- \x7f\\'\"`$<>&;]|%s|%s)+" % (_ESCAPED, _DOLLAR
 _NAME = rb"(?:\w+|[@*])(?:\[(?:\d+|[@*])\])?"
 _OPERAND = rb"(?:[^\\'\"`${}<>]|\\[\w/.*? :+,-]|\"[^\\'\"`${}<>\0]*\")*"
 _HEREDOC = re.compile(rb"(?:[^\\`$]|\\.|%s)*" % _DOLLAR, re.DOTALL)
-# For each kind of text node, the pattern of the texts that bash reads as the grammar does. A NUL stands for a nested
-# node
+# For each kind of text node, the pattern for text that bash reads as the grammar does. A NUL stands for a nested node
 _TEXTS: Mapping[str, re.Pattern[bytes]] = {
     **dict.fromkeys(("word", "number", "test_operator"), _WORD),
     "file_descriptor": re.compile(rb"\d+"),
@@ -54,12 +53,12 @@ _OF_LINES = frozenset((
     "negated_command", "command_substitution", "process_substitution", "test_command", "unary_expression",
     "binary_expression", "parenthesized_expression", "heredoc_redirect",
 ))  # fmt: skip
-# What may be between nodes. Bash removes an escaped line end, so words need another separator
+# What may be between nodes. Bash removes an escaped line end, so an escaped line end alone does not separate words
 _IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
 LOST_DASH = b" - "  # an argument `-` before a redirection, for which the grammar has no node
 _IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
 _BEFORE_A_WORD = b" \t\n;&|()<>"
-# What may be next to a keyword; empty at the start or the end of the text
+# The bytes that may be directly before or after a keyword; empty at the start or the end of the text
 _AROUND = {b"", b"`", *(bytes((each,)) for each in _BEFORE_A_WORD)}
 _KEYWORDS = ("!", "{", "}", "[[", "]]")
 _DELIMITER = re.compile(rb"(['\"]?)([\w.-]+)\1")
@@ -72,7 +71,7 @@ _NUMBER = re.compile(rb"-?\d+|\$[#?$!]|\"\$[#?]\"|\$\{#\w+\}")
 
 
 def is_read_alike(root: Node, source: bytes) -> bool:
-    """Return True if bash finds the same commands in a source as the grammar, and evaluates nothing else."""
+    """Return True if bash finds the same commands in `source` as the grammar does, and evaluates nothing else."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -133,7 +132,7 @@ def _without(inner: list[Node], start: int, end: int, source: bytes) -> bytes:
 
 
 def _gaps_fit(node: Node, source: bytes) -> Iterator[bool]:
-    """Yield, for each gap between child nodes, whether it is only white space, and enough to separate words in bash."""
+    """Yield, for each gap between child nodes, whether bash separates or joins the nodes there as the grammar does."""
     children, kind = node.children, node.type
     allowed = _IN_A_LINE if kind in _OF_A_LINE else _IN_LINES
     yield bool(children) or kind == "program"

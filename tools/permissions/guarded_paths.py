@@ -22,9 +22,9 @@ _FoldedPath = tuple[str, ...]  # the names of a path as lenient file systems com
 
 
 class GuardedPaths:
-    """Files and folders that may be written only with consent, except for exempt files in the folders (`free`).
+    """Files and folders that may be written only with consent. The files in `free`, inside the folders, are exempt.
 
-    They are guarded even if they do not exist, and so is every symlink that leads to them. Blocking.
+    Paths are guarded even if they do not exist, and so is every symlink that leads to them. Blocking.
     """
 
     def __init__(self, files: Iterable[str] = (), folders: Iterable[str] = (), free: Iterable[str] = ()) -> None:

@@ -1,9 +1,9 @@
-"""Finds what file rules and agent-ignore files deny to a command by scanning the disk before the command starts.
+"""Scans the disk before a command starts, to find what file rules and agent-ignore files deny to the command.
 
-A scan goes through the workspace folders from the top down, and caches each folder until its entries change. For a rule
-about a path outside the workspace, the scan starts at the path of the pattern's leading literal names. If leading names
-of a pattern match a symlink, the symlink's target is scanned for the remaining names. A folder is a single result if it
-is hidden as a whole, or if every possible name in it is hidden.
+A scan goes through the workspace folders from the top down and caches each folder until its entries change. For a rule
+about a path outside the workspace, the scan starts at the path that the pattern's leading literal names form. If
+leading names of a pattern match a symlink, the symlink's target is scanned for the remaining names. A folder is a
+single result if it is hidden as a whole, or if every possible name in it is hidden.
 
 A scan is bounded. If it is incomplete, or its results cannot be masked, `HiddenFiles.problem` says why.
 """
@@ -43,7 +43,7 @@ from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
 from tools.permissions.repositories import work_tree_above
 from tools.text.file_names import shown_path
 
-MAX_HIDDEN = 100  # limit for masked files and folders, and for protected ones, because each needs a mount
+MAX_HIDDEN = 100  # maximum masked files and folders, and maximum protected ones, because each needs a mount
 ENTRIES = 150_000  # maximum files and folders in one scan
 SECONDS = 2.0  # time limit for one scan
 REMEMBERED = 60_000  # maximum cached folders, for all workspaces together
@@ -54,7 +54,7 @@ TREES = 100  # maximum cached combinations of a workspace and a set of rules
 _DENIED, _ASKED, _IGNORED, _KEPT, _KEPT_UNLESS_ASKED = (1 << number for number in range(5))
 _OF_DENY = _DENIED | _KEPT
 _READING, _EDITING = _DENIED | _ASKED | _IGNORED, _KEPT | _KEPT_UNLESS_ASKED
-# For each kind of result, the kinds for which a folder with this result need not be searched
+# If a folder has the kind of result in the key, it need not be searched for the kinds of results in the value
 _COVERED = {
     _DENIED: _READING | _EDITING, _ASKED: _ASKED, _IGNORED: _IGNORED, _KEPT: _EDITING,
     _KEPT_UNLESS_ASKED: _KEPT_UNLESS_ASKED,
@@ -64,8 +64,8 @@ ANY_NAME = "\uf8ff any name \uf8ff"
 # Matches patterns for a name at any depth, which match a file regardless of the folders above it
 _OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
 _BARE = {"HEAD", "objects", "refs"}  # the entries by which git recognises a bare repository
-_WHOLE = (("*",), ("**",))  # the last names of patterns that match all contents of a folder
-IgnoreFileSeen = tuple[str, Stamp | None]  # an agent-ignore file at the time of the scan
+_WHOLE = (("*",), ("**",))  # the remaining names of a pattern that matches all contents of a folder
+IgnoreFileSeen = tuple[str, Stamp | None]  # the path of an agent-ignore file, and its stamp at the time of the scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class HiddenFiles:
     # Why the results are incomplete or cannot be masked, phrased for the middle of a sentence; else empty
     problem: str = ""
     problem_of_deny: bool = False  # whether the problem may affect files that deny rules hide or protect
-    # The agent-ignore files, and the folders that contain or are git repositories
+    # The agent-ignore files, and the folders that contain `.git` or are bare repositories
     ignore_files: tuple[IgnoreFileSeen, ...] = field(default=(), compare=False)
     repositories: tuple[str, ...] = field(default=(), compare=False)
 
@@ -112,7 +112,8 @@ class _Pattern(NamedTuple):
     bases: tuple[str, ...]  # the folders in which the rule applies; empty for a rule about a name at any depth
     by_path: bool  # whether the rule is about a path, not about a name at any depth
     names: tuple[str, ...]  # the names between the slashes of the rule's pattern
-    # For each number of leading names, from one to all except the last, a rule list that matches the path of these
+    # One rule list for each number of leading names, from one name to all but the last. It matches the path that these
+    # names form
     leads: tuple[RuleList, ...]
 
     def at(self, path: str) -> HiddenFile:
@@ -126,8 +127,8 @@ class _Pattern(NamedTuple):
         return self.names[number - (number > 0 and self.names[number - 1] == "**") :]
 
 
-# Patterns that lead to a place: each with how many of its leading names match the path of the place. The place is
-# searched for the other names of the pattern
+# Patterns whose leading names match the path of a place, each with the number of these names. The place is searched for
+# the other names of the pattern
 _Leads = frozenset[tuple[_Pattern, int]]
 
 
@@ -135,7 +136,7 @@ class _Place(NamedTuple):
     """A folder to scan, and what is already known about it."""
 
     path: str
-    scope: IgnoreScope | None  # the agent-ignore files in its parent folders; `None` if they do not matter
+    scope: IgnoreScope | None  # the agent-ignore files in the folders above it; `None` if they do not matter
     covered: int  # the kinds of results for which the folder need not be searched
     in_repository: bool = False  # whether the folder is `.git` or inside it
     by_path_only: bool = False  # whether the folder is in a repository's store, where rules about names do not apply
@@ -149,7 +150,8 @@ class _FolderRules(NamedTuple):
     ignore_files: tuple[IgnoreFileSeen, ...]  # the agent-ignore files in this folder
     found: tuple[tuple[int, HiddenFile], ...]  # the hidden entries, each with the kind of result
     below: tuple[_Place, ...]  # the subfolders to scan
-    # Symlinks to which patterns lead: the symlink's path as rules name it, its path on disk, and the patterns
+    # Symlinks whose path matches leading names of patterns: the symlink's path as rules name it, its path on disk, and
+    # the patterns
     links: tuple[tuple[str, str, _Leads], ...]
     entries: int  # how many entries the folder has
     is_repository: bool  # whether the folder contains `.git`, or is a bare repository
@@ -174,8 +176,8 @@ class _Patterns:
     ) -> Mapping[str, Sequence[_Pattern]]:
         """Return the patterns that match entries of a folder, keyed by the entry's name.
 
-        Each entry is tested as if it were a folder, as in `Rule.fits_path`. If `by_path_only`, rules about names are
-        left out.
+        Each entry is tested as if it were a folder, as in `Rule.fits_path`. If `by_path_only` is true, rules about
+        names are skipped.
         """
         found: dict[str, list[_Pattern]] = {}
         folder = folder if folder.endswith(os.sep) else folder + os.sep
@@ -259,7 +261,7 @@ class _Look:
         try:
             status = os.lstat(path)
         except OSError:
-            return  # it was removed, or is a broken symlink
+            return  # the file was removed, or is a broken symlink
         holds_root = any(contains(path, root) for root in self.roots)
         is_elsewhere = holds_root or not (is_inside(path, self.roots) or bit & (_DENIED | _ASKED))
         if path in files or (path != found.path and is_elsewhere):
@@ -359,7 +361,8 @@ class _Walk:
                     look.add(bit, HiddenFile(place.path, True, "its mode, which forbids listing it"))
 
     def _fail(self, look: _Look, start: _Place, why: str) -> None:
-        # Without a rule or an agent-ignore file, there is no reason to assume that the rest contains hidden files.
+        # Without a rule or an agent-ignore file, there is no reason to assume that the unscanned folders contain hidden
+        # files.
         bits = self._patterns.bits | (_IGNORED if start.scope is not None and look.ignore_files else 0)
         look.problems.extend((bit, why) for bit in _COVERED if bit & bits)
 
@@ -407,7 +410,10 @@ class _Walk:
     def _found_in(
         self, place: _Place, scope: IgnoreScope | None, names: Sequence[str], folders: Collection[str]
     ) -> tuple[tuple[tuple[int, HiddenFile], ...], Mapping[str, int]]:
-        """Return what is hidden in a folder, and for each hidden entry the kinds for which it need not be searched."""
+        """Return what is hidden in a folder, and the kinds of results for which each hidden entry need not be searched.
+
+        The kinds are keyed by the entry's name.
+        """
         found: list[tuple[int, HiddenFile]] = []
         covered: dict[str, int] = {}
         for name, by_bit in self._hiding(place, scope, names, folders).items():
@@ -421,8 +427,8 @@ class _Walk:
             for bit, file in self._hiding(place, scope, [ANY_NAME]).get(ANY_NAME, {}).items():
                 others = [each for each in found if each[0] != bit]
                 is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
-                # A workspace folder as a whole is only protected from changes. If it were hidden, no command could
-                # start in it.
+                # A whole workspace folder is never hidden, because no command could start in it then. It is only
+                # protected from changes.
                 if is_whole and (place.path != self._top or bit & _EDITING):
                     found = [*others, (bit, replace(file, path=place.path))]
         return tuple(found), covered
@@ -463,7 +469,8 @@ class _RuleTree:
         self._all = _Patterns(patterns)
         # Walks outside the workspace, and through the targets of symlinks
         self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}
-        # The paths of leading literal names outside the workspace. The scan for these patterns starts there.
+        # Patterns about paths outside the workspace. The scan for each of them starts at the path that the pattern's
+        # leading literal names form.
         begins = ((os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases)
         named = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
         self._beginnings_elsewhere = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in named]
@@ -496,18 +503,18 @@ class _RuleTree:
         return look.result()
 
     def _look_behind(self, named: str, real: str, leads: _Leads, look: _Look) -> None:
-        """Apply patterns to a place to which their leading names lead.
+        """Apply patterns to a place whose path matches their leading names.
 
-        This is a path outside the workspace, or the target of a symlink.
+        The place is outside the workspace, or is the target of a symlink.
 
         Args:
             named: The path of the place as rules name it.
             real: The real path of the place.
-            leads: The patterns.
+            leads: The patterns, each with the number of its leading names that match the place.
             look: Receives the results.
         """
-        # If the same patterns, with as many names, also lead to the real path, the scan of that path gives the same
-        # results.
+        # If the same patterns match the real path with the same number of leading names, the scan of the workspace
+        # finds the same results at the real path.
         if is_inside(real, self.roots) and leads <= self._all.leading(real):
             return
         rests = [(pattern, pattern.names_behind(number)) for pattern, number in leads]
@@ -527,7 +534,13 @@ class _RuleTree:
             walk.go(look, _Place(real, None, 0, depth=depth))
 
     def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
-        """Return True if any of these paths, relative to the top of a work tree, is hidden. They need not exist."""
+        """Return True if a rule or an agent-ignore file hides any of these paths. The paths need not exist.
+
+        Args:
+            hidden: The results of the scan.
+            top: The top folder of a work tree.
+            names: The paths, relative to `top`.
+        """
         reading = [pattern for pattern in self._patterns if pattern.bit & _READING]
         hidden_paths = {file.path for file in hidden.unreadable}
         if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
@@ -568,7 +581,7 @@ class _RuleTree:
                     if any(scope.deciding(entry, is_folder=path in entries) for entry, path in paths.items()):
                         return True
         except ToolError:
-            return True  # one of the agent-ignore files is not understood
+            return True  # one of the agent-ignore files cannot be read or parsed
         return False
 
 
@@ -597,8 +610,8 @@ class HiddenFileLookout:
         checked.
         """
         tree = self._tree(workspace, rules)
-        # Git need not be queried if no rule is about reading and agent-ignore files hide nothing on disk: the names in
-        # these files are mostly build output, which is not committed.
+        # Git need not be queried if no rule is about reading and agent-ignore files hide nothing on disk, because
+        # agent-ignore files mostly name build output, which is not committed.
         if tree is None or not (hidden.ignored or tree.reads):
             return ()
         tops: dict[str, list[str]] = {}
@@ -673,7 +686,7 @@ def restrictions(
 
 
 def beside(file: HiddenFile, named: Collection[str]) -> list[HiddenFile]:
-    """Return the parts of a hidden file or folder that stay hidden when some paths are opened."""
+    """Return the parts of a hidden file or folder that stay hidden when the paths in `named` are opened."""
     if is_inside(file.path, named):
         return []
     inside = [path for path in named if contains(file.path, path)]

@@ -79,7 +79,7 @@ class PermissionPolicy:
     )
 
     def allow(self, texts: Iterable[str], source: str) -> None:
-        """Add rules that a person has saved, for every client."""
+        """Add allow rules that a person has saved. The rules apply to every client."""
         self.rules = self._with_allowed(self.rules, texts, source)
 
     def switch(self, name: str, *, is_on: bool) -> None:
@@ -116,7 +116,7 @@ class PermissionPolicy:
         return Permission(Verdict.DENY, f"{tool.name} is turned off by the {rule}", setting=rule.source)
 
     def why_server_not_offered(self, server: str, rights: Rights = ALL_RIGHTS) -> str:
-        """Return why an upstream server is not offered to a client, as a sentence. Empty if it is."""
+        """Return why an upstream server is not offered to a client, as a sentence. Empty if it is offered."""
         if scope := rights.missing_for_server(server):
             return f"The server {server} needs the scope {scope}, {_NOT_GIVEN}."
         names, deny = names_of_any_tool(server), self.rules_of(rights).deny
@@ -124,7 +124,7 @@ class PermissionPolicy:
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
 
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
-        """Return the decision on a call by its tool alone, if any, and True if the call's subjects do not matter.
+        """Return the decision on a call by its tool alone, if any, and whether the call's subjects can be ignored.
 
         The decision is cached per tool, because searching the rules would take most of the time of a small call.
         """
@@ -165,7 +165,7 @@ class PermissionPolicy:
         name = request.tool.name
         if details is None:
             return Permission(Verdict.ALLOW, f"{name} changes nothing that needs consent")
-        # Only the user may end plan mode, and a client may skip its own dialog.
+        # Only the user may end plan mode. A client's own dialog is not enough, because the client may skip it.
         is_explicit = isinstance(details, PlanConfirmation)
         return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
 
@@ -249,9 +249,9 @@ class PermissionPolicy:
         )
 
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
-        """Return what file rules deny to a program that only reads, and why that cannot be fully enforced, if so.
+        """Return what file rules deny to a program that only reads, and why these rules cannot be fully enforced.
 
-        Blocking.
+        The reason is empty if they can. Blocking.
         """
         from tools.permissions.git_store import with_stored  # noqa: PLC0415 - rarely needed
         from tools.permissions.hidden_files import HiddenFileLookout, restrictions  # noqa: PLC0415
@@ -306,4 +306,4 @@ def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
         case AgentSubject(name=name):
             return rule.fits_agent(name)
         case CommandSubject():
-            return False  # `judge_command` applies the rules to its simple commands
+            return False  # `judge_command` applies the rules to the simple commands

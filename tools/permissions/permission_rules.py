@@ -28,7 +28,7 @@ class MalformedRuleError(ValueError):
 
 
 def fits_wildcards(pattern: str, text: str) -> bool:
-    """Return True if a text matches a pattern in which `*` stands for any text, even an empty one.
+    """Return True if `text` matches `pattern`, in which `*` stands for any text, even an empty string.
 
     Takes linear time.
     """
@@ -51,9 +51,9 @@ def fits_wildcards(pattern: str, text: str) -> bool:
 class CommandSpecifier:
     """The simple shell commands that a rule applies to.
 
-    A pattern without a star is a prefix of whole words: `git log` matches `git log -1` but not `git logout`. `git
-    log *` means the same. `npm run test*` also matches `npm run tests`, because no space precedes the star. A star may
-    be anywhere.
+    A pattern without a star is a prefix of whole words: `git log` matches `git log -1` but not `git logout`. The
+    pattern `git log *` means the same. `npm run test*` also matches `npm run tests`, because no space precedes the
+    star. A star may be anywhere in a pattern.
     """
 
     pattern: str  # as written, with single spaces; `git:*` becomes `git *`
@@ -68,7 +68,7 @@ class CommandSpecifier:
 
 @dataclass(frozen=True, slots=True)
 class PathSpecifier:
-    """The paths that a rule applies to, in `.gitignore` syntax. A folder includes all its contents.
+    """The paths that a rule applies to, in `.gitignore` syntax. A pattern for a folder includes all its contents.
 
     `//x` is an absolute path, and `~/x` is relative to the home folder. Any other pattern is relative to each workspace
     folder. A pattern without a slash matches a name at any depth, and in rules that deny or ask, anywhere on the
@@ -147,7 +147,7 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
 
 
 def literal_path(path: str) -> str | None:
-    """Return the pattern for exactly this absolute path and everything under it, or `None` if there is no pattern."""
+    """Return the pattern for exactly this absolute path and everything under it, or `None` if there can be none."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
     escaped = _SPECIAL.sub(r"\\\g<0>", path)
@@ -185,15 +185,15 @@ SESSION = "this session"  # the `source` of rules that a user has allowed in an 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    text: str  # as written
-    source: str  # its setting, such as `permissions.deny`
-    verdict: Verdict  # its effect on matching calls
-    name: str  # the tool that it names; may contain stars
+    text: str  # the rule as written
+    source: str  # the setting with the rule, such as `permissions.deny`
+    verdict: Verdict  # the rule's effect on matching calls
+    name: str  # the tool that the rule names; may contain stars
     tools: frozenset[str]  # the built-in tools that the name means
-    specifier: Specifier | None  # what it applies to; `None` for every call
+    specifier: Specifier | None  # the calls that the rule applies to; `None` for every call
 
     def __str__(self) -> str:
-        """Return the words by which reasons name the rule."""
+        """Return the rule's setting and text, as reasons show them."""
         return f"{self.source} rule {self.text}"
 
     def names(self, names: Sequence[str], loose: Sequence[str] = ()) -> bool:
@@ -291,7 +291,8 @@ def parse_rule(text: str, verdict: Verdict, source: str, canonical: Callable[[st
 CORE = "tools.core"
 INCLUDE = "tools.include"
 PROFILE = "tools.profile"
-# The settings with rules, and their effect. `tools.core` also excludes every built-in tool that it does not name.
+# The settings that contain rules, and the effect of these rules. `tools.core` also excludes every built-in tool that it
+# does not name.
 VERDICTS: Mapping[str, Verdict] = {
     "permissions.allow": Verdict.ALLOW,
     "permissions.ask": Verdict.ASK,
@@ -305,13 +306,13 @@ VERDICTS: Mapping[str, Verdict] = {
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    deny: tuple[Rule, ...] = ()  # calls that never run
-    ask: tuple[Rule, ...] = ()  # calls that always need an answer
-    allow: tuple[Rule, ...] = ()  # calls that run without a question
-    # The rules that name the only built-in tools; empty for all tools. If rules for the shell have specifiers, only
-    # the commands that these match are allowed
+    deny: tuple[Rule, ...] = ()  # rules for calls that never run
+    ask: tuple[Rule, ...] = ()  # rules for calls that always need an answer
+    allow: tuple[Rule, ...] = ()  # rules for calls that run without a question
+    # Rules that name the built-in tools to offer; empty to offer all. If the rules for the shell have specifiers, only
+    # the commands that match one of them are allowed
     core: tuple[Rule, ...] = ()
-    included: tuple[Rule, ...] | None = None  # rules that name the only tools, from any source; `None` for all tools
+    included: tuple[Rule, ...] | None = None  # rules that name the tools to offer, from any source; `None` for all
     include_setting: str = INCLUDE  # the setting to change if a tool is missing
     profile: str = ""  # the profile of built-in tools; a name that is not in `PROFILES` means all tools
 
@@ -353,14 +354,16 @@ def read_rules(
 ) -> tuple[Rules, list[str]]:
     """Parse the rule lists of the settings. Also return a warning for each rule that is not used as written.
 
-    An allow rule that cannot be parsed is left out. A rule that asks or denies is then applied to every call of the
-    tool that it names, or of every tool if it names none. This way, a typo never allows what was meant to be denied.
+    An allow rule that cannot be parsed is ignored. An ask or deny rule that cannot be parsed is applied to every call
+    of the tool that it names, or of every tool if it names none. This way, a typo never allows what was meant to be
+    denied.
 
     Args:
         lists: The lists of rules, keyed by setting.
         canonical: As in `parse_rule`.
         home: The path of the home folder.
-        flags: For each list that a command line option has replaced, the option. Warnings name it.
+        flags: What warnings name instead of the setting, keyed by setting, such as the command line option that has
+            replaced a list.
     """
     found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []

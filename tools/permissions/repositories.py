@@ -13,9 +13,9 @@ from tools.permissions.auto_run_files import REPOSITORY, folded, is_guarded_in_r
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The mode in a submodule's index entry. If other bytes of an index look like it, the user is only asked needlessly
 _MODE_OF_SUBMODULE = 0o160000.to_bytes(4)
-_LONGEST_TOLD = 0xFFF  # the greatest length of a name in an index entry, which also stands for every greater one
-# The harmless settings. Others count as dangerous, because each git release adds some that may run a program, like
-# `core.fsmonitor`
+_LONGEST_TOLD = 0xFFF  # the greatest name length that an index entry can store, used for all longer names too
+# The harmless settings. All others count as dangerous, because new git releases add settings that may run a program,
+# like `core.fsmonitor`
 _HARMLESS_SETTING = re.compile(
     r"""
     user\.(?:name|email|useconfigonly) | (?:author|committer)\.(?:name|email) | init\.defaultbranch | color\.\S+
@@ -59,7 +59,7 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
         text: The file's content.
         is_work_tree: Returns True if the given value of `core.worktree` is harmless.
     """
-    # A file with control characters is not understood. Git itself ends lines only at a line feed.
+    # Do not try to understand a file with control characters. Git itself ends lines only at a line feed.
     if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
         return [text]
     running: list[str] = []
@@ -77,7 +77,7 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
             return [*running, "\n".join(lines[at:])]
         key, value = f"{section}.{setting[1]}", setting[2] or ""
         is_known = is_work_tree(value) if key.lower() == "core.worktree" else _HARMLESS_SETTING.fullmatch(key)
-        # In a URL such as `ext::command`, git runs the remote helper before the colons.
+        # For a URL such as `ext::command`, git runs the remote helper that is named before the colons.
         if not is_known or re.match(r"\s*[\w-]*::", value.replace('"', "")):
             running.append(f"{key}={value}")
     return running
@@ -101,8 +101,8 @@ def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | 
     Args:
         path: The absolute path.
         root: The workspace folder that contains it.
-        is_written: Whether the path will certainly be written. If so, it needs consent if it could turn a folder into a
-            repository.
+        is_written: Whether the path will certainly be written. If so, writing also needs consent if it could turn a
+            folder into a repository.
     """
     top = work_tree_above(root)
     why = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))

@@ -50,7 +50,7 @@ def access_of(tools: frozenset[str]) -> frozenset[Access]:
 # The separator between a server's alias and a tool's name. No alias contains it or ends in `_`, so its first occurrence
 # in a name is the separator.
 BETWEEN = "__"
-# Prefixes of upstream tools in the rules of Claude Code and Qwen Code, and of Gemini CLI
+# Prefixes of upstream tools in rules: first that of Claude Code and Qwen Code, then that of Gemini CLI
 _CLAUDE, _GEMINI = "mcp__", "mcp_"
 
 
@@ -67,7 +67,7 @@ def names_of_server(server: str) -> tuple[str, ...]:
 def names_of_any_tool(server: str) -> tuple[str, ...]:
     """Return names that only rules about a whole server match: the server's own, and those of a tool called NUL.
 
-    No tool is called NUL, so of the rules about tools, only one with a pattern for all tools of the server matches.
+    No tool is called NUL, so a rule about tools matches only if its pattern covers all tools of the server.
     """
     return (*names_of_upstream_tool(server, "\0"), *names_of_server(server))
 
@@ -96,5 +96,5 @@ def rule_for(name: str) -> str:
 
 
 def names_to_allow(names: Sequence[str]) -> tuple[str, ...]:
-    """Return those names of a tool that `one_meaning` maps to the tool's own name, which is the first one."""
+    """Return those of a tool's `names` that `one_meaning` maps to the tool's own name, which is the first of them."""
     return (*names[:1], *(name for name in names[1:] if not name.startswith(_GEMINI)))

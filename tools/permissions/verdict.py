@@ -21,7 +21,7 @@ class Grant:
     """An allow rule that the user can be offered, for one call and similar ones."""
 
     rule: str
-    title: str  # what the rule covers, as a text for people
+    title: str  # what the rule covers, worded for people
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +37,17 @@ class VerdictPart:
 class Permission:
     verdict: Verdict
     reason: str  # the reason as a clause; `tools.call.consent` turns it into a sentence
-    grants: tuple[Grant, ...] = ()  # rules that would allow such calls; empty if no rule can
-    setting: str = ""  # the operator's setting that asks or denies, if any
+    grants: tuple[Grant, ...] = ()  # rules that would allow such calls; empty if no rule would
+    setting: str = ""  # the operator's setting that requires consent or denies the call, if any
     # Whether only a person may answer, because an operator's rule demands it or the call ends plan mode.
     is_explicit: bool = False
     no_rule_allows: bool = False  # whether no rule or mode can allow the call, so every such call needs consent
-    # Whether the call writes this server's own settings, for which a client's own dialog is not enough
+    # Whether the call writes this server's own settings. Consent in a client's own dialog does not allow such a call
     is_guarded: bool = False
     way_out: str = ""  # what to do instead, as a sentence, if there is specific advice
     parts: tuple[VerdictPart, ...] = ()  # the decisions on the parts of the call, if they were judged separately
-    view: CommandView | None = None  # for a command: the view in which it runs, after any consent it needs
-    dialog_view: CommandView | None = None  # for a command: the view if consent comes from the client's own dialog
+    view: CommandView | None = None  # for a command: its view if any necessary consent is given
+    dialog_view: CommandView | None = None  # for a command: its view if consent comes from the client's own dialog
     offers_sandboxed: bool = False  # whether to offer an answer that allows every command that stays in the sandbox
 
 

@@ -84,7 +84,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
         except FileNotFoundError:
             continue  # the folder has been removed
         except (OSError, ToolError):
-            state.closed.add(path)  # unreadable, or with an agent-ignore file that is not understood
+            state.closed.add(path)  # the folder, or an agent-ignore file in it, cannot be read or parsed
             continue
         state.folders[path] = (
             scope,
@@ -112,8 +112,8 @@ def changes_since(before: WorkspaceState, workspace: Workspace, signal: AbortSig
     changes: list[tuple[str, str]] = []
     for folder in before.folders.keys() | after.folders.keys():
         old, new = before.files_of(folder), after.files_of(folder)
-        # A file that is missing before or after need not have been created or removed: a changed ignore file may hide
-        # its folder.
+        # A file that is missing from one of the two states was not necessarily created or removed, because a changed
+        # ignore file may hide its folder.
         if old == new or not closed.isdisjoint(map(str, (Path(folder), *Path(folder).parents))):
             continue
         scopes = [state.folders[folder][0] for state in (before, after) if folder in state.folders]

@@ -54,7 +54,7 @@ from tools.text.file_names import one_line
 logger = logging.getLogger(__name__)
 POSIX_SHELL = "/bin/sh"  # runs commands if there is no bash
 MAX_CONCURRENT = 8  # limit for concurrent foreground commands, and for concurrent programs
-TICK_SECONDS = 0.25  # how often a running program is checked for limits and new output
+TICK_SECONDS = 0.25  # pause between checks of a running program for limits and new output
 REPORT_SECONDS = 1.0  # pause between progress notifications (as in Gemini CLI)
 LAST_REPORT_SECONDS = 0.5  # how long a pending notification may delay the result
 FIRST_LOOK_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
@@ -91,8 +91,8 @@ _WHY_NO_PROGRAM = {
 class StartQueue:
     """Retries starts that fail for lack of descriptors, processes or memory.
 
-    Other programs release these when they exit. The start is therefore retried, in order of arrival, while its call has
-    time. It fails at once only if waiting cannot help.
+    Other programs release these when they exit. Starts are therefore retried in order of arrival, each until its call's
+    time is up. A start fails at once only if waiting cannot help.
     """
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ class Runner:
         refusal: Callable[[int], ToolError],
         tail_bytes: int = TAIL_BYTES,
     ) -> RunningProgram:
-        """Start a confined program. If that fails, release it and raise the refusal for the error number."""
+        """Start a confined program. If that fails, release it and raise what `refusal` returns for the error number."""
         started_at = time.monotonic()
         process = await start_confined(self._starter, confined, refusal)
         output = Output(self._folders.folder(client_key), tail_bytes)
@@ -176,7 +176,7 @@ class Runner:
 async def start_confined(
     starter: ProcessStarter, confined: ConfinedCommand, refusal: Callable[[int], ToolError]
 ) -> Process:
-    """Start a confined program. If that fails, release it and raise the refusal for the error number."""
+    """Start a confined program. If that fails, release it and raise what `refusal` returns for the error number."""
     process: Process | None = None
     try:
         process = await starter.start(confined.spec)
@@ -218,13 +218,11 @@ def _check_has_run(
 def _about_jobs(jobs: JobTable | None) -> str:
     """Return advice about running jobs, which may use up the resources; empty if there are none."""
     ids = ", ".join(job.id for job in jobs.running()) if jobs is not None else ""
-    return (
-        f" If a job has started very many processes, stop it with stop_background_job. Running: {ids}." if ids else ""
-    )
+    return f" If a job has started too many processes, stop it with stop_background_job. Running: {ids}." if ids else ""
 
 
 async def _tell(progress: Progress, count: int, text: str) -> None:
-    """Report the bytes so far, no total, and the last lines. Errors in the client do not make the command fail."""
+    """Report the number of bytes so far, without a total, and `text`. The command does not fail if the client fails."""
     try:
         await progress(count, None, text)
     except Exception as error:  # noqa: BLE001 - any error of the client
@@ -237,8 +235,8 @@ async def _watch(
     progress: Progress,
     deadline: float,  # monotonic seconds
     *,
-    silence: float = float("inf"),  # seconds without output
-    most_bytes: float = float("inf"),  # limit for each output
+    silence: float = float("inf"),  # limit for the time without output, in seconds
+    most_bytes: float = float("inf"),  # maximum bytes of each output
 ) -> tuple[Ending, ExitStatus | None]:
     """Wait until a program has exited or reached a limit. Until then, report the output `reported` as progress."""
     before, told_at = 0, float("-inf")
@@ -288,13 +286,13 @@ class FinishedCommand:
     ending: Ending
     exit: ExitStatus | None  # how the shell exited; `None` if it was stopped at a limit
     shown: ShownOutput
-    seconds: float  # its running time, without the time in the queue
-    left_running: tuple[int, ...] = ()  # ids of processes that it left running
+    seconds: float  # the command's running time, without the time in the queue
+    left_running: tuple[int, ...] = ()  # ids of processes that the command left running
     job: Job | None = None  # the job of these processes; `None` if there are none, or if no job was possible
 
 
 class CommandRunner(Runner):
-    """Runs shell commands for all clients, confined by `confinement`. The other arguments are as in `Runner`."""
+    """Runs shell commands for all clients, confined by `confinement`. `Runner` explains the other arguments."""
 
     def __init__(
         self,
@@ -400,7 +398,7 @@ class CommandRunner(Runner):
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
     argv: tuple[str, ...] = field(repr=False)  # the program's absolute path, and its arguments
-    folder: str  # real path of its working directory
+    folder: str  # real path of the working directory
     environment: Mapping[str, str] = field(repr=False)
     client_key: str  # the client that gets the output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue
@@ -414,12 +412,12 @@ class ProgramOutcome:
     """A program that has exited, together with all its processes."""
 
     ending: Ending
-    exit: ExitStatus | None  # how it exited; `None` if it was stopped at a limit
-    tail: bytes = field(repr=False)  # its whole output, or at least the last `whole_bytes` of it
+    exit: ExitStatus | None  # how the program exited; `None` if it was stopped at a limit
+    tail: bytes = field(repr=False)  # the whole output, or at least its last `ProgramRequest.whole_bytes`
     is_whole: bool  # whether `tail` is the complete output
-    shown: ShownOutput  # its output, as shown in a result
-    errors: str  # the end of its standard error, without surrounding blank lines
-    seconds: float  # its running time, without the time in the queue
+    shown: ShownOutput  # the output, as shown in a result
+    errors: str  # the end of standard error, without surrounding blank lines
+    seconds: float  # the program's running time, without the time in the queue
 
 
 class ProgramRunner(Runner):

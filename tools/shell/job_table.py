@@ -41,9 +41,9 @@ class Job:
     request: CommandRequest
     running: RunningProgram  # the command, with its process and its output
     exit: ExitStatus | None = None  # how the shell exited, if it has; other processes may continue
-    ended: float | None = None  # monotonic time when its last process exited
-    is_stopped: bool = False  # whether it was stopped on request
-    is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set when its last process has exited
+    ended: float | None = None  # monotonic time when the job's last process exited
+    is_stopped: bool = False  # whether the job was stopped on request
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)  # set when the job's last process has exited
 
     @property
     def status(self) -> JobStatus:

@@ -1,6 +1,6 @@
 """The private folders of clients, for long outputs and `/tmp`. They are removed when the server exits.
 
-Also the clients' caches, which are kept for the next session.
+The clients' caches are managed here too, but are kept for the next session.
 """
 
 from __future__ import annotations
@@ -322,7 +322,7 @@ class PrivateFolders:
     def _remove(self, path: str | None) -> None:
         if path is not None and self._lock is not None and os.path.lexists(path):  # without a lock, nothing was created
             self._writers = self._writers or Threads(WRITERS)
-            # Rename the folder first, because the client may need a new one before everything is removed.
+            # Rename the folder first, because the client may need a new folder before everything is removed.
             gone = f"{path}-{os.urandom(8).hex()}"
             os.rename(path, gone)
             self._writers.begin(partial(remove_tree, gone))
@@ -399,9 +399,9 @@ def _remove_left(parent: str) -> None:
 def move_entries(source: str, target: str) -> None:
     """Move the entries of a private folder to another one. Merges folders, and replaces files. Blocking.
 
-    If a folder in the target has the name of a file, the folder is renamed. Folders are merged only up to the depth
-    `DEEPEST`; deeper entries stay in the source. Commands may replace anything in the target with symlinks at any time;
-    symlinks are not followed.
+    If a folder in the target has the name of a file in the source, that folder is renamed. Folders are merged only up
+    to the depth `DEEPEST`; deeper entries stay in the source. Commands may replace anything in the target with symlinks
+    at any time; symlinks are not followed.
     """
     if sys.platform == "win32":
         raise NotImplementedError

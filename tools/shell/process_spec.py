@@ -21,7 +21,7 @@ class ResourceLimits:
     """Limits of the operating system for a command and everything it starts (`setrlimit`). `None` means unchanged."""
 
     file_bytes: int | None = None  # maximum size of a file
-    processes: int | None = None  # maximum processes of its user, including those already running; no effect for root
+    processes: int | None = None  # maximum processes of the user, including those already running; no effect for root
     core_bytes: int | None = 0
     group: str | None = None  # the file through which to join a control group (`cgroup.procs`)
 
@@ -48,7 +48,7 @@ class ProcessSpec:
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     # Content for descriptors that the program reads: 0 (standard input, empty by default), and 3 and above.
     attachments: Mapping[int, bytes] = field(default_factory=dict[int, bytes], repr=False)
-    # Open descriptors of this server, by their numbers in the program (0, and 3 and above).
+    # Open descriptors of this server, keyed by their numbers in the program (0, and 3 and above).
     descriptors: Mapping[int, int] = field(default_factory=dict[int, int])
     separates_errors: bool = False  # whether standard error is separate from the other output
     # Open descriptors of namespaces to join, in this order
@@ -77,7 +77,7 @@ class EndedEarlyError(Exception):
 
 
 class MountStep(NamedTuple):
-    """One mount in the namespaces of another process, with absolute paths there, without symlinks."""
+    """One mount in the namespaces of another process. The paths are absolute in that process and have no symlinks."""
 
     what: str  # the source; empty for `place` itself
     place: str
@@ -152,8 +152,8 @@ class SandboxChanges:
     # New auto-run files, and where they were moved: out of the workspace, or to another name
     moved: tuple[tuple[str, str], ...] = ()
     unmovable: tuple[str, ...] = ()  # new auto-run files that could not be moved
-    changed: tuple[str, ...] = ()  # auto-run files that were changed or removed, by anybody
-    uncovered: int = 0  # auto-run files and folders beyond the limit of what can be protected
+    changed: tuple[str, ...] = ()  # auto-run files that the command or another program changed or removed
+    uncovered: int = 0  # how many auto-run files and folders were not protected, because there were too many
     # Size of the command's `/tmp` in bytes, if the folder was too large and therefore emptied; else 0
     temporary_bytes: int = 0
     temporary_files: int = 0  # how many files and folders the command's `/tmp` had, if it was emptied; else 0
@@ -164,11 +164,11 @@ class SandboxChanges:
 
 @dataclass(frozen=True, slots=True)
 class WithheldSecret:
-    """A known location of secrets. A command does not see what is really there."""
+    """A known location of secrets. A command does not see the real file or folder."""
 
     path: str
     programs: frozenset[str]  # programs that may fail without the file or folder at `path`
-    is_settings: bool  # whether it is a settings file, hidden because it contains secrets
+    is_settings: bool  # whether the location is a settings file, hidden because it contains secrets
 
 
 @dataclass(slots=True)
@@ -176,7 +176,7 @@ class ConfinedCommand:
     spec: ProcessSpec  # what to start, including the sandbox's own program if there is one
     engine: Engine = Engine.NONE  # the mechanism that keeps the command in its view
     view: ViewKind = ViewKind.UNCONFINED
-    network: Network = Network.HOST  # its actual network: the command's own loopback if the session has no loopback
+    network: Network = Network.HOST  # the actual network: the command's own loopback if the session has no loopback
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that the command does not see
 
     def limited_folders(self) -> tuple[Sequence[str], int]:

@@ -40,7 +40,7 @@ LONGEST_SEQUENCE = 256  # bytes to hold back for an incomplete escape sequence; 
 def plain_text(data: bytes, codec: str = "utf-8") -> str:
     """Return the text that a person would see on a terminal, line by line.
 
-    Undecodable bytes become U+FFFD. Overwritten or erased text is left out. Other invisible characters become marks.
+    Undecodable bytes become U+FFFD. Overwritten or erased text is dropped. Other invisible characters become marks.
     """
     odd = data.translate(None, _PLAIN)
     if not odd:
@@ -74,7 +74,7 @@ OUTPUT_CHARS = 40_000  # characters shown of an output (as in Gemini CLI)
 # A fifth of the characters shows the beginning, because the end is usually more important (as in Qwen Code and Gemini
 # CLI)
 HEAD_SHARE = 5
-HEAD_BYTES = 1 << 16  # bytes kept of the beginning: a fifth of the text, and room for colours
+HEAD_BYTES = 1 << 16  # bytes kept of the beginning: enough for a fifth of the shown text, with its colour codes
 TAIL_BYTES = 1 << 18  # bytes kept of the end; shorter output is completely in memory
 SMALL_BYTES = 4096  # pieces are joined up to this size, because a million tiny pieces would need much more memory
 QUICK_BYTES = 1 << 15  # longer output is converted to text in a thread
@@ -86,7 +86,7 @@ CUT_MARK = "[... output omitted here ...]"
 class ShownOutput:
     text: str  # the text to show, without surrounding blank lines
     total: int
-    is_cut: bool = False  # whether the middle was left out
+    is_cut: bool = False  # whether the middle was omitted
     is_binary: bool = False  # whether the output is not text; if so, nothing is shown
     note: str = ""  # a sentence about the encoding, if the encoding is a guess
     file: str | None = None  # the path of the file with the output, or `None` without a file
@@ -95,14 +95,14 @@ class ShownOutput:
 
 @dataclass(frozen=True, slots=True)
 class OutputSnapshot:
-    """The output in memory at one moment, which can be converted to text in a thread, because that may take time."""
+    """The output in memory at one moment. It can be converted to text in a thread, because that may take a while."""
 
     head: bytes
     tail: bytes  # the end, or everything if `is_whole`
     is_whole: bool  # whether nothing is missing
 
     def decoding(self) -> tuple[str, str]:
-        """Return the codec of the output, detected as for files, and a sentence about it if it is a guess."""
+        """Return the codec of the output, detected as for files, and a note about the codec if it is a guess."""
         whole = (
             self.tail if self.is_whole else b"%s\n%s" % (whole_characters(self.head), from_whole_character(self.tail))
         )
@@ -114,7 +114,7 @@ class OutputSnapshot:
         return shown.encoding.codec if shown.encoding.is_known and self.is_whole else UTF_8.codec, ""
 
     def text(self, budget: int = OUTPUT_CHARS, codec: str = UTF_8.codec) -> tuple[str, bool]:
-        """Return the output as text without surrounding blank lines, and whether the middle was left out."""
+        """Return the output as text without surrounding blank lines, and whether the middle was omitted."""
         head_chars = budget // HEAD_SHARE
         if self.is_whole and len(self.tail) <= TAIL_BYTES:
             whole = plain_text(self.tail, codec).strip("\n")
@@ -179,7 +179,7 @@ class Output:
 
     @property
     def tail_start(self) -> int:
-        """The position in the whole output at which the end that is kept in memory starts."""
+        """The position in the whole output of the first byte of the end that is kept in memory."""
         return self.total - self._recent_bytes
 
     @property
@@ -311,8 +311,8 @@ WINDOW_BYTES = 1 << 15  # bytes shown in one result
 @dataclass(frozen=True, slots=True)
 class OutputWindow:
     text: str  # the shown text, without a final line ending
-    start: int  # position of its first byte
-    end: int  # position after its last byte, where the next window can start
+    start: int  # position of the first shown byte
+    end: int  # position after the last shown byte, where the next window can start
     total: int  # bytes printed so far
     lost: int = 0  # requested bytes before `start` that were not kept
     note: str = ""  # a sentence about the encoding, if the encoding is a guess

@@ -92,7 +92,7 @@ def program_facts(status: ExitStatus | None, *, seconds: float, total: int, file
 
 
 def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
-    """Return the content about a command for the model. `directory` is the folder that the call named, if any."""
+    """Return the content for the model about a finished command. `directory` is the folder that the call named."""
     shown, status, request = finished.shown, finished.exit, finished.request
     lines: list[str] = []
     if directory is not None:
@@ -138,8 +138,9 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             ]
             if causes:
                 lines.append(
-                    f"Note: it may have failed because the sandbox hides {_named_paths(causes)} to protect secrets. "
-                    "Ask the user to run the command, or the operator to add what it needs to shell.readable."
+                    f"Note: the command may have failed because the sandbox hides {_named_paths(causes)} to protect "
+                    "secrets. Ask the user to run the command, or ask the operator to add what it needs to "
+                    "shell.readable."
                 )
     if has_failed and (lacking := _lacking_variables(confined.spec.environment, text)):
         lines.append(
@@ -198,7 +199,8 @@ def _view_note(finished: FinishedCommand) -> str:
             if not request.view.is_git and _GIT.search(request.command):
                 ways.append(
                     "Git can change such files too, if the user has agreed to a command that runs only git. Set needs: "
-                    '"write" to ask (but not in approval mode yolo). Check git status: files may be half changed.'
+                    '"write" to ask (but not in approval mode yolo). Check git status: git may have changed only some '
+                    "of the files."
                 )
         if rules:
             named = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
@@ -226,8 +228,8 @@ def _view_note(finished: FinishedCommand) -> str:
         )
     if is_reading and not is_landlock and not request.view.is_git and _NO_REPOSITORY.search(text):
         ways.append(
-            'A repository around the workspace is not shown if rules hide files in it. Set needs: "write" to ask the '
-            "user for a view in which git sees the repository."
+            "The repository that contains the workspace is not shown if rules hide files. Set needs: "
+            '"write" to ask the user for a view in which git sees the repository.'
         )
     if _CLOSED.search(text):
         ways.append(
@@ -238,8 +240,8 @@ def _view_note(finished: FinishedCommand) -> str:
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
         ways.append(
-            f"A port can be reached only if {who} listens on it, in the sandbox. For a port of the machine, or of a "
-            'job with the network, set needs: "network".'
+            f"A port can be reached only if {who} listens on it, in the sandbox. To reach a port of the machine, or of "
+            'a job with the network, set needs: "network".'
         )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
@@ -260,7 +262,7 @@ def _view_note(finished: FinishedCommand) -> str:
         return ""
     network = "the network" if confined.network is Network.HOST else "no network"
     network += "" if is_landlock or confined.network is Network.HOST else " except a loopback inside the sandbox"
-    return f"Note: it ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
+    return f"Note: the command ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
 
 
 def kept_output(shown: ShownOutput, title: str) -> list[Part]:
@@ -322,8 +324,8 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         )
     if changes.temporary_files:
         notes.append(
-            f"Note: its temporary files took {size(changes.temporary_bytes)}, {changes.temporary_files:,} files and "
-            "folders. They were removed, because they were too many or too large, or nested too deeply."
+            f"Note: the command's temporary files were removed, because they were too many or too large, or nested too "
+            f"deeply. Size: {size(changes.temporary_bytes)}. Files and folders: {changes.temporary_files:,}."
         )
     return notes
 
@@ -341,7 +343,7 @@ def _output_block(shown: ShownOutput) -> str:
 
 
 def run_display(finished: FinishedCommand) -> str:
-    """Return the text for a person: the end of the output, how the command exited, or nothing."""
+    """Return the text for a person: the end of the output. If the command printed nothing, return how it exited."""
     text, status = finished.shown.text, finished.exit
     if finished.shown.is_binary:
         return f"Binary output, {size(finished.shown.total)}"

@@ -24,11 +24,11 @@ CLEAN_UP_SECONDS = 10.0  # limit for stopping and closing, so that nothing waits
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
     command: str  # the text for the shell
-    folder: str  # real path of its working directory
+    folder: str  # real path of the working directory
     roots: Sequence[str]  # real paths of the workspace folders
     client_key: str  # the client that gets the output; empty for an anonymous client
     timeout_seconds: float  # time limit, including the time in the queue; for a background command, only for its start
-    description: str = ""  # its purpose, as described by the model
+    description: str = ""  # the command's purpose, as described by the model
     folder_name: str = ""  # the folder's name for people and models, if different from its path
     view: CommandView = UNCONFINED  # what the command will be able to see and change
 
@@ -45,14 +45,14 @@ class RunningProgram:
     """A program from its start until all its processes have exited. The owner must close it."""
 
     process: Process
-    output: Output  # its output so far
+    output: Output  # the program's output so far
     reader: OutputReader
     confined: ConfinedCommand  # what was started, and how it is confined
     started_at: float  # monotonic seconds
     on_closed: Callable[[], None]  # called when all resources are released
     # The changes to auto-run files and temporary files; known after `close`
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
-    # Whether it was stopped because its writable folders became too large
+    # Whether the program was stopped because its writable folders became too large
     has_overfilled: bool = field(default=False, init=False)
     _watch: asyncio.Task[None] | None = field(default=None, init=False)
     _is_closed: bool = field(default=False, init=False)
@@ -83,7 +83,7 @@ class RunningProgram:
         return ()
 
     async def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
-        """Stop all its processes, and read the last output. Shielded and bounded."""
+        """Stop all the program's processes, and read the last output. Shielded and bounded."""
         with anyio.move_on_after(grace_seconds + CLEAN_UP_SECONDS, shield=True):
             await self.process.end(grace_seconds)
             self.reader.read_present()

@@ -35,7 +35,8 @@ BUSY_PAUSE_SECONDS = 0.005  # pause between attempts to reach a broker that has 
 # Pause between checks whether the broker has exited. After it has closed its socket or was killed, it usually exits
 # within a few of these pauses
 REAP_PAUSE_SECONDS = 0.002
-END_SECONDS = 3.0  # after the grace period and this time, the supervisor is killed, and the broker kills its processes
+# How long after the grace period to kill a supervisor. The broker then kills the processes of the supervisor's program
+END_SECONDS = 3.0
 CLOSE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own when the server shuts down
 CLOSE_SECONDS = 1.0  # how long stopping all programs may take when the server shuts down, including the grace period
 BROKER_SECONDS = 0.5  # how long the broker may take to exit when the programs have been stopped
@@ -58,7 +59,7 @@ class SupervisorPool:
         Raises:
             StartFailedError: The program could not be started.
             OSError: The broker failed, or no descriptors are left.
-            ValueError: A text of the spec cannot be passed to a program.
+            ValueError: A string in `spec` cannot be passed to a program.
         """
         with launch_of(spec) as launch:
             for _ in range(ATTEMPTS):
@@ -125,7 +126,7 @@ class Launch(NamedTuple):
     """The message and descriptors that start a program."""
 
     body: bytes  # body of the RUN message
-    descriptors: list[int]  # its descriptors: write ends of the outputs, attachments, and those passed on
+    descriptors: list[int]  # descriptors to send: write ends of the outputs, attachments, and those of the spec
     outputs: list[int]  # read ends of the output and, if separate, the errors; the receiver takes ownership of them
 
 
@@ -267,13 +268,13 @@ class SupervisorHandle:
     def __init__(
         self,
         channel: socket.socket,  # non-blocking
-        limits: ResourceLimits,  # limits of its first program
-        on_free: Callable[[SupervisorHandle], None],  # called when it is free for the next program
+        limits: ResourceLimits,  # limits of the supervisor's first program
+        on_free: Callable[[SupervisorHandle], None],  # called when the supervisor is free for the next program
         on_lost: Callable[[SupervisorHandle], None],
         *,
         is_shared: bool,
     ) -> None:
-        self.limits = limits  # set when its first program starts
+        self.limits = limits  # set in the supervisor when its first program starts
         self.is_shared = is_shared
         self.process: SupervisedProcess | None = None
         self._channel = channel
@@ -443,7 +444,7 @@ class SupervisedProcess:
         await self._supervisor.mount(told, steps)
 
     async def end(self, grace_seconds: float, *, shield: bool = True) -> None:
-        """Stop all its processes. Returns when nothing is left, or after some seconds if that fails."""
+        """Stop all the program's processes. Returns when none is left, or after some seconds if that fails."""
         with anyio.CancelScope(shield=shield):
             if not self._is_gone.is_set():
                 self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))

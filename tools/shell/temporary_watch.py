@@ -15,8 +15,8 @@ from tools.shell.private_folders import measured
 from tools.shell.process_spec import Process
 
 LOOK_SECONDS = 1.0  # pause between checks of the free space
-STEPS = 8  # the folders are measured whenever the free space has changed by about 1/8 of the limit
-FILES_STEP = 10_000  # the folders are also measured whenever the number of free inodes has changed by about this
+STEPS = 8  # the folders are measured whenever the free space has changed by about 1/8 of the size limit
+FILES_STEP = 10_000  # the folders are also measured whenever this many inodes have been used or freed
 
 
 async def overfull(folders: Sequence[str], most_bytes: int, process: Process) -> None:

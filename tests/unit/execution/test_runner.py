@@ -191,7 +191,7 @@ async def test_what_is_held_for_a_command_is_given_back_once_all_of_it_has_ended
                 f"programs outside the sandbox execute, changed or vanished during the command: {root}/.envrc." in text
             )
             assert "Note: 7 of the files and folders" in text
-            assert "Note: its temporary files took 3.0 GB, 2,000 files" in text
+            assert "too deeply. Size: 3.0 GB. Files and folders: 2,000." in text
         else:
             await shell.error_of(command, timeout=300)
         assert released == [str(root)]
@@ -268,7 +268,7 @@ async def test_what_a_view_seems_to_have_stopped_is_told_with_what_asks_for_more
         if said is None:
             assert "Note:" not in text
         else:
-            assert "Note: it ran in the " in text
+            assert "Note: the command ran in the " in text
             assert said in text
 
 

@@ -1,1 +1,1 @@
-"""The broker, which is a separate process. It runs as a script, so these modules use only the standard library."""
+"""The broker, a separate process. It runs as a script, so the modules in this folder use only the standard library."""

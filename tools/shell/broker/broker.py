@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, NoReturn
 if TYPE_CHECKING or __name__ != "__main__":
     from tools.shell.broker import broker_messages, descendants, process_privacy, supervisor
 else:
-    # With -P, the script's folder is not on the import path. As the last entry, the folder hides no standard module.
+    # With -I, the script's folder is not on the import path. As the last entry, the folder hides no standard module.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import broker_messages
     import descendants
@@ -67,7 +67,7 @@ class Broker:
         self._most_files = most_files
         self._lifeline = os.pipe()  # never written to; supervisors read the end of the stream when this process dies
         self._waiting = supervisor.Waiting(server.fileno())
-        self._channels: dict[int, list[socket.socket]] = {}  # copies of each supervisor's sockets, by its process id
+        self._channels: dict[int, list[socket.socket]] = {}  # copies of each supervisor's sockets, keyed by pid
         self._shared: tuple[int, socket.socket] | None = None  # process id of the shared supervisor, and the link to it
         self._left: list[socket.socket] = []  # sockets of dead supervisors, until their processes are gone
         self._sweep_at: float | None = None
@@ -196,7 +196,7 @@ class Broker:
     def _sweep(self) -> None:
         """Kill the processes that dead supervisors left behind.
 
-        Once none are left, close those supervisors' sockets, so that the server knows.
+        Once none are left, close those supervisors' sockets to tell the server.
         """
         if self._is_subreaper:
             left = descendants.Descendants(spared=self._channels)
@@ -204,8 +204,8 @@ class Broker:
                 left.kill()
                 self._sweep_at = monotonic() + supervisor.KILL_PAUSE_SECONDS
                 return
-            # If a process starts another and exits during the search, both may be missed. Then there is an exited child
-            # to reap.
+            # If a process starts another and exits during the search, both may be missed. In that case, there is an
+            # exited child to reap.
             if self._reap():
                 self._sweep_at = monotonic()
                 return

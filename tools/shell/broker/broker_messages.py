@@ -35,7 +35,7 @@ def framed(kind: int, *numbers: int) -> bytes:
 
 
 def packed(spec: ProcessSpec) -> bytes:
-    """Return the body of a RUN message: texts separated by NUL, the first a list of numbers.
+    """Return the body of a RUN message: strings separated by NUL. The first string is a list of numbers.
 
     Raises a `ValueError` if the operating system cannot accept the spec.
     """
@@ -66,7 +66,7 @@ def packed(spec: ProcessSpec) -> bytes:
 
 
 def packed_mounts(steps: Iterable[MountStep]) -> bytes:
-    """Return the body of a MOUNT message: three texts per mount, separated by NUL."""
+    """Return the body of a MOUNT message: three strings per mount, separated by NUL."""
     texts: list[str] = []
     for what, place, is_read_only, is_moved in steps:
         texts += (what, place, str(is_read_only + 2 * is_moved))

@@ -58,7 +58,7 @@ def _ask(function: str, *arguments: int | bytes | None) -> int:
 
 
 def landlock_abi() -> int:
-    """Return the kernel's version of Landlock, or 0 if it is missing or disabled."""
+    """Return the version of the kernel's Landlock ABI, or 0 if Landlock is missing or disabled."""
     if sys.platform != "linux":
         return 0
     try:
@@ -144,7 +144,7 @@ def ruleset_for_writing() -> int:
 
 
 def allow_writing(rules: int, root: str, paths: Iterable[str]) -> None:
-    """Allow changes to the current files and folders at `paths` under `root`, in a ruleset of `ruleset_for_writing`."""
+    """Allow changes to the files and folders now at `paths` under `root`. `rules` comes from `ruleset_for_writing`."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for path in paths:
@@ -159,7 +159,7 @@ def _opened(path: bytes, folder: int = -1) -> int:
 
 
 def _allow(rules: int, path: bytes, rights: int, folder: int = -1) -> None:
-    """Grant rights to the current file or folder at a path, and everything below it."""
+    """Grant rights to the file or folder that is now at a path, and to everything in it."""
     try:
         opened = _opened(path, folder)
     except OSError as error:

@@ -149,7 +149,7 @@ class Share(Descendants):
             if os.getsid(pid) == self._program:
                 return True
             environment = _environment(pid)
-            if not environment and _runs(pid):  # it is in the middle of executing another program
+            if not environment and _runs(pid):  # the child is in the middle of executing another program
                 self.is_sure = False
             return self._mark in environment.split(b"\0")
         return False

@@ -1,12 +1,12 @@
-"""Runs programs and manages everything that they start. The broker forks these processes.
+"""A supervisor runs programs and manages everything that they start. The broker forks supervisors.
 
 Programs are started with `posix_spawn`, which copies nothing of the calling process, or with a fork if they have to be
 confined first. Each program has a channel, which is a socket to the server. When none of the program's processes is
 left, the channel is reused for another program, because forking a supervisor costs half as much as starting a shell. A
 supervisor has one channel, except for the one that services share, which gets more channels from the broker.
 
-A supervisor stops its programs when told to, and when the server or the broker is gone, because that closes the other
-ends of its descriptors.
+A supervisor stops its programs when told to, and when the server or the broker is gone. It notices that they are gone,
+because the other ends of its descriptors are then closed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     Raises an `OSError` on failure. The caller closes the descriptors, some of which may have been replaced by copies.
     """
     import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded it
-    import resource  # noqa: PLC0415 - as above
+    import resource  # noqa: PLC0415 - POSIX only; the broker has loaded it
 
     order = broker_messages.unpacked(body)
     environment = {descendants.MARK: mark, **order.environment} if mark else order.environment
@@ -96,10 +96,10 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
 def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> int:
     """Run `act` in a fork of this process, and return its process id. Raises an `OSError` on failure.
 
-    With `becomes`, `act` executes a program, so success is not reported. `least` is the lowest number that the status
-    pipe may have in the fork.
+    If `becomes` is true, `act` executes a program, so success is not reported. `least` is the lowest number that the
+    status pipe may have in the fork.
     """
-    import fcntl  # noqa: PLC0415 - as above
+    import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded it
 
     report, saying = os.pipe()
     pid = -1
@@ -185,7 +185,7 @@ def _ignored_signals() -> tuple[int, ...]:
 def _join(group: bytes) -> None:
     """Add this process, and everything that it starts from now on, to a control group.
 
-    Cached, because the kernel needs milliseconds for this.
+    The call is cached, because the kernel needs milliseconds to add a process.
     """
     descriptor = os.open(group, os.O_WRONLY)
     try:
@@ -283,8 +283,8 @@ class Supervisor:
     """Runs a program for each of its channels, and manages everything that these programs start.
 
     `broker` is a descriptor that becomes readable when the broker is gone. `link` brings further channels; without it,
-    all processes below this one belong to the single program. With `by_group`, only each program's process group is
-    tracked.
+    all processes below this one belong to the single program. If `by_group` is true, only each program's process group
+    is tracked.
     """
 
     def __init__(self, channel: socket.socket, broker: int, link: socket.socket | None, *, by_group: bool) -> None:
@@ -394,12 +394,12 @@ class Supervisor:
     def _reap(self) -> None:
         self._wait_for_children()
         gone = [channel for channel in self._channels.values() if self._is_gone(channel)]
-        # If a process starts another and exits during the search, both may be missed. Then there is an exited child to
-        # reap.
+        # If a process starts another and exits during the search, both may be missed. In that case, there is an exited
+        # child to reap.
         is_sure = not gone or not self._wait_for_children()
         for channel in gone:
-            # The reaped child may have belonged to another program, whose children could exit like this forever, so
-            # searches are not repeated indefinitely.
+            # The reaped child may have belonged to another program. That program's children could exit one after the
+            # other forever, so the number of inconclusive searches is limited.
             is_known = is_sure and channel.followed is not None and channel.followed.is_sure
             if not is_known and channel.unsure_looks < MAX_UNSURE_LOOKS:
                 channel.unsure_looks += 1
@@ -452,7 +452,7 @@ class Supervisor:
             self._link = None
 
     def _let_go(self, channel: SupervisorChannel) -> None:
-        """Stop the processes of a channel that the server has closed."""
+        """Start stopping the processes of a channel, which is no longer read. `serve` then closes the channel."""
         if channel.leave_at is None:
             channel.leave_at = monotonic() + LEAVE_SECONDS
             self._waiting.forget(channel.socket.fileno())

@@ -1,12 +1,12 @@
 """Protects the auto-run files of a workspace during and after a command.
 
 Programs outside the sandbox execute these files. A `.git` folder is pinned as a mount point. A mount point cannot be
-renamed, so no other repository can replace it. Files in `.git` that make git run something are read-only. The rest
-stays writable, so that git can commit.
+renamed, so no other repository can replace it. Files in `.git` that make git run something are read-only. The rest of
+`.git` stays writable, so that git can commit.
 
 New auto-run files are moved out of the workspace after a command. Harmless ones, like the results of `git init`,
-`clone`, `worktree` and `submodule`, stay, whatever created them. The scan is bounded: files that are too deep, or
-beyond the limit on folders, are neither protected nor found.
+`clone`, `worktree` and `submodule`, stay, whatever created them. The scan is bounded: files that are nested too deeply,
+or are in folders beyond the limit, are neither protected nor found.
 
 A folder that cannot be listed before a command is protected as a whole. If a command makes a folder inaccessible, the
 server restores access, because it runs as the folder's owner.
@@ -47,8 +47,8 @@ MODULE_FOLDERS = 5_000  # folders to scan for a repository's submodules, and for
 ENTRIES = 50  # entries in a folder's fingerprint, without the contents of subfolders
 REMEMBERED = 20_000  # cached folders, for all roots together
 READ_BYTES = 256 * 1024  # longer settings files are not read
-COPIED_BYTES = 100_000_000  # limit for copying from a workspace to another file system
-COPIED_ENTRIES = 10_000  # the same, for files and folders
+COPIED_BYTES = 100_000_000  # maximum bytes to copy from a workspace to another file system
+COPIED_ENTRIES = 10_000  # maximum files and folders to copy
 _BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names that mark a repository for git
 _STORES = ("objects", "refs", "logs")  # git's own data, which it does not execute
 _SETTINGS = ("config", "config.worktree")
@@ -66,7 +66,7 @@ _STEPS_THAT_RUN = {
 class AutoRunPaths:
     """The results of scanning a root. All paths are absolute."""
 
-    pinned: list[str] = field(default_factory=list[str])  # cannot be moved, but can be written: `.git` folders
+    pinned: list[str] = field(default_factory=list[str])  # `.git` folders, which can be written but not moved
     read_only: list[str] = field(default_factory=list[str])  # files and folders that cannot be changed
     found: set[str] = field(default_factory=set[str])  # every existing auto-run path, including symlinks
     closed: list[str] = field(default_factory=list[str])  # folders that cannot be listed
@@ -83,21 +83,21 @@ class _GuardedFolder(NamedTuple):
 class AutoRunLookout:
     """Scans roots for all commands of the server, and caches unchanged folders.
 
-    `consented` maps real paths that other tools have written with consent to the SHA-256 of the content. The caller
-    keeps adding to it.
+    `consented` is keyed by real path. It has the SHA-256 of the content of each file that another tool has written with
+    consent. The caller adds such files to it at any time.
     """
 
     def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
         self.consented = consented
-        self._accepted: dict[str, Fingerprint | None] = {}  # accepted changes by commands: the fingerprint by path
+        self._accepted: dict[str, Fingerprint | None] = {}  # fingerprints of accepted changes, keyed by path
         self._folders = Remembered[_GuardedFolder](REMEMBERED)
-        self._holding: dict[str, set[str]] = {}  # by root, the folders with auto-run files in the last scan
+        self._holding: dict[str, set[str]] = {}  # keyed by root: folders that had auto-run files in the last scan
         self._at_work = WeakSet[AutoRunState]()  # the states of running commands
 
     def look(self, root: str) -> AutoRunPaths:
         """Scan a root, top folders first, and then the other folders that had auto-run files in the last scan.
 
-        Otherwise, a command could hide a file from the next scan by creating many folders.
+        Without the second step, a command could hide a file from the next scan by creating many folders.
         """
         found = AutoRunPaths()
         holding: set[str] = set()
@@ -148,7 +148,7 @@ class AutoRunLookout:
         return not any(state.may_have_made(path) for path in of_git for state in at_work)
 
     def has_consent(self, path: str) -> bool:
-        """Return True if another tool wrote the content of a path with consent, and it has not changed since."""
+        """Return True if another tool wrote the content of a path with consent, and that content has not changed."""
         digest = self.consented.get(path)
         if digest is None:
             return False
@@ -160,7 +160,7 @@ class AutoRunLookout:
             return digest == hashlib.sha256().hexdigest() and not os.path.lexists(path)
 
     def note_accepted(self, path: str, what: Fingerprint | None) -> None:
-        """Treat the current content of a path as accepted from now on."""
+        """Treat the content of a path as accepted from now on. `what` is its fingerprint."""
         if len(self._accepted) >= REMEMBERED:
             self._accepted.clear()
         self._accepted[path] = what
@@ -222,7 +222,7 @@ def _open_up(folder: str) -> bool:
 
 
 def _guarded(own: str, closed: list[str]) -> Iterator[str]:
-    """Yield the paths that git executes in a `.git` folder, and in those of submodules and worktrees.
+    """Yield the paths that git executes in a `.git` folder, and in the data folders of submodules and worktrees.
 
     If there are too many submodules or worktrees, yield the folder that contains them.
     """
@@ -290,7 +290,7 @@ def read_settings(path: str) -> bytes | None:
 
 
 def _is_of_steps(path: str) -> bool:
-    """Return True for the state of a rebase or cherry-pick, unless it is a submodule or worktree of that name."""
+    """Return True if a path is the state of a rebase or cherry-pick, not a submodule or worktree of the same name."""
     return folded(os.path.basename(path)) in auto_run_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
 
 
@@ -313,11 +313,12 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
         # Interpret `commondir` and a `.git` file as git does.
         text = _text(path)
         if bare == "commondir":
-            # The form written by `git worktree add`. Directly in `.git`, it would select another configuration.
+            # Only the content that `git worktree add` writes is harmless. Directly in `.git`, a `commondir` file would
+            # select another configuration.
             return text.rstrip("\r\n") == "../.." and folded(os.path.basename(os.path.dirname(folder))) == "worktrees"
         if bare != REPOSITORY or not text.startswith("gitdir: "):
             return False
-        # A worktree or submodule, whose data folder is checked as part of another repository.
+        # This is the `.git` file of a worktree or submodule. The data folder is checked as part of another repository.
         own = real_path(os.path.join(folder, text.removeprefix("gitdir: ").rstrip("\r\n")))
     except (OSError, ValueError):
         return False
@@ -359,7 +360,7 @@ def _what_runs(path: str, roots: Sequence[str]) -> Sequence[object]:
     folder = os.path.dirname(path)
 
     def is_work_tree(value: str) -> bool:
-        # The form written by `git submodule`.
+        # Only a path like those that `git submodule` writes is harmless.
         return (
             (REPOSITORY, "modules") in pairwise(map(folded, folder.split(os.sep)))
             and not os.path.isabs(value)
@@ -425,7 +426,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
         for each in (above, path):  # moving a folder also writes to it
             _open_up(each)
         try:
-            # First rename it, so that no program executes it even if copying is slow or fails.
+            # First rename the file or folder, so that no program executes it even if copying is slow or fails.
             with open_folder(above) as opened:
                 os.rename(name, aside, src_dir_fd=opened.descriptor, dst_dir_fd=opened.descriptor)
         except OSError:
@@ -468,7 +469,7 @@ def _remove(path: str) -> None:
 
 
 def _places(path: str, found: Fingerprint | None) -> Mapping[str, tuple[int, ...] | None]:
-    """Return the statuses in a fingerprint by path: the file's own, or that of each entry of a folder."""
+    """Return the statuses in a fingerprint, keyed by path: the file's own, or that of each entry of a folder."""
     if found is None or found.entries is None:
         return {} if found is None else {path: found.status}
     return {os.path.join(path, name): status for name, status in found.entries.items()}
@@ -496,10 +497,10 @@ class AutoRunState:
         self._lookout, self._roots, self._closed, self._waived = lookout, roots, closed, waived
         self._is_known, self._is_git = is_known, is_git
         self._before = {path: fingerprint(path) for path in paths}
-        # By path of a settings file or state: what git already runs because of it
+        # Keyed by the path of a settings file or of a rebase's state: what git already runs because of it
         names = {*auto_run_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
         self._runs = {path: _what_runs(path, roots) for path in paths if folded(os.path.basename(path)) in names}
-        # The files that git tracks among the paths, and in the folders among them
+        # The tracked files among `paths`, and the tracked files in those of `paths` that are folders
         tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)
         self._tracked = {place for each in places for place in each if _is_tracked(place, tracked)}
         lookout.command_begins(self)
@@ -517,7 +518,8 @@ class AutoRunState:
         changed: list[str] = []
         for path in sorted(now | self._before.keys()):
             before, after, is_of_steps = self._before.get(path), fingerprint(path), _is_of_steps(path)
-            # A fingerprint of `modules` or `worktrees` does not show changes deep inside, and only git can make those.
+            # A fingerprint of `modules` or `worktrees` does not show changes deep inside the folder. A command can make
+            # such changes only through git.
             is_share = folded(os.path.basename(path)) in _SHARES
             is_same = path in self._before and after == before and not (self._is_git and is_share)
             if (self._runs_no_more(path) if is_of_steps else is_same) or is_inside(path, self._closed):
@@ -530,8 +532,8 @@ class AutoRunState:
             elif self._lookout.is_accepted(path):
                 continue
             elif self._is_git or is_share or (before is not None and not is_of_steps):
-                # Not moved: if only git can change files, new ones come from its hooks or from other programs. In
-                # `modules` or `worktrees` as a whole, it is unknown which files are new.
+                # Report this path, but do not move it. If only git can change files, new files come from git's hooks or
+                # from other programs. In `modules` or `worktrees`, it is unknown which files are new.
                 changed.append(path)
             elif not is_harmless_now:
                 unwanted.append(path)
@@ -546,13 +548,16 @@ class AutoRunState:
         )
 
     def _runs_no_more(self, path: str) -> bool:
-        """Return True if git runs nothing because of this path that it did not run before."""
+        """Return True if this path makes git run nothing that git did not already run before the command."""
         return all(each in self._runs.get(path, ()) for each in _what_runs(path, self._roots))
 
     def _explains(
         self, path: str, before: Fingerprint | None, after: Fingerprint | None, tracked: TrackedFiles
     ) -> bool:
-        """Return True if git may have made the changes at a path: to tracked files, or adding nothing that runs."""
+        """Return True if git may have made the changes at a path.
+
+        It may if the changes affect only tracked files, remove a repository, or add nothing that git runs.
+        """
         folder, name = os.path.split(path)
         bare = folded(name)
         if after is None and (bare == REPOSITORY or (bare in _IN_REPOSITORY and not os.path.exists(f"{folder}/HEAD"))):
@@ -575,7 +580,7 @@ class AutoRunState:
         return {path for each in found for path in each.found}
 
     def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
-        """Return True if each change at a path was allowed to the command, or made by another tool with consent."""
+        """Return True if each change at a path was allowed for the command, or made by another tool with consent."""
         if self._is_free(path):
             return True
         if before is None or after is None or before.status != after.status:

@@ -76,7 +76,7 @@ TOO_SLOW = (
 # ruleset, and the program that enforces it. The third has the system call filter. Bubblewrap writes its process id to
 # the fourth, reads the fifth to its end before it starts the command, and reads its options from the sixth.
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
-OLD_ROOT = "/oldroot"  # bubblewrap's path for the whole machine while it mounts
+OLD_ROOT = "/oldroot"  # where bubblewrap sees the whole machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that commands cannot change
 STAGE = "/dev/.places"  # where bubblewrap prepares mounts that it must not make in place
 
@@ -85,9 +85,9 @@ class ViewSetup:
     """Builds the view for a command: bubblewrap's options, and the mounts to add afterwards.
 
     Bubblewrap follows symlinks in a mount path, creates missing mount points, and may empty a file there. So it must
-    not mount anything in a folder of the machine, where another command could create a symlink to `/oldroot` in the
-    meantime. Such mounts are made by descriptor (`mount_in`). Bubblewrap itself mounts only on in-memory file systems
-    that it has created.
+    not mount anything in a folder of the machine, where another command could create a symlink to `/oldroot` just
+    before the mount. Such mounts are made by descriptor (`mount_in`). Bubblewrap itself mounts only on in-memory file
+    systems that it has created.
     """
 
     def __init__(self, view: View, folder: str, *, is_filtered: bool) -> None:
@@ -98,7 +98,8 @@ class ViewSetup:
         self.options += ("--new-session", "--cap-drop", "ALL", "--info-fd", str(INFO))
         self.steps: list[MountStep] = []
         self._of_rules, self._roots = {*view.masked, *view.pinned, *view.read_only}, (*view.roots, *view.writable)
-        # By path: where bubblewrap mounts it, or `None` if that is in a folder of the machine.
+        # Keyed by path: the destination at which bubblewrap mounts the path, or `None` if the destination is in a
+        # folder of the machine.
         self._ways: dict[str, str | None] = {"/": None if view.is_whole else ""}
         if view.is_whole:
             self.options += ("--ro-bind", "/", "/")
@@ -116,7 +117,7 @@ class ViewSetup:
                 most = str(visible_file_system.PRIVATE_BYTES)
                 self.options += ("--perms", mode, "--size", most, "--tmpfs", private)
                 self._ways[private] = private
-            elif private in OPEN_TO_ALL:  # in system folders, which no command can write to
+            elif private in OPEN_TO_ALL:  # the parents of these folders are system folders, which no command can change
                 self.options += ("--bind", view.lasting[private], private)
                 self._ways[private] = None
             else:
@@ -151,7 +152,7 @@ class ViewSetup:
             self.options += ("--seccomp", str(CALLS))
 
     def _way(self, path: str) -> str | None:
-        """Return bubblewrap's path for a mount, or `None` if bubblewrap itself must not mount there."""
+        """Return the destination to give bubblewrap for a mount at `path`, or `None` if a later step must mount it."""
         above: str = os.path.dirname(path)
         # A workspace may be in a system folder such as /opt.
         if (
@@ -166,7 +167,7 @@ class ViewSetup:
         return None if way is None else way + path[len(above.rstrip("/")) :]
 
     def _bind(self, path: str, what: str = "", *, is_read_only: bool = True) -> None:
-        """Mount `what`, or by default the path itself, at a path."""
+        """Mount `what` at `path`. By default, mount `path` onto itself."""
         way, what = self._way(path), what or path
         self._ways[path] = None
         if way is None:
@@ -175,13 +176,13 @@ class ViewSetup:
             self.options += ("--ro-bind-try" if is_read_only else "--bind", what, way)
 
     def _empty(self, path: str) -> None:
-        """Mount an empty folder at a path, for more mounts inside it."""
+        """Mount an empty folder at `path`. More mounts may follow inside this folder."""
         way = self._way(path) or self._staged(path, is_moved=True)
         self._ways[path] = way
         self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
 
     def _staged(self, path: str, *, is_moved: bool = False) -> str:
-        """Return where bubblewrap creates the mount for a path, to be moved or copied there later."""
+        """Return a place where bubblewrap can create the mount for `path`. A later step moves or copies it there."""
         place = f"{STAGE}/{len(self.steps)}"
         self.steps.append(MountStep(NEW_ROOT + place, NEW_ROOT + path, is_read_only=True, is_moved=is_moved))
         return place
@@ -222,7 +223,10 @@ class SandboxedCommand(ConfinedCommand):
         return self.gate.check(process, expected)
 
     def is_as_looked_at(self) -> bool:
-        """Return True if file rules still deny the same paths, because a folder may have been moved since. Blocking."""
+        """Return True if file rules still deny the same paths as when the view was prepared. Blocking.
+
+        They may deny other paths, because a folder may have been moved in the meantime.
+        """
         before = self._prepared.restrictions if self._prepared is not None else NO_RESTRICTIONS
         now = self.look()
         return (set(now.masked), set(now.read_only)) == (set(before.masked), set(before.read_only))
@@ -232,7 +236,7 @@ class SandboxedCommand(ConfinedCommand):
         view, steps = View(), list[MountStep]()
         mounting: asyncio.Task[None] | None = None
         try:
-            # Must not be interrupted, because bubblewrap is waiting.
+            # Bubblewrap is waiting for the options, so this must not be interrupted.
             with CancelScope(shield=True):
                 view, steps = await THREADS.run(self.send_options)
             if steps:  # the mounting process prepares in parallel
@@ -284,7 +288,7 @@ def not_made(error: OSError) -> ToolError:
     return exhaustion_of(error, NOTHING_DONE) or ToolError(
         ToolErrorType.SHELL_EXECUTE_ERROR,
         f"The command was not run: its sandbox could not be created ({why}), so protected files would have been open "
-        "to it. Try again when other commands have ended. If no space is left, free some first.",
+        "to it. Try again when other commands have ended. If the disk is full, free some space first.",
     )
 
 
@@ -305,7 +309,7 @@ class SandboxMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SandboxStatus:
-    program: str | None  # the absolute path of bubblewrap; `None` if it is not installed
+    program: str | None  # the absolute path of bubblewrap; `None` if bubblewrap is not installed
     failure: str | None  # why bubblewrap is not used, phrased for the middle of a sentence; `None` if it works
 
 
@@ -370,7 +374,7 @@ class BubblewrapConfinement:
                 if view.network is Network.SESSION_LOOPBACK and self._loopbacks is not None:
                     namespaces = await self._loopbacks.namespaces(client_key, status.program)
                 make = partial(self._sandboxed, status.program, spec, workspace_roots, view, client_key=client_key)
-                # Must not be interrupted, because it holds descriptors.
+                # The new command holds descriptors, so this must not be interrupted.
                 with CancelScope(shield=True):
                     return await THREADS.run(partial(make, namespaces=namespaces, private_folder=private_folder))
         except OSError as error:
@@ -394,7 +398,7 @@ class BubblewrapConfinement:
                 async with self._trying:
                     if monotonic() >= self._try_at:
                         self._tried = await self._try_out(workspace_roots)
-                        # If it did not respond in time, the machine may only have been busy.
+                        # If the sandbox did not respond in time, the machine may only have been busy.
                         is_final = self._tried.failure != NO_ANSWER
                         self._try_at = float("inf") if is_final else monotonic() + RETRY_SECONDS
             except ExhaustedError:
@@ -558,8 +562,8 @@ class BubblewrapConfinement:
         if self._mode is SandboxMode.REQUIRED and is_root() and self._group.entrance() is None:
             return SandboxStatus(
                 program,
-                "this server runs as root, whose processes only a control group can limit, and none can be "
-                "created here; start the server as another user",
+                "this server runs as root, so only a control group can limit the processes of commands, and none can "
+                "be created here; start the server as another user",
             )
         failure: str | None = None
         for kind in (ViewKind.WORKING, ViewKind.READING):
@@ -573,7 +577,8 @@ class BubblewrapConfinement:
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
         """Return why a view does not start or confine its command, phrased for the middle of a sentence, or `None`."""
-        # The home folder, which no command may write to, unless it is under /tmp, which every command may write to.
+        # Use the home folder, which no command may write to. If the home folder is under /tmp, which every command may
+        # write to, use /etc instead.
         above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC
         marker = os.path.join(above, f".coretools-mcp-probe-{os.urandom(8).hex()}")
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
@@ -594,7 +599,7 @@ class BubblewrapConfinement:
                 os.unlink(marker)
 
         try:
-            # Must not be interrupted, because it holds descriptors.
+            # The prepared command holds descriptors, so this must not be interrupted.
             with CancelScope(shield=True) as scope:
                 probe, confined = await THREADS.run(prepared)
                 try:

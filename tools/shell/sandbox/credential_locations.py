@@ -15,8 +15,8 @@ from tools.permissions.auto_run_files import AGENT_FOLDERS
 
 @dataclass(frozen=True, slots=True)
 class SecretPlace:
-    programs: frozenset[str]  # programs, by command name, that fail to log in without it
-    is_settings: bool  # whether programs also need the file for settings; then it is shown if it contains no secrets
+    programs: frozenset[str]  # command names of the programs that fail to log in without the place
+    is_settings: bool  # whether programs also read settings from the file; if so, a file without secrets is shown
 
 
 _STORES = """
@@ -216,7 +216,8 @@ _PLAIN_FOR_WGET = (
     "timeout|tries|waitretry|wait|https?_proxy|ftp_proxy|no_proxy|use_proxy|check_certificate|ca_certificate"
     "|user_?agent|progress|robots|continue|timestamping|dirstruct|adjust_extension|follow_ftp"
 )
-# By place of a settings file, a pattern for the names of values that are not secret. Any other value may be a secret.
+# Keyed by the place of a settings file: a pattern for the names of values that are not secret. Any other value may be a
+# secret.
 PLAIN_NAMES: Mapping[str, str] = {
     **dict.fromkeys((".curlrc", ".config/curlrc"), _PLAIN_FOR_CURL),
     **dict.fromkeys((".wgetrc", ".config/wget/wgetrc"), _PLAIN_FOR_WGET),
@@ -225,8 +226,8 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-# By environment variable, the place, or folder with places, for which the variable gives another path or several paths
-# separated by colons. An empty text stands for the home folder.
+# Keyed by environment variable: the place, or the folder with places, for which the variable gives another path. The
+# variable may give several paths separated by colons. An empty string stands for the home folder.
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
     for variable, _, place in (each.partition("=") for each in _MOVED.split())
@@ -244,4 +245,4 @@ def _table() -> dict[str, SecretPlace]:
     return table
 
 
-HOME_PLACES: Mapping[str, SecretPlace] = _table()  # the whole table, by place
+HOME_PLACES: Mapping[str, SecretPlace] = _table()  # the whole table, keyed by place

@@ -35,7 +35,7 @@ SYSTEM_PATHS = _OF_ROOT.split()
 INCLUDED = 64  # maximum number of included git settings files to examine
 # Limits of the search for secrets: files, size of each, total size, and how long results are cached
 SEARCHED_FILES, SEARCHED_FILE_BYTES, SEARCHED_BYTES, SEARCH_SECONDS = 400, 16_384, 2_000_000, 300
-_FEW = 4  # up to this number, a folder's names are looked up one by one; above it, the folder is listed
+_FEW = 4  # a folder with at most this many known names is not listed; each name is looked up instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def secret_places(
     withheld: dict[str, WithheldSecret] = {}
     named: list[tuple[str, str]] = []
     tabled = {path for path, _ in known}
-    beside = [root for root in roots if not contains(root, real_home)]  # files in these belong to the workspace
+    beside = [root for root in roots if not contains(root, real_home)]  # files in these roots belong to the workspace
     found = (each for each in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if each not in tabled)
     others = ((each, each) for each in found if not is_inside(os.path.realpath(each), (*beside, *folders)))
     for path, place in chain(known, named, ((path, None) for path in more), others):
@@ -127,12 +127,13 @@ def secret_places(
 
 @dataclass(slots=True)
 class _Names:
-    """The known places below a folder."""
+    """The known places in a folder and its subfolders."""
 
     place: str | None = None  # the table's place for the folder itself, if any
-    # The known places below each name in the folder, by case-folded name, as some file systems ignore case.
+    # Keyed by case-folded name, because some file systems ignore case: an entry's exact name, and the known places in
+    # it.
     below: dict[str, tuple[str, _Names]] = field(default_factory=dict[str, "tuple[str, _Names]"])
-    # The known places for each pattern of names in the folder.
+    # The known places in entries whose name matches the pattern.
     patterns: list[tuple[re.Pattern[str], _Names]] = field(default_factory=list["tuple[re.Pattern[str], _Names]"])
     any_pattern: re.Pattern[str] | None = None  # all patterns combined, compiled on first use
 
@@ -163,7 +164,7 @@ def _moved(folder: str) -> _Names:
         matching = (known for pattern, known in names.patterns if pattern.match(part))
         names = names.below[part][1] if part in names.below else next(matching, _Names())
         if names.place is not None and not HOME_PLACES[names.place].is_settings:
-            break  # everything in it is hidden
+            break  # everything in this folder is hidden
     exact = HOME_PLACES.get(folder)
     return _Names(folder) if exact is not None and exact.is_settings else names
 

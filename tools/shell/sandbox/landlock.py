@@ -25,13 +25,17 @@ from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
-# Readable in addition to a command's own folders. Not `/dev/shm`, which contains other programs' memory.
+# Paths that are readable in addition to a command's own folders. `/dev/shm` is not, because it contains other programs'
+# memory.
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 
 
 def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take_shares: bool = False) -> LandlockRules:
-    """Return the rules for reading some real paths and changing others. Raises an `OSError` if there is no filter."""
+    """Return the rules that allow reading the paths in `readable` and changing those in `writable`.
+
+    The paths are real. Raises an `OSError` if there is no system call filter.
+    """
     if sys.platform == "linux":
         from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
 
@@ -54,14 +58,14 @@ def why_not_here() -> str:
     if abi == 0:
         return "the kernel has no Landlock, or it is disabled or forbidden here"
     if abi < OLDEST_ABI:
-        return "the Landlock of this kernel is too old; Linux 6.2 or newer is needed"
+        return "this kernel's Landlock is too old; Linux 6.2 or newer is needed"
     if seccomp_program(os.uname().machine) is None:
         return "there is no system call filter for this architecture"
     return ""
 
 
 def ruleset_for_views() -> int | None:
-    """Return a ruleset for a bubblewrap view, to which writable paths are added, or `None` without Landlock."""
+    """Return a Landlock ruleset for a bubblewrap view, or `None` without Landlock. The caller adds writable paths."""
     if sys.platform != "linux" or why_not_here():
         return None
     from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - not on Windows

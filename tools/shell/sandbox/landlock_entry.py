@@ -1,10 +1,10 @@
 """Builds the program that enters Landlock in bubblewrap's view before the command runs.
 
 A read-only mount protects files, but not FIFOs and devices, which processes may still write to. Landlock protects these
-too, but a process can only restrict itself. Bubblewrap does not do so, and starting an interpreter for this would take
-longer than creating the whole view. This program therefore has only a few dozen instructions. It restricts itself with
-the ruleset in one descriptor, closes that descriptor and its own, and executes the command in its arguments. It exits
-with 126 on failure.
+too, but a process can only restrict itself. Bubblewrap does not use Landlock, and starting an interpreter to do so
+would take longer than creating the whole view. This program therefore has only a few dozen instructions. It restricts
+itself with the ruleset in one descriptor, closes that descriptor and its own, and executes the command in its
+arguments. It exits with 126 on failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _ADDRESS = 0x400000
 # linux/elf.h: a 64-bit little-endian program with one readable and executable segment.
 _IDENTITY = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
 _HEADER, _PART = struct.Struct("<16sHHIQQQIHHHHHH"), struct.Struct("<IIQQQQQQ")
-# landlock_restrict_self, close_range: the same on both architectures.
+# landlock_restrict_self, close_range: the same numbers on both architectures.
 _RESTRICT_SELF, _CLOSE_RANGE = 446, 436
 
 

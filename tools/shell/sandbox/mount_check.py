@@ -9,7 +9,7 @@ full at first, so room in it means that everything is mounted. Bubblewrap then w
 Before that, the sandbox's mount table is compared with the intended one, from outside, where no command can interfere.
 
 The table says which mount is on top of which. Order and paths are not enough: only the topmost of several mounts at a
-path is visible, and a mount on a folder covers earlier ones below it.
+path is visible, and a mount on a folder covers earlier mounts inside that folder.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class MountGate:
             raise
 
     def give_away(self) -> None:
-        """Close the server's copies of bubblewrap's ends, once it has started or failed to start."""
+        """Close the server's copies of bubblewrap's pipe ends, once bubblewrap has started or failed to start."""
         self._close(self.info, self.held, self.options)
 
     def tell(self, process: int = 0) -> None:
@@ -101,7 +101,7 @@ class MountGate:
             return 0
 
     def check(self, process: int, expected: Iterable[ExpectedMount]) -> bool:
-        """If bubblewrap's mounts are as expected, let it continue and return True. Otherwise it keeps waiting."""
+        """If bubblewrap's mounts are as expected, let it continue and return True. Otherwise, leave it waiting."""
         try:
             if not all(map(MountTable(process, NEW_ROOT).has, expected)):
                 return False
@@ -137,22 +137,22 @@ class MountGate:
 
 class Mount(NamedTuple):
     number: str  # mount id, which is the `parent` of mounts on top of it
-    parent: str  # id of the mount that it is on top of
-    device: str  # device of its file system
-    what: str  # the path in its file system
-    at: str  # its mount point
-    is_read_only: bool  # whether it is read-only
+    parent: str  # id of the mount that this one is on top of
+    device: str  # device of the mounted file system
+    what: str  # path of the mounted file or folder in that file system
+    at: str  # the mount point
+    is_read_only: bool  # whether the mount is read-only
 
 
 class ExpectedMount(NamedTuple):
     """A mount that must be the topmost one at its path in the sandbox."""
 
     at: str
-    device: str  # device of its file system
-    what: str  # the path in its file system
-    is_read_only: bool  # whether it is read-only
-    # Number of mounts at this path, including this one; `None` if it may vary. Each path must have exactly one mount
-    # more than before, which shows that no symlink redirected a mount.
+    device: str  # device of the mounted file system
+    what: str  # path of the mounted file or folder in that file system
+    is_read_only: bool  # whether the mount is read-only
+    # Number of mounts at this path, including this one; `None` if the number may vary. Each path must have exactly one
+    # more mount than before, which shows that no symlink redirected a mount.
     layers: int | None = None
 
 
@@ -178,7 +178,7 @@ class MountTable:
         upon = {number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number}
         none = Mount("", "", "", "", "", is_read_only=False)  # if the root is not a mount
         self._lowest = next((each for each in mounts.values() if each.at == "/" and each.number not in upon), none)
-        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # by parent id and path
+        self._upon = {(mount.parent, mount.at): mount for mount in upon.values()}  # keyed by parent id and path
 
     def is_mount_point(self, path: str) -> bool:
         return self._seen(path)[0].at == path

@@ -1,7 +1,7 @@
 """Tests a sandbox engine (bubblewrap or Landlock) by running a program in it that tries forbidden actions.
 
-That an engine is installed is not enough. It may lack what it needs (user namespaces, or mounts in containers), and
-even if it starts, it might not confine anything.
+An installed engine may still lack what it needs (user namespaces, or mounts in containers). Even if the engine starts,
+it might not confine anything.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ class Probe:
 
     @staticmethod
     def made_in(parent: str, held: str, own: str = "", outside: str = "") -> Probe:
-        """Create the test's files in a new folder, and the writable and the forbidden place unless they are given.
+        """Create the test's files in a new folder inside `parent`.
 
-        All arguments except `parent` are passed to the program. Raises an `OSError` on failure. Blocking.
+        If `own` (the writable folder) or `outside` (the forbidden file) is not given, it is created too. All arguments
+        except `parent` are passed to the program. Raises an `OSError` on failure. Blocking.
         """
         folder = os.path.realpath(tempfile.mkdtemp(dir=parent))
         root, own = os.path.join(folder, "root"), own or os.path.join(folder, "own")
@@ -90,7 +91,7 @@ def _write(path: str) -> None:
 
 
 async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str | None:
-    """Return why the test program is not confined, phrased for the middle of a sentence, or `None` if it is.
+    """Return why the test program is not confined, phrased for the middle of a sentence, or `None` if it is confined.
 
     Raises an `ExhaustedError` if resources are too low for a result.
     """

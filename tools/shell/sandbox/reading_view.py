@@ -1,7 +1,7 @@
-"""Finds what a reading command sees besides the workspace: the system, the user's programs, and files for git.
+"""Finds what a reading command sees in addition to the workspace: the system, the user's programs, and files for git.
 
-Everything else is absent, including the rest of the home folder. The paths are real, and shown read-only. The
-workspace adds only its repository, and the interpreters of its virtual environments.
+Everything else is absent, including the rest of the home folder. The paths are real, and shown read-only. Of the paths
+that the workspace refers to, only its repository and the interpreters of its virtual environments are shown.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tools.shell.sandbox.settings_secrets import included_settings
 
 ETC = "/etc"
 RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")  # programs of NixOS
-# Used by programs to count processors
+# Files that programs read to count processors
 PROCESSORS = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 PROGRAM_MANAGERS = (".rustup", ".pyenv", ".asdf", ".nvm", ".local/share/mise", ".local/share/uv")  # in the home folder
 TEMPORARY, WORK = OPEN_TO_ALL = (SCRATCH_NAME, "/var/tmp")  # noqa: S108 - only names
 ETC_SECONDS = 60.0  # how soon the server notices that an existing file has become private
 LINKS = 40  # maximum number of symlinks followed in one path, as in the kernel
 ENVIRONMENTS = 1_000  # names in a workspace folder to check for Python environments
-INCLUDED = 20  # files of the user's git settings to read
+INCLUDED = 20  # maximum files of the user's git settings to read
 SETTINGS_BYTES = 256 * 1024
 _NAMED_BY_SETTINGS = re.compile(
     r'^(?:\s*\[[^\]\n]*\])?\s*(?:excludesfile|attributesfile)\s*=\s*"?([^"\n#;]+)', re.IGNORECASE | re.MULTILINE
@@ -56,7 +56,7 @@ def reading_view_paths(
     *,
     with_repository: bool = False,
 ) -> tuple[str, ...]:
-    """Return the files and folders that a command sees besides the workspace. Blocking.
+    """Return the files and folders that a command sees in addition to the workspace. Blocking.
 
     Args:
         home: The home folder.
@@ -87,7 +87,7 @@ def reading_view_paths(
 
 
 def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
-    """Return the symlinks that lead to these paths, with their targets, except those inside shown paths."""
+    """Return the symlinks that lead to these paths, with their targets. Symlinks inside shown paths are skipped."""
     links: dict[str, str] = {}
     known: set[str] = set()  # known not to be symlinks
     for path in dict.fromkeys(paths):
@@ -116,7 +116,7 @@ def links_to(paths: Iterable[str], shown: Sequence[str]) -> dict[str, str]:
 
 
 def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iterator[str]:
-    """Yield the paths, possibly with symlinks, by which the system and programs are called."""
+    """Yield the paths, possibly with symlinks, by which commands refer to system folders and programs."""
     yield from SYSTEM
     yield home
     for folder in search_path.split(os.pathsep):
@@ -164,7 +164,10 @@ def closed_in_etc() -> tuple[str, ...]:
 
 
 def without_closed(path: str) -> Iterator[str]:
-    """Yield a path, or its parts without private files of `/etc`, for an engine that cannot hide files. Blocking."""
+    """Yield a path. If it contains private files of `/etc`, yield its other parts instead. Blocking.
+
+    This is for an engine that cannot hide files.
+    """
     closed = closed_in_etc()
     waiting = [path]
     while waiting:
@@ -269,7 +272,7 @@ def _prefix_of(folder: str, home: str, hidden: Iterable[str], table: MountTable)
 
 
 def _environments(roots: Sequence[str], home: str, hidden: Collection[str]) -> Iterator[str]:
-    """Yield the interpreters that the workspace's Python environments are based on."""
+    """Yield the installation folders of the interpreters that the workspace's Python environments are based on."""
     for root in roots:
         folders = [root]
         with suppress(OSError), os.scandir(root) as entries:

@@ -25,7 +25,7 @@ _ABOUT = re.compile(
     r"|always[-_]?auth|signing[-_]?key|public[-_]?key|pub[-_]?key|bindkey|keychain|key[-_]?id|binding)s?$",
     re.IGNORECASE,
 )
-# Values that are never secret: nothing, a switch, an environment variable
+# Values that are never secret: an empty value, a switch, an environment variable
 _HARMLESS = re.compile(
     r"(?:true|false|yes|no|on|off|null|none|bearer|basic|~|\$\{[\w.-]*\}|\$[A-Z_][A-Z0-9_]*|%\w+%)?", re.IGNORECASE
 )
@@ -79,7 +79,7 @@ _KEPT = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _ALONE = re.compile(r"(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])[\w+/=~-]{20,512}", re.ASCII)  # a file that is only a token
-# A path, a URL, a version, or a name of several words
+# Values that are not random: a path, a URL, a version, or a name of several words
 _SPELLED = re.compile(
     r"[/~.]|https?:|\d+[.:]\d|\S*\.[a-z]{2,5}$|(?:[A-Z0-9]{1,14}_)+[A-Z0-9]{1,14}$"
     r"|(?!(?:[0-9a-f]+-){4}[0-9a-f]{12}$)(?:[a-z0-9]{1,14}[._-])+[a-z0-9]{1,14}$"
@@ -90,7 +90,7 @@ _LONGEST_LINE = 8 * 1024  # nobody writes longer lines, and checking them takes 
 
 
 def may_hold_secret(text: str, place: str) -> bool:
-    """Return True if the text of a settings file may contain a secret. `place` is its place in the table."""
+    """Return True if the text of a settings file may contain a secret. `place` is the file's key in `HOME_PLACES`."""
     if "\0" in text or "\ufffd" in text or "PRIVATE KEY-----" in text:
         return True
     if any(len(line) > _LONGEST_LINE for line in text.split("\n")):
@@ -150,7 +150,7 @@ def _without_logins(text: str) -> str:
 
 
 def _tells_secret(text: str) -> bool:
-    """Return True if a text contains a name with a secret value, or a secret recognisable by its form."""
+    """Return True if `text` contains a name with a secret value, or a secret recognisable by its form."""
     rest = text
     for pattern in (_ELEMENT, _PAIR):
         rest = pattern.sub(lambda found: " " if _is_harmless(found["value"]) else found[0], rest)

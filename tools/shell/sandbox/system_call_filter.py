@@ -27,7 +27,7 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO 
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _X32 = 0x40000000  # marks the second set of call numbers on x86-64; other architectures have no numbers this high
 _FAMILIES = (2, 10, 16)  # AF_INET, AF_INET6, AF_NETLINK (which lists addresses and routes)
-_PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; a pair of datagram sockets can still send to a named one
+_PAIR_TYPES = (1, 5)  # SOCK_STREAM, SOCK_SEQPACKET; not datagrams, because such a pair can still send to a named socket
 _TYPE_MASK = 0xF
 # NETLINK_ROUTE; other protocols reach other programs, or parts of the kernel that can be used without a capability.
 _ROUTES = 0
@@ -48,16 +48,16 @@ class _Architecture:
     looked_into: tuple[int, int, int]  # numbers of ioctl, fcntl and prlimit64
 
 
-# io_uring_setup, io_uring_enter, io_uring_register, clone3: the same everywhere. They are reported as missing, so that
-# programs use the older calls, which the filter can check.
+# io_uring_setup, io_uring_enter, io_uring_register, clone3: the same numbers on every architecture. The filter reports
+# these calls as missing, so that programs use the older calls, which the filter can check.
 _ABSENT = (425, 426, 427, 435)
-# open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same everywhere.
+# open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr: the same numbers on every architecture.
 _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
-# setxattrat, removexattrat, file_setattr, fchmodat2, pidfd_getfd, process_madvise, process_mrelease, quotactl_fd, and
-# pidfd_send_signal: the same everywhere.
+# setxattrat, removexattrat, file_setattr, fchmodat2, pidfd_getfd, process_madvise, process_mrelease, quotactl_fd: the
+# same numbers on every architecture.
 _REFUSED_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
-_SIGNAL_BY_DESCRIPTOR = 424
-_OPENAT2 = 437  # also reported as missing, so that programs use the older call
+_SIGNAL_BY_DESCRIPTOR = 424  # pidfd_send_signal
+_OPENAT2 = 437  # reported to readers as missing, so that programs use the older call
 # Allowed requests to a terminal or descriptor (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
 # TCGETS2, FS_IOC_GETFLAGS). Other requests change attributes, create subvolumes or send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
@@ -89,7 +89,7 @@ _ARCHITECTURES = {
         ),
         # inotify_init, inotify_init1, fanotify_init, mq_open
         shares=(253, 294, 300, 240),
-        # tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo
+        # kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo
         signals=(62, 200, 234, 129, 297),
         looked_into=(16, 72, 302),
     ),
@@ -166,7 +166,7 @@ def seccomp_program(
         only_one_of(ioctl, 1, 0xFFFFFFFF, _DEVICE_QUESTIONS, errno.ENOTTY)
         only_one_of(fcntl, 1, 0xFFFFFFFF, _DESCRIPTOR_QUESTIONS, errno.EINVAL)
         only_one_of(prlimit, 0, 0xFFFFFFFF, (0,), errno.EPERM)  # only the caller's own limits
-        # Refuse other protocols as an unsupported family, so that programs try the next family.
+        # Refuse sockets with other protocols as an unsupported family, so that programs try the next family.
         add(_EQUAL, socket, false=4)
         add(_LOAD, _ARGUMENTS_AT + 8 * 2)
         add(_EQUAL, _ROUTES, true=1)

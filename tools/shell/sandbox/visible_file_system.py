@@ -67,9 +67,11 @@ class Site:
     """Facts about this machine and server that affect every command."""
 
     home: str
-    hidden: tuple[str, ...] = ()  # also hidden (the server's state and settings); moved out of a root if new
-    read_only: tuple[str, ...] = ()  # also protected inside a root (the server's settings); moved out of it if new
-    readable: tuple[str, ...] = ()  # files and folders to show completely, although they are known places of secrets
+    # Further paths to hide: the server's state and settings. If a command creates one in a root, it is moved out
+    hidden: tuple[str, ...] = ()
+    # Further paths to protect in a root: the server's settings. If a command creates one, it is moved out
+    read_only: tuple[str, ...] = ()
+    readable: tuple[str, ...] = ()  # files and folders to show completely, even if they are known places of secrets
     writable: tuple[str, ...] = ()  # auto-run files and folders in the roots that may be changed
     temporary_bytes: int = PRIVATE_BYTES  # allowed size of a client's `/tmp` after a command
 
@@ -78,22 +80,22 @@ class Site:
 class View:
     """The parts of the machine that a command sees. All paths are real and absolute."""
 
-    roots: tuple[str, ...] = ()  # folders that it may write to
-    writable: tuple[str, ...] = ()  # files outside the roots that it may write to
-    is_whole: bool = True  # whether everything is visible by default, or nothing
+    roots: tuple[str, ...] = ()  # folders that the command may write to
+    writable: tuple[str, ...] = ()  # files outside the roots that the command may write to
+    is_whole: bool = True  # whether everything is visible by default; if not, nothing is
     links: Mapping[str, str] = field(default_factory=dict[str, str])  # in a partial view: symlinks to visible paths
     empty: tuple[str, ...] = ()  # in a partial view: folders that exist, but are empty
     private: tuple[str, ...] = ()  # folders that start empty and are removed afterwards
-    lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # the client's folders, by path in the view
+    lasting: Mapping[str, str] = field(default_factory=dict[str, str])  # the client's folders, keyed by visible path
     seen: tuple[str, ...] = ()  # paths visible inside a private folder, or in a partial view
     hidden_folders: tuple[str, ...] = ()  # folders shown empty, where nothing can be created
     hidden_files: tuple[str, ...] = ()  # files that cannot be opened
-    settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files, with the empty file that replaces them
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files, each with the empty file shown instead
     shown: tuple[str, ...] = ()  # paths visible inside a hidden folder
-    masked: Mapping[str, str] = field(default_factory=dict[str, str])  # masked paths, with their replacement
-    pinned: tuple[str, ...] = ()  # can be written, but not renamed or removed; none is in a read-only folder
+    masked: Mapping[str, str] = field(default_factory=dict[str, str])  # masked paths, each with its replacement
+    pinned: tuple[str, ...] = ()  # writable paths that cannot be renamed or removed; none is in a read-only folder
     read_only: tuple[str, ...] = ()  # protected files and folders in the roots
-    has_own_network: bool = True  # whether it has a new network namespace, not the host's or the session's
+    has_own_network: bool = True  # whether the command has a new network namespace, not the host's or the session's
 
     def expected(self) -> tuple[ExpectedMount, ...]:
         """Return the required mounts: everything writable, pinned, read-only, masked, or partly visible."""
@@ -253,7 +255,7 @@ def prepare(
     pinned, read_only, uncovered = _kept_in_place(
         present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
     )
-    # Mounting something inside a hidden folder would make it visible.
+    # A path that is mounted inside a hidden folder would become visible.
     closed = (*(path for path in hidden.all if is_inside(path, present)), *restrictions.masked)
     kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
     held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
@@ -268,7 +270,7 @@ def prepare(
         settings={path: stand_ins().settings for path in settings if not is_inside(path, masked)},
         shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
         masked=masked,
-        # Read-only paths, and those inside read-only folders, cannot be renamed anyway.
+        # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
         pinned=tuple(path for path in held if not is_inside(path, (*kept, *masked))),
         read_only=tuple(path for path in kept if not is_inside(path, masked)),
     )
@@ -327,7 +329,7 @@ def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
 def _parts(
     workspace: Sequence[str],
     parts: Sequence[str],
-    wanted: Collection[str],  # the parts that are visible inside a hidden folder
+    wanted: Collection[str],  # the parts that stay visible even inside a hidden folder
     closed: Sequence[str],  # paths that are shown differently, or not at all
     hidden: Sequence[str],
 ) -> View:
@@ -440,10 +442,12 @@ def _lasting(
     is_reading: bool,
     is_alone: bool,
 ) -> tuple[dict[str, str], str | None, str | None]:
-    """Return the client's folders by path in the view, a temporary `/tmp` to remove, and where to move its files.
+    """Return the client's folders, a temporary `/tmp` to remove after the command, and the folder for its files.
 
-    Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, files there
-    must therefore not last, and other temporary files go to `/var/tmp`. A command that a rule allows, or that only
+    The client's folders are keyed by their path in the view.
+
+    Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other files
+    in `/tmp` must therefore not last, and temporary files go to `/var/tmp`. A command that a rule allows, or that only
     reads but has network access, gets a new `/tmp`, because the client's `/tmp` may contain files that nobody was asked
     about. After the command, the new files move to the client's `/tmp`.
     """
@@ -498,13 +502,13 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
     for name, folder in CACHES.items():
         if not is_inside(changed.get(name, ""), own):
             changed[name] = f"{temporary}/{folder}"
-    # A reading command could plant settings in a home folder that every view can write.
+    # A reading command could plant settings in a home folder that is writable in every view.
     if _real(changed.get("HOME", "")) in OPEN_TO_ALL:
         changed["HOME"] = f"{temporary}/home"
     ceilings = filter(None, (changed.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
     changed["GIT_CEILING_DIRECTORIES"] = os.pathsep.join(ceilings)
     if is_reading:
-        changed["GIT_OPTIONAL_LOCKS"] = "0"  # keeps git from writing the index when it only reads
+        changed["GIT_OPTIONAL_LOCKS"] = "0"  # keeps git from updating the index in commands such as `git status`
     return changed
 
 
@@ -528,12 +532,12 @@ def _real(path: str) -> str:
 def _kept_in_place(
     roots: Sequence[str], hidden: Sequence[str], repositories: Iterable[str], guarded: Iterable[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...], int]:
-    """Return the mounts that protect auto-run files: pinned paths, read-only paths, and the number of paths left out.
+    """Return the mounts that protect auto-run files: pinned paths and read-only paths. Also count unprotected paths.
 
     A mount point cannot be renamed. But a folder that contains one can be renamed together with the mount, and
     something else could take its place. Every folder between the root and a protected path is therefore mounted onto
     itself too. Most protected paths are at the top of a root and need no such mounts. Missing paths and symlinks are
-    left out.
+    skipped and not counted.
     """
 
     def is_seen(path: str) -> bool:
@@ -565,6 +569,6 @@ def _kept_in_place(
             used += len(way) + 1
             pinned |= dict.fromkeys(way)
             kind[path] = None
-    # Read-only paths, and those inside read-only folders, cannot be renamed anyway.
+    # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
     only_pinned = (path for path in pinned if path not in read_only and read_only.keys().isdisjoint(way_to(path)))
     return _by_depth(only_pinned), _by_depth(read_only), uncovered
