@@ -26,8 +26,8 @@ from server.upstreams.session.extensions import with_relayed_extensions
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 
 PROBE_SECONDS = 10.0
-"""How long `server/discover` may take before the handshake is tried (the SDK's value), because some servers do not
-respond to unknown methods.
+"""How long `server/discover` may take before the handshake is tried (the SDK's value). The time is limited because some
+servers do not respond to unknown methods.
 """
 
 _LIKE = {"2024-10-07": "2024-11-05"}  # an older revision, and the known revision to use for it
