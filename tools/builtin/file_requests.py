@@ -76,7 +76,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
                         raise ToolError(
                             ToolErrorType.FILE_TOO_LARGE,
                             f"'{location.shown}' has {size:,} bytes and is not text. A resource may have at most "
-                            f"{MAX_BLOB_BYTES:,} bytes. Open it by its path.",
+                            f"{MAX_BLOB_BYTES:,} bytes. Open the file by its path.",
                         )
                     try:
                         part = InlineDataPart(file_type.mime_type, opened.whole(context.signal), "")

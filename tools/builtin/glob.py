@@ -62,7 +62,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         {
             "files": {"type": "array", "items": {"type": "string"}, "description": "Absolute paths."},
             "total": {"type": "integer", "description": "Files that match the pattern."},
-            "ignored": {"type": "integer", "description": "Matching files, and folders, left out by ignore files."},
+            "ignored": {"type": "integer", "description": "Matching files, and folders, that ignore files hide."},
             "partial": {"type": "boolean", "description": "The time limit ended the search early."},
             "next_offset": {"type": ["integer", "null"], "description": "The offset of the next part."},
         },

@@ -104,7 +104,7 @@ def _open_to(skill: Skill, context: ToolContext) -> str:
         if client.is_anonymous:
             return "this client sends no session or token, so nothing is kept for it"
         if not skill.lies_among_skills:
-            return "a symlink leads there, and only folders inside a 'skills' folder are opened"
+            return "a symlink leads to this folder, and only folders inside a 'skills' folder are opened"
         client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, folder)))
     return ""
 

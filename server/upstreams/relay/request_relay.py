@@ -324,8 +324,8 @@ class Relay:
             raise ToolError(
                 ToolErrorType.TOO_MANY_CALLS,
                 f"The server {upstream.alias} has reached its limit of calls per minute, "
-                f"{upstream.entry.calls_per_minute} (mcpServers.{upstream.alias}.callsPerMinute). This call was not sent, so it had no "
-                f"effect; call again in {math.ceil(wait)} s.",
+                f"{upstream.entry.calls_per_minute} (mcpServers.{upstream.alias}.callsPerMinute). This call was not "
+                f"sent, so it had no effect; call again in {math.ceil(wait)} s.",
             )
         if "login" in exchange.carried:
             if exchange.carried["target"] != request.target:  # the user agreed to a target that no longer exists

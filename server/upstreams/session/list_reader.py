@@ -1,4 +1,4 @@
-"""Reads an upstream's lists page by page, within limits, and drops the items, and parts of items, that clients cannot read."""
+"""Reads an upstream's lists page by page, within limits, and drops whatever clients could not read."""
 
 from __future__ import annotations
 

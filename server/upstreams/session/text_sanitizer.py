@@ -21,7 +21,7 @@ _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "d
 
 
 def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool with every character of its titles and descriptions visible; `default` and the like are unchanged."""
+    """Return a tool with every character of its titles and descriptions visible; default values are unchanged."""
     shown = dict(definition)
     for key in ("title", "description"):
         if isinstance(text := shown.get(key), str):
