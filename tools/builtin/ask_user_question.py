@@ -125,7 +125,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     output_schema = OUTPUT_SCHEMA
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept a single question outside a list, and `multi_select`. Without type and options, a question is for text."""
+        """Accept a single question outside a list, and `multi_select`. Without type or options, the type is text."""
         questions = coerce(arguments.get("questions"), {"type": "array"})
         listed: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
         if "questions" not in arguments or len(listed) > MAX_QUESTIONS:
