@@ -26,7 +26,7 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-RECENT_SECONDS = 24 * 60 * 60  # recently changed files come first, as in Qwen Code and Gemini CLI
+RECENT_SECONDS = 24 * 60 * 60  # files that changed within this time come first, as in Qwen Code and Gemini CLI
 
 
 class GlobParams(ToolParams):

@@ -90,8 +90,8 @@ class LoginQuestions:
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"The server {login.alias} needs the user to log in: show them the address {address} and ask them "
-                f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes. It is only for this login and this "
-                "user. Try the call again once they are done, or continue without it.",
+                f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes. The address is only for this login "
+                "and this user. Try the call again once they are done, or continue without it.",
             )
         asked |= {"url": address, "message": self._message(login, attempt, address)}
         if not exchange.can_be_asked("elicitation/create", asked):

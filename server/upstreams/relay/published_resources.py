@@ -36,7 +36,9 @@ MAX_COMPARED = 100_000
 treated as matching every URI with its scheme.
 """
 
-MAX_SOUGHT = 1_000  # links per result to compare with templates; comparing this many takes about ten milliseconds
+MAX_SOUGHT = (
+    1_000  # maximum number of links per result to compare with templates; this many take about ten milliseconds
+)
 
 MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file of a skill
 MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
@@ -62,7 +64,7 @@ def scheme_of(uri: str) -> str:
 
 
 def with_alias(alias: str, uri: str) -> str:
-    """Return the URI that always means this resource of this upstream."""
+    """Return a published URI that can only mean the resource `uri` of the upstream `alias`."""
     if uri.startswith(_APP):
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
     # A scheme must begin with a letter and must not contain `_`; Python clients reject a list with an invalid scheme.
@@ -259,7 +261,7 @@ class ResourceRoutes:
 def _fits(texts: list[str], uri: str) -> bool:
     """Return whether a template may match a URI.
 
-    It may if the URI consists of the template's literal parts (`texts`) in order, with other text in between.
+    A template may match if the URI consists of its literal parts (`texts`) in order, with other text in between.
     """
     first, *middle = texts
     if not middle:

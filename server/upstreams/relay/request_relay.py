@@ -87,7 +87,7 @@ MAX_OF_ONE = MAX_SUSPENDED // 4  # the maximum for one client; if there is no ro
 
 MAX_LOGINS = 2  # maximum number of logins per call: the first login, and one for more scopes
 MAX_ROUNDS = 10
-"""Maximum rounds of questions that a client answers while its call waits (the same number as in the SDK's client)."""
+"""Maximum number of rounds of questions that a client answers while its call waits (the value of the SDK's client)."""
 
 _THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify a request
 
@@ -459,7 +459,7 @@ class Relay:
         return await self._begin(session, request, request.params, exchange)
 
     async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
-        """Return a result with a question that the upstream asked outside of calls, or accept the client's answer.
+        """Return a result with a question that the upstream asked outside of calls, or accept the answer to it.
 
         If the question has expired, a notification makes the upstream ask it again. Returns `None` if the request can
         be sent.
@@ -518,7 +518,7 @@ class Relay:
         raise TooManyRoundsError
 
     async def _answers(self, questions: Json, exchange: Exchange) -> Json:
-        """Ask a client an upstream's questions while its request waits, and return the answers."""
+        """Ask a client an upstream's questions while the client's request waits, and return the answers."""
         answers: Json = {}
         for key, question in questions.items():
             method = str(question["method"])
@@ -592,7 +592,7 @@ class Relay:
                     case Notice(method, params):
                         await exchange.notify(method, params)
                     case Expired() if not pending.is_answered:
-                        # For an answered call, the response arrived in time, and only the client reads slowly.
+                        # An answered call has not expired: its response came in time, and only the client reads slowly.
                         raise NoAnswerError
                     case QuestionWaits() if exchange.is_modern:
                         questions = session.questions.hand_out(call)

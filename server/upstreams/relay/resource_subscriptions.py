@@ -134,7 +134,7 @@ class Watching:
 
     async def _tell_all(self) -> None:
         async def tell(watch: Watch) -> None:
-            # Use the URI that each client watches. 2026-07-28 clients are notified on their stream.
+            # Report the URI under which the client watches the resource. A 2026-07-28 client is notified on its stream.
             if watch.exchange.is_modern:
                 self._bus.publish_to(watch.exchange, ListChange("resource", watch.name))
             else:
@@ -259,7 +259,9 @@ class Watching:
             while lost := self._lost_of(alias):
                 upstream = self._relay.pool.by_alias.get(alias)
                 if upstream is None:
-                    log.info("resources of upstream %s are no longer watched, because it is no longer used", alias)
+                    log.info(
+                        "resources of upstream %s are no longer watched, because the upstream is no longer used", alias
+                    )
                     return
                 await upstream.connected.wait()
                 failed: set[int] = set()

@@ -52,7 +52,8 @@ keeps the task for less time.
 
 LONGEST_MS = 10**12  # a longer lifetime or polling interval of a task (more than 30 years) is ignored
 MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
-# Tasks whose questions are remembered; above this, the client with the most tasks loses those of its oldest task.
+# Maximum number of tasks whose questions are remembered. Above it, the client with the most of these tasks loses the
+# questions of its oldest one.
 MAX_ASKING = 1_000
 MAX_LISTENED = 100  # maximum number of tasks that one stream of a client reports
 ACKNOWLEDGE_SECONDS = 2.0  # time limit for an upstream to acknowledge a subscription to tasks
@@ -94,7 +95,7 @@ def knows_tasks(exchange: Exchange) -> bool:
 
 
 def requires_tasks(error: UpstreamError) -> bool:
-    """Return whether an upstream refuses a call because it would return a task to a client without task support."""
+    """Return whether an upstream refuses a call because only a client that supports tasks may make it."""
     wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
     return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
 
@@ -134,8 +135,10 @@ def _milliseconds(told: Any) -> float | None:
 class TaskQuestions:
     """A task's questions, and a record of those that were answered."""
 
-    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's keys by the client's keys
-    answered: set[str] = field(default_factory=set[str])  # the upstream's keys of answered questions
+    keys: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # the upstream's question keys, by the client's question keys
+    answered: set[str] = field(default_factory=set[str])  # the upstream's keys of the answered questions
 
     async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
         """Return a task's unanswered questions that its client may be asked; refuse the others."""

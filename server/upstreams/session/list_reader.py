@@ -195,7 +195,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                     known = Known(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
                 if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
                     continue
-            except Exception as error:  # noqa: BLE001 - an item must not affect other items
+            except Exception as error:  # noqa: BLE001 - an invalid item must not affect the others
                 why = str(error) if isinstance(error, UnfitError) else "it cannot be read"
                 left_out.append(f"'{name}' ({why})")
                 continue

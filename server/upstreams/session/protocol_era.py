@@ -197,7 +197,10 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
 
 
 def _mutual(error: RelayError) -> str | None:
-    """Return the newest revision without a handshake that both sides support, if the error lists the upstream's."""
+    """Return the newest revision without a handshake that both sides support, according to the upstream's error.
+
+    Returns `None` if the error does not list the upstream's revisions, or none of them fits.
+    """
     supported = _supported(error)
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
     return mutual[-1] if mutual else None

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 MAX_PER_SECOND = 100
-"""Maximum number of log messages relayed per second and session, and of other notifications outside of requests."""
+"""Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
 
 MAX_TASKS = 256  # maximum number of concurrent background tasks per session
 
@@ -116,7 +116,7 @@ MAX_BYTES = 256 << 10  # a larger question is refused
 MAX_OPEN = 64  # maximum number of open questions: further ones of a session are refused, those of a task wait
 
 DOUBT_SECONDS = 2.0
-"""After this long without a response, an upstream may be waiting for the answer to its own question."""
+"""How long to wait for an upstream or a client before assuming that each of them waits for the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class InFlightCall:
 
 @dataclass(frozen=True, slots=True)
 class QuestionWaits:
-    """Tells a call's handler that a question is waiting, which the client gets as the result of the call."""
+    """Tells a call's handler that a question is waiting, and that the client gets it as the result of the call."""
 
 
 @dataclass(eq=False, slots=True)
@@ -200,7 +200,9 @@ class SessionQuestions:
         self.calls: list[InFlightCall] = []  # the calls in progress
         self.wants_roots = False
         """Whether the upstream requested roots outside of calls, but the client can only be asked during a call."""
-        self.roots_turn = anyio.Lock()  # held while the client's roots are sent to the upstream; new calls wait for it
+        self.roots_turn = (
+            anyio.Lock()
+        )  # held while the client's roots are sent to the upstream; new calls wait for the lock
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._peer = channel

@@ -73,7 +73,7 @@ class UpstreamSession:
         self.refusal: Challenge | None = None  # the upstream's challenge, if the session is gone for lack of a login
         self.on_lost: Callable[[], None] | None = None  # called when the session is gone
         self.task_ends = set[Callable[[], None]]()  # one callback per followed task, called when the session is gone
-        self.wanted_until = float("-inf")  # time by the loop's clock until which tasks need the session
+        self.wanted_until = float("-inf")  # until when tasks need the session, by the loop's clock
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Receivers for messages on clients' streams, by the id of the stream's request."""
         self._background = BoundedTasks(self.alias, tasks)

@@ -544,7 +544,7 @@ class StreamableWriter(_Writer):
             has_gone_on = reading.identity is not None and reading.count > count
             if has_gone_on or anyio.current_time() > began + pause:
                 pause = FIRST_PAUSE_SECONDS
-            # For a pending response, the server's pause is used until a tenth of this server's growing pause is longer.
+            # For a pending response, wait as long as the upstream requests, but at least a tenth of `pause`.
             least = pause / 10 if reading.identity is not None and reading.pause else pause
             await anyio.sleep(max(reading.pause, least))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
@@ -638,7 +638,7 @@ async def sse_streams(
             inbox.close()
         if not is_told:
             raise UnusableAnswerError(
-                "its stream does not begin with an address of the same server to post messages to"
+                "its stream does not begin with an address, on the same server, to which messages can be posted"
             )
 
     async with (

@@ -339,7 +339,7 @@ class PendingRequest:
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
     def pause_clock(self, *, is_asking: bool) -> None:
-        """Pause the clock while a person has a question, then resume it: the upstream is not to blame for that time."""
+        """Pause the clock while a person answers a question, then resume it: the upstream did not cause that delay."""
         self._questions += 1 if is_asking else -1
         self.expect(self._patience)
 
@@ -451,10 +451,10 @@ class JsonRpcChannel:
         self._next_id = 0
         self._pending: dict[int, PendingRequest] = {}  # the requests with a waiting caller
         self._abandoned: dict[int, tuple[str, float]] = {}
-        """By id of an abandoned request, its client, and until when the request counts; oldest first."""
+        """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
         self._uncounted: dict[str, float] = {}
         """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests
-        count. The empty key stands for all clients above the limit.
+        count as unfinished. The empty key stands for all clients above the limit.
         """
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
@@ -633,13 +633,14 @@ MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The start of a response. Elsewhere in a message, the same text means nothing, because contents are arbitrary."""
+"""The start of a response. Elsewhere in a message, the same text means nothing, because a message may contain any text.
+"""
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
-    """Return the messages in a text that begins with a brace or a bracket, and whether the text is valid.
+    """Return the messages in `text`, which begins with a brace or a bracket, and whether the text is valid.
 
-    If the text is an invalid response, an error takes its place.
+    An invalid response is replaced by an error.
     """
     messages: list[Message] = []
     parts: Any = []

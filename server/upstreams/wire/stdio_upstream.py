@@ -53,7 +53,7 @@ FULL_LOG_PAUSE_SECONDS = 0.01
 """Pause between two chunks that are not shown, which limits a flood to a few megabytes per second."""
 
 TURN_SECONDS = 0.005
-"""After a longer loop iteration, as with very many short lines, reading pauses for the same time."""
+"""If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took."""
 
 LARGE_READ_BYTES = 1 << 18  # bytes per read under load; without load, a pipe's initial capacity is read
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
