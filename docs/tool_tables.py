@@ -20,13 +20,13 @@ HEAD = """# Tools
 <!-- Written by docs/tool_tables.py from the tools themselves. -->
 
 Each tool is listed under the name that clients call. *Also called* lists names from Qwen Code and Gemini CLI that
-calls and rules may use; they are not published. *Other spellings* of parameters are accepted but not published, and
-so is every name in camelCase. An optional parameter that is empty (`null`, `""`, `[]`, or 0 where 0 means nothing)
-counts as omitted. A tool that changes something refuses unknown parameters, because one could have been meant to
-limit the change. It accepts those that ask for its normal behaviour (`append: false`, `overwrite: 1`). A tool that
-only reads ignores unknown parameters and says so. A truncated result says how to get the rest; an error has a
-stable code and says what to do. Structured results are always complete. Their schemas are documented only here,
-because every client would pay for them in each list.
+calls and rules may use; they are not published. A parameter may also be named in camelCase, or as listed under *Also
+accepted*; these names are not published either. An optional parameter that is empty (`null`, `""`, `[]`, or 0 where 0
+means nothing) counts as omitted. A tool that changes something refuses unknown parameters, because one could have
+been meant to limit the change. It accepts those that ask for its normal behaviour (`append: false`, `overwrite: 1`).
+A tool that only reads ignores unknown parameters and says so. A truncated result says how to get the rest; an error
+has a stable code and says what to do. Structured results are always complete. Their schemas are documented only here:
+in the tool list, they would cost every client tokens.
 
 `task` is offered if the settings define `agents`, `web_search` if there is a provider, `lsp` if there is a language
 server, and `skill` if there is a [skill](skills-and-code.md#skills). `ask_user_question` and `enter_plan_mode` are for
@@ -80,7 +80,7 @@ def _section(tool: BaseTool[Any]) -> Iterator[str]:
     )
     spellings: Mapping[str, str] = tool.parameter_aliases if isinstance(tool, BuiltinTool) else {}
     if spellings:
-        yield "- Other spellings: " + ", ".join(f"`{other}` for `{ours}`" for other, ours in spellings.items()) + "."
+        yield "- Also accepted: " + ", ".join(f"`{other}` for `{ours}`" for other, ours in spellings.items()) + "."
     yield ""
     yield from _rows(tool.parameter_schema, "parameter")
     if tool.output_schema is not None:

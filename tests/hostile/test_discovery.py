@@ -64,7 +64,7 @@ async def test_of_ten_thousand_tools_a_thousand_are_taken(tools: CustomTools) ->
     state = await tools.discover(*({"name": f"tool_{number}"} for number in range(10_000)))
     assert state.status is DiscoveryStatus.DONE
     assert len(tools.registry.get_all_tools()) == 1_000
-    assert state.warnings[-1] == "8,980 more declarations were left out or changed."
+    assert state.warnings[-1] == "Further declarations that were left out or changed: 8,980."
 
 
 @pytest.mark.requirement("discovered.limits")

@@ -121,10 +121,10 @@ async def test_an_answer_that_is_cut_says_how_to_get_at_the_rest(root: Path) -> 
         places(root, *(place((root / "a.fake").as_uri(), line, 0) for line in range(1_001)))
         (root / "b.fake").write_text("wrong\n" * 101)
         for operation, arguments, expected in (
-            ("goToDefinition", AT, "901 more are not shown; raise limit."),
-            ("goToDefinition", {**AT, "limit": 9_999}, "1 more are not shown; fix these first."),
-            ("workspaceSymbol", {"query": "x", "limit": 1_000}, "1 more are not shown; ask about one file or a"),
-            ("diagnostics", {"filePath": "b.fake", "limit": 200}, "1 more are not shown; fix these first."),
+            ("goToDefinition", AT, "Not shown: 901 more; raise limit."),
+            ("goToDefinition", {**AT, "limit": 9_999}, "Not shown: 1 more; fix these first."),
+            ("workspaceSymbol", {"query": "x", "limit": 1_000}, "Not shown: 1 more; ask about one file or a"),
+            ("diagnostics", {"filePath": "b.fake", "limit": 200}, "Not shown: 1 more; fix these first."),
         ):
             assert text_of(await ask(client, operation, **arguments)).splitlines()[-1].startswith(expected), operation
 
@@ -280,7 +280,7 @@ async def test_reports_and_documents_are_kept_in_bounded_memory_and_lists_are_ma
         ):  # fmt: skip
             assert not (await ask(client, operation, **arguments)).is_error
         assert json.loads(text_of(await ask(client, "hover", **AT)))["closed"] == 2
-    assert told[-1].endswith("has reported on 1 files, and on others whose reports are not kept.")
+    assert told[-1].endswith("has reported on: 1, and others whose reports are not kept.")
     assert len(told) == 2
     assert len(threads) == 3
     assert threading.current_thread() not in threads

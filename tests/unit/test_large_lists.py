@@ -140,5 +140,5 @@ async def test_of_a_list_that_is_too_long_comes_what_fits(tmp_path: Path, caplog
     assert (told["long"]["tooLong"], told["long"]["tools"]) == (["tools"], 15)
     assert "tooLong" not in told["short"]
     assert [record.getMessage() for record in caplog.records if "is longer than" in record.getMessage()] == [
-        "upstream long: tools/list is longer than 16777216 bytes; 15 items fit, and the others are left out"
+        "upstream long: tools/list is longer than 16777216 bytes; 15 items fit, and the others were dropped"
     ]

@@ -55,8 +55,8 @@ def builtin_tools(
     """Create every built-in tool, in the order in which they are listed.
 
     By default, only public addresses are fetched, no search provider is set up, memories belong to the project, and
-    there are no skills. The tool `task` is created only with both `agents` and `programs`. `undo` adds the tools that
-    list and undo changes, and `has_language_servers` decides whether `lsp` is listed.
+    there are no skills. The tool `task` is created only if `agents` and `programs` are given. `undo` adds the tools
+    that list and undo changes, and `has_language_servers` decides whether `lsp` is listed.
     """
 
     @cache

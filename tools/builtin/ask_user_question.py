@@ -44,7 +44,7 @@ OUTPUT_SCHEMA = object_schema(
         "outcome": {"type": "string", "enum": list(get_args(Outcome))},
         "answers": {
             "type": "object",
-            "description": "By header: the chosen and written answers to each question; empty if it was skipped. No "
+            "description": "By question header, the chosen and written answers; empty if the question was skipped. No "
             "headers if nobody answered.",
             "additionalProperties": {"type": "array", "items": {"type": "string"}},
         },
@@ -105,9 +105,9 @@ class AskUserQuestionParams(ToolParams):
 
 
 class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
-    """Asks the user questions. As with consent, the runner obtains the answer.
+    """Asks the user questions. The runner obtains the answers, as it does for consent.
 
-    Offered only if the client can show forms.
+    The tool is offered only if the client can show forms.
     """
 
     name = "ask_user_question"
@@ -125,7 +125,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
     output_schema = OUTPUT_SCHEMA
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept a single question outside a list, other spellings of multiSelect, and a missing type for free text."""
+        """Accept a single question outside a list, and `multi_select`. Without type or options, the type is text."""
         questions = coerce(arguments.get("questions"), {"type": "array"})
         listed: list[Any] = cast("list[Any]", questions) if isinstance(questions, list) else [questions]
         if "questions" not in arguments or len(listed) > MAX_QUESTIONS:

@@ -85,7 +85,9 @@ class ListJobsTool(BuiltinTool[ToolParams]):
         context.signal.raise_if_aborted()
         jobs = list(reversed(jobs_of(context).all()))
         running = sum(job.status is JobStatus.RUNNING for job in jobs)
-        lines = [f"{running} of {len(jobs)} background jobs are running:" if jobs else "There are no background jobs."]
+        lines = [
+            f"Background jobs: {len(jobs)}, of which running: {running}" if jobs else "There are no background jobs."
+        ]
         room = MAX_TEXT_BYTES - len(lines[0]) - LISTED_COMMAND_CHARS
         for number, job in enumerate(jobs):
             command = shortened_line(job.request.command, LISTED_COMMAND_CHARS)
@@ -96,7 +98,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
             )
             room -= len(line.encode("utf-8", "replace")) + 1
             if room < 0:
-                lines.append(f"... and {len(jobs) - number} older ones.")
+                lines.append(f"Older jobs not shown: {len(jobs) - number}")
                 break
             lines.append(line)
         structured = [
@@ -113,7 +115,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
         ]
         return ToolResult(
             llm_content="\n".join(lines),
-            return_display=f"{running} of {len(jobs)} background jobs running",
+            return_display=f"Background jobs: {len(jobs)}, of which running: {running}",
             structured={"jobs": structured},
         )
 
@@ -207,7 +209,10 @@ class StopJobTool(BuiltinTool[JobParams]):
         return f"Stop background job {shortened_line(params.job_id, len(params.job_id))}"
 
     async def execute(self, params: JobParams, context: ToolContext) -> ToolResult:
-        """Stop the job and wait for all its processes. Needs no consent, because the client was allowed to start it."""
+        """Stop the job and wait for all its processes.
+
+        This needs no consent, because the client was allowed to start the job.
+        """
         from tools.shell.result_text import status_text  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()

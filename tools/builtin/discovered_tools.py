@@ -1,4 +1,4 @@
-"""Discovers the custom tools and registers them when the first client connects and whenever settings change."""
+"""Discovers and registers the custom tools, when the first client connects and whenever the settings change."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from tools.discovery.custom_tool_declarations import Declarations
 
 
-GROUP = "DiscoveredTool"  # the name for all custom tools in rules
-GEMINI_PREFIX = "discovered_tool_"  # Gemini CLI's prefix for custom tools, which its rules contain
+GROUP = "DiscoveredTool"  # the name that stands for all custom tools in permission rules
+GEMINI_PREFIX = "discovered_tool_"  # the prefix of custom tools in Gemini CLI's permission rules
 RUN_BY = "This is a custom tool. It runs through the call command that this server's operator has configured."
 DESCRIBED_CHARS = 200  # characters of parameter names in the one-line description of a call
 Arguments = Mapping[str, Any]
@@ -82,7 +82,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
         """Check the arguments against the schema. If the check is slow, `execute` does it in a thread instead."""
-        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded by discovery
+        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - already loaded by discovery
 
         try:
             read = self._declared.check.gently_read(arguments)
@@ -109,7 +109,7 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
         from tools.discovery.custom_tool_call import run_tool  # noqa: PLC0415 - loaded on first use
-        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - loaded by discovery
+        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - already loaded by discovery
 
         context.signal.raise_if_aborted()
         try:
@@ -149,7 +149,7 @@ class DiscoveryState:
 
 
 class Discovery:
-    """Keeps the custom tools up to date. A failed discovery is reported and changes nothing else.
+    """Keeps the custom tools up to date. After a failed discovery, earlier tools of the same commands stay available.
 
     Custom tools cannot take the names of built-in tools. The first `tools/list` waits briefly for the first discovery.
     """
@@ -260,7 +260,7 @@ class Discovery:
         if found is not None:
             command = CallCommand(settings.call_command or (), settings.call_seconds, settings.strict, self._site)
             self._registry.replace_source(SOURCE, [DiscoveredTool(tool, command) for tool in found.tools.values()])
-            more = f"{found.unnamed_warnings:,} more declarations were left out or changed."
+            more = f"Further declarations that were left out or changed: {found.unnamed_warnings:,}."
             warnings = (*found.warnings, *([more] if found.unnamed_warnings else []))
             self.state = DiscoveryState(DiscoveryStatus.DONE, tuple(found.tools), warnings, seconds=seconds)
             logger.info("discovered %d custom tools in %.1f s", len(found.tools), seconds)

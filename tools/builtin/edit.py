@@ -57,7 +57,7 @@ class EditTool(ChangingTool[EditParams]):
     }  # fmt: skip
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
         **FOREIGN_PARAMETERS,
-        "edits": foreign(way="Each call replaces one text; call edit once for each."),
+        "edits": foreign(way="Each call makes one replacement; call edit once for each."),
         "regex": foreign("false", way="old_string is literal text; copy the text to replace."),
     }
     output_schema = object_schema(

@@ -16,7 +16,10 @@ class EnterPlanModeParams(ToolParams):
 
 
 class EnterPlanModeTool(BuiltinTool[EnterPlanModeParams]):
-    """Needs no consent, because it only removes rights. `exit_plan_mode` asks a person to restore them."""
+    """Enters plan mode. This needs no consent, because it only removes rights.
+
+    `exit_plan_mode` asks a person to restore them.
+    """
 
     name = "enter_plan_mode"
     title = "Enter plan mode"

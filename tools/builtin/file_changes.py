@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
-# Limit on the old and new content kept while a person is asked. A larger change is planned again after the answer.
+# Limit on the old and new content kept while a person decides. A larger change is planned again after the answer.
 MAX_PLAN_BYTES = 4_000_000
 # Keys in a call's memo for the file's location and the planned change. Each value is stored with the call's parameters.
 _LOCATION, _PLAN = "location", "plan"
@@ -106,10 +106,10 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
 
     @abstractmethod
     def plan(self, params: ChangeParamsT, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        """Plan the change to the file's current content, with `text` as the text parameter. Writes nothing.
+        """Plan the change to the file's current content, with `text` as the value of the text parameter.
 
-        Blocks the thread. `is_users` is true if a person wrote the text. Raises a `ToolError` if the change is
-        impossible.
+        This blocks the thread and writes nothing. `is_users` is true if a person wrote the text. Raises a `ToolError`
+        if the change is impossible.
         """
 
     def check(self, params: ChangeParamsT, spelled: Mapping[str, str]) -> None:

@@ -29,8 +29,8 @@ from tools.text.file_names import sendable_name
 
 # Limit for a binary file. In base64 this is 13 MB, the limit for media in `read_many_files`.
 MAX_BLOB_BYTES = 10_000_000
-# By file ending, the text types that clients display specially; all other text is `text/plain`. A notebook is shown as
-# its cells.
+# By file extension, the MIME types of text that clients display specially; all other text is `text/plain`. A notebook
+# is shown as its cells.
 _TEXT_TYPES = {
     **dict.fromkeys((".md", ".markdown", ".ipynb"), "text/markdown"),
     **dict.fromkeys((".html", ".htm"), "text/html"),
@@ -48,7 +48,7 @@ class FileResourceParams(ToolParams):
 
 
 class FileResourceTool(PathReader[FileResourceParams]):
-    """Reads one file for a client. For text, the result's fact `mime_type` is the type of the text."""
+    """Reads one file for a client. If the file is text, the result's facts include its MIME type."""
 
     name = "read_file"
     display_name = "ReadFileResource"
@@ -76,7 +76,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
                         raise ToolError(
                             ToolErrorType.FILE_TOO_LARGE,
                             f"'{location.shown}' has {size:,} bytes and is not text. A resource may have at most "
-                            f"{MAX_BLOB_BYTES:,} bytes. Open it by its path.",
+                            f"{MAX_BLOB_BYTES:,} bytes. Open the file by its path.",
                         )
                     try:
                         part = InlineDataPart(file_type.mime_type, opened.whole(context.signal), "")

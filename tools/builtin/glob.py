@@ -26,7 +26,7 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-RECENT_SECONDS = 24 * 60 * 60  # recently changed files come first, as in Qwen Code and Gemini CLI
+RECENT_SECONDS = 24 * 60 * 60  # files that changed within this time come first, as in Qwen Code and Gemini CLI
 
 
 class GlobParams(ToolParams):
@@ -62,7 +62,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         {
             "files": {"type": "array", "items": {"type": "string"}, "description": "Absolute paths."},
             "total": {"type": "integer", "description": "Files that match the pattern."},
-            "ignored": {"type": "integer", "description": "Matching files, and folders, left out by ignore files."},
+            "ignored": {"type": "integer", "description": "Matching files, and folders, that ignore files hide."},
             "partial": {"type": "boolean", "description": "The time limit ended the search early."},
             "next_offset": {"type": ["integer", "null"], "description": "The offset of the next part."},
         },

@@ -18,8 +18,8 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-MAX_LIMIT = 1_000_000  # matches per call; the limit on the result's characters is reached long before
-MAX_CONTEXT = 1_000  # lines shown around a match
+MAX_LIMIT = 1_000_000  # maximum matches per call; a result reaches its limit on characters long before that
+MAX_CONTEXT = 1_000  # maximum number of lines shown before and after a match
 
 
 class GrepParams(ToolParams):
@@ -85,7 +85,7 @@ class GrepTool(BuiltinTool[GrepParams]):
         return gathered
 
     def check(self, params: GrepParams, spelled: Mapping[str, str]) -> None:
-        from tools.files.search.content_search import check_pattern, compile_file_filter  # noqa: PLC0415 - on first use
+        from tools.files.search.content_search import check_pattern, compile_file_filter  # noqa: PLC0415 - loaded on first use
 
         check_pattern(spelled["pattern"], params.pattern)
         if params.exclude_pattern is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 REPORT_SECONDS = 20.0  # how long to wait for a server's report on one file
-SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # longest wait for reports, and longest wait for the next one
+SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # longest wait for all reports, and for the next report
 _START = "start"  # key in a call's memo for the running session, or the server to start
 _AT_PLACE = {
     "goToDefinition": "textDocument/definition",
@@ -212,7 +212,7 @@ class LspTool(BuiltinTool[LspParams]):
 
         lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
         if line > len(lines):
-            raise InvalidToolParamsError(self.name, f"line is {line}, but the file has {len(lines)} lines.")
+            raise InvalidToolParamsError(self.name, f"line is {line}, but the last line is {len(lines)}.")
         text = lines[line - 1]
         if character > len(text) + 1:
             raise InvalidToolParamsError(
@@ -242,7 +242,7 @@ class LspTool(BuiltinTool[LspParams]):
             else "ask about one file or a narrower name" if params.operation.startswith("workspace")
             else "fix these first"
         )  # fmt: skip
-        more = [f"{left} more are not shown; {hint}."] if left > 0 else []
+        more = [f"Not shown: {left} more; {hint}."] if left > 0 else []
         return "\n".join((*lines, *more)) or f"{teller.session.program} found nothing."
 
     async def _all_diagnostics(
@@ -261,8 +261,8 @@ class LspTool(BuiltinTool[LspParams]):
             return [place_of(path, item) for _, path, item in sorted(found)]
 
         diagnostics = await self._told(find, params, context, teller, sum(report.total for _, report in reports))
-        more = ", and on others whose reports are not kept" if session.forgets else ""
-        return f"{diagnostics}\n{session.program} has reported on {len(reports)} files{more}."
+        more = ", and others whose reports are not kept" if session.forgets else ""
+        return f"{diagnostics}\nFiles that {session.program} has reported on: {len(reports)}{more}."
 
     def _intelligence(self) -> CodeIntelligence:
         if self._code is None:

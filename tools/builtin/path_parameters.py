@@ -17,8 +17,8 @@ from tools.contract.tool_parameters import MAX_UNKNOWN, ToolParams, coerce
 from tools.files.workspace import MAX_PATH_CHARS, Location, Workspace, contains
 from tools.text.file_names import MAX_BRIEF_CHARS, one_line, shown_path
 
-FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}  # other names of the parameter for a folder
-FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}  # other names of the parameter for a file to change
+FOLDER_ALIASES = {"dir_path": "path", "absolute_path": "path"}  # other names for the parameter that names a folder
+FILE_ALIASES = {"absolute_path": "file_path", "path": "file_path"}  # other names for the parameter that names a file
 
 
 def check_file_path(tool: str, path: str, parameter: str) -> None:
@@ -87,7 +87,10 @@ def _shortened(start: str, end: str) -> str:
 
 
 def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubject]:
-    """Return the folders where a search starts, by default all. Rules are applied later to the files it finds."""
+    """Return the folders where a search starts, by default all workspace folders.
+
+    Rules are applied later to the files that the search finds.
+    """
     if path is None or not path.strip():
         return path_subjects(workspace, workspace.roots, Access.READ)
     return (path_subject(workspace, path, Access.READ),)
@@ -100,7 +103,7 @@ _OPTION_ALIASES = {
     "respect_gemini_ignore": "respect_agent_ignore",
     "respect_qwen_ignore": "respect_agent_ignore",
 }
-MAX_PATTERNS = 200  # patterns per call; each pattern is tried on every file
+MAX_PATTERNS = 200  # maximum number of patterns per call, because each pattern is tried on every file
 ShortPattern = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 

@@ -146,7 +146,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
                 "next_char": reading.next_char,
                 "pages": reading.pages,
             }
-        display = ""  # a text shown in full has no display
+        display = ""  # text that is shown in full needs no display
         if not reading.is_text:
             what = "Skipped binary" if kind == "binary" else f"Read {kind.value}"
             display = f"{what} file: {location.brief}"

@@ -25,7 +25,7 @@ from tools.contract.tool_results import ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief
 
-MAX_PATHS = 1_000  # paths and globs per call
+MAX_PATHS = 1_000  # maximum number of paths and globs per call
 
 
 class ReadManyFilesParams(ToolParams):
@@ -49,7 +49,7 @@ class ReadManyFilesParams(ToolParams):
 
 
 class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
-    seconds = SEARCH_SECONDS  # time limit for finding the files, and the same again for reading them
+    seconds = SEARCH_SECONDS  # time limit for finding the files; reading them has the same time limit
 
     name = "read_many_files"
     title = "Read several files"

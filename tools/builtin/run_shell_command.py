@@ -41,7 +41,7 @@ _IN_SECONDS = (
     "timeoutsecs",
     "timeoutsec",
     "timeouts",
-)  # other programs' names for `timeout`, in seconds
+)  # names that other programs use for a timeout in seconds
 _NEEDS = foreign("false", way="Set 'needs' to 'write' or 'network' to ask the user for more rights.")
 # The `&` at the end of a background command. It is removed, because otherwise the job would be only the shell.
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
@@ -91,7 +91,7 @@ class ShellTool(BuiltinTool[ShellParams]):
     foreign_parameters = {  # noqa: RUF012 - declared as a Mapping
         "dry_run": foreign("false", way="Use an option of the command itself, such as --dry-run, if it has one."),
         **dict.fromkeys(
-            ("blocking", "wait"), foreign("true", way="Set is_background to let it continue after this call.")
+            ("blocking", "wait"), foreign("true", way="Set is_background to let the command continue after this call.")
         ),
         "shell": foreign("bash", "/bin/bash", "sh", "/bin/sh", way="Call another shell in the command, as in zsh -c."),
         "delay_ms": ForeignParameter(),  # Gemini CLI: how long to wait before a background call returns
@@ -167,10 +167,10 @@ class ShellTool(BuiltinTool[ShellParams]):
         if context.services.commands is None:
             raise ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR,
-                "Commands cannot run here. Use the file tools, or ask the user to run it.",
+                "Commands cannot run here. Use the file tools, or ask the user to run the command.",
             )
         runner = context.services.commands()
-        view = context.view or UNCONFINED  # a permission check always chooses a view
+        view = context.view or UNCONFINED  # the permission check sets a view for every call
         request = CommandRequest(
             command=params.script,
             folder=folder.path,

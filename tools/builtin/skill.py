@@ -84,7 +84,7 @@ class SkillTool(BuiltinTool[SkillParams]):
                     "it.",
                 )
             files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MAX_NAMED])
-            where = f"Its address is {brief(skill.uri)}. Its files are resources:{files or ' none.'}"
+            where = f"The skill's address is {brief(skill.uri)}. Its files are resources:{files or ' none.'}"
             return ToolResult(f"{text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
         where = f"The skill is in {shown_whole_path(skill.folder)}."
         if why := _open_to(skill, context):
@@ -104,7 +104,7 @@ def _open_to(skill: Skill, context: ToolContext) -> str:
         if client.is_anonymous:
             return "this client sends no session or token, so nothing is kept for it"
         if not skill.lies_among_skills:
-            return "a symlink leads there, and only folders inside a 'skills' folder are opened"
+            return "a symlink leads to this folder, and only folders inside a 'skills' folder are opened"
         client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, folder)))
     return ""
 

@@ -44,7 +44,7 @@ class TaskParams(ToolParams):
 
 
 class TaskTool(BuiltinTool[TaskParams]):
-    """Hands a task to an agent and waits for its answer. Offered only if agents are configured.
+    """Hands a task to an agent and waits for its answer. The tool is offered only if agents are configured.
 
     An agent needs the network and its own configuration, so it runs outside the command sandbox. Therefore every call
     needs consent, and the question shows the whole task and the command line. Each agent has a unique name.

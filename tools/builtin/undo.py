@@ -78,7 +78,7 @@ class ListChangesTool(BuiltinTool[ToolParams]):
             lines = described(changes, context.workspace) or ["No file changes are recorded in this workspace."]
             return ToolResult(
                 llm_content="\n".join([*lines, NOT_COVERED]),
-                return_display=f"{len(changes)} changes",
+                return_display=f"Changes: {len(changes)}",
                 structured={"changes": [change_as_json(change, "change_id") for change in changes]},
             )
 
@@ -92,7 +92,7 @@ class UndoParams(ToolParams):
 
 
 class UndoChangeTool(BuiltinTool[UndoParams]):
-    """Undoes one change. The permission rules for editing the file apply. Each call chooses its change only once."""
+    """Undoes one change. The permission rules for editing the file apply. Each call looks up its change only once."""
 
     name = "undo_change"
     title = "Undo change"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tools.web.page_fetcher import PageFetcher
 
 
-DEFAULT_CHARS = 25_000  # characters of a page in one result, as many as for a file
+DEFAULT_CHARS = 25_000  # characters of a page in one result; the same number as for a file
 MAX_CHARS = 100_000  # as in Qwen Code and Gemini CLI
 MAX_PROMPT_CHARS = 10_000
 MAX_OTHERS = 20  # further URLs that a result lists (Gemini CLI's limit for one prompt)
@@ -149,5 +149,5 @@ def _target(params: WebFetchParams) -> UrlTarget:
 
 
 def _urls_in(text: str) -> list[str]:
-    """Return the distinct URLs in a text, without trailing punctuation."""
+    """Return the distinct URLs in `text`, without trailing punctuation."""
     return list(dict.fromkeys(found.rstrip(".,;:!?)]}") for found in _URL_IN_TEXT.findall(text)))

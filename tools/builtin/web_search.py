@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 MAX_QUERY_CHARS = 400  # the limit of Tavily and Brave
-DEFAULT_LIMIT = 5  # results of one search (as in Qwen Code)
+DEFAULT_LIMIT = 5  # default number of results of a search, as in Qwen Code
 MAX_LIMIT = 20  # the maximum number of results per request at Tavily and Brave
 *_FIRST, _LAST = SETUP
 

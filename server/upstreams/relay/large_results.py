@@ -1,4 +1,4 @@
-"""Saves a result that is too long for a conversation to a private file, and passes on only the beginning.
+"""Writes a result that is too long for a conversation to a private file, and gives the client only its beginning.
 
 The file is stored with the long outputs of commands: no other client can read it, and it is removed when its client is
 forgotten. JSON on one line is split into several lines, so that `read_file` and `grep_search` can show it.
@@ -29,12 +29,12 @@ from tools.permissions.client_rights import Rights
 from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.text.file_names import shown_whole_path
 
-RESULTS_URI = "coretools://results/"  # prefix of a link to the file, for clients without file tools
+RESULTS_URI = "coretools://results/"  # prefix of the links to saved results, for clients without file tools
 CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
-"""The `_meta` key in which a tool tells Claude Code the maximum length of its results. A request may have it too."""
+"""The `_meta` key in which a tool tells Claude Code the maximum length of its results. A request may set it too."""
 CLAUDE_CODE = "claude-code"  # the client name of Claude Code
 MAX_CLAIMED = 500_000  # Claude Code's own maximum
-MAX_SHOWN = 2_048  # bytes of a saved result that are passed on
+MAX_SHOWN = 2_048  # how many bytes of a saved result the client gets directly
 WRITE_SECONDS = 10.0  # time limit for writing the file
 
 LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` truncate lines at this length
@@ -47,15 +47,15 @@ class LargeResults:
     """Stores large results."""
 
     limit: int | None  # longest result, in characters, that is passed on in full; `None` means no limit
-    folder_of: Callable[[str], PrivateFolder | None]  # returns a client's private folder, by the client's key
+    folder_of: Callable[[str], PrivateFolder | None]  # returns the private folder of the client with this key
     has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has tools that read files
 
     async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
         """Return the result, or, if it is too long, its beginning and the location of the whole text.
 
-        Images and audio are not shortened, nor is structured content with a schema. A higher limit applies if the
-        request sets it, or if the client is Claude Code and the tool's definition sets it. A client that is itself a
-        coretools-mcp server gets the whole result, and shortens it for its own client.
+        Images and audio are not shortened, nor is structured content of a tool with an output schema. A higher limit
+        applies if the request sets one, or if the client is Claude Code and the tool's definition sets one. A client
+        that is itself a coretools-mcp server gets the whole result, and shortens it for its own client.
         """
         is_question = result.get("resultType", "complete") != "complete"
         if self.limit is None or is_question or chain_of(exchange.meta):
@@ -156,7 +156,10 @@ def _text_of(block: Json) -> str:
 
 
 def _in_lines(texts: Sequence[str]) -> bytes:
-    """Join the texts, and split lines that the tools would truncate. Runs in a thread; other threads run in between."""
+    """Join the texts, and split each line that the file tools would truncate.
+
+    This runs in a thread, in steps short enough for other threads to run in between.
+    """
     lines: list[str] = []
     for text in texts:
         is_json = (text[:1], text[-1:]) in (("{", "}"), ("[", "]"))
@@ -180,7 +183,7 @@ def _parts_of_json(line: str) -> Iterator[str]:
 
 
 def _cut(line: str) -> Iterator[str]:
-    """Split a line into parts of limited length, if possible after a line break that JSON escapes, or after a space."""
+    """Split a line into parts of at most `LINE_CHARS`, if possible after an escaped JSON line break or a space."""
     start = 0
     while len(line) - start > LINE_CHARS:
         end = start + LINE_CHARS

@@ -1,4 +1,4 @@
-"""Asks the person behind a client to log in, with an address that the client opens or with a command to run.
+"""Asks a client's user to log in: at an address that the client opens, or with a command to run in a terminal.
 
 The address is the authorization server's, so no secret passes through the client. The authorization server redirects
 the browser to this machine, so only a browser on this machine can complete the login. With `http.publicUrl`, the
@@ -35,9 +35,10 @@ class LoginQuestions:
 
     Args:
         seconds: The time limit for an answer.
-        is_local: Whether people are on this machine.
+        is_local: Whether the clients' users are on this machine.
         has_pages: Whether logins start at a page of this server, on any machine.
-        has_replicas: Whether another replica may have asked the question; logins there are valid here too.
+        has_replicas: Whether another replica may have asked the question; a login through that replica is valid here
+            too.
     """
 
     def __init__(self, seconds: float, *, is_local: bool, has_pages: bool, has_replicas: bool) -> None:
@@ -50,10 +51,10 @@ class LoginQuestions:
     async def ask(
         self, needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
     ) -> Json | None:
-        """Have a person log in: with a question as the result of the call (2026-07-28), or while the call waits.
+        """Have a person log in: either the call returns a question (2026-07-28), or it waits for the login.
 
         Args:
-            needed: The error with the login to make; raised if nobody can be asked.
+            needed: The error that says which login is missing. It is raised if nobody can be asked to log in.
             exchange: The request that needs the login.
             tasks: Runs the login, even if the client stops waiting.
             seal: Creates the `requestState` that the client returns with its answer.
@@ -89,8 +90,8 @@ class LoginQuestions:
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"The server {login.alias} needs the user to log in: show them the address {address} and ask them "
-                f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes. It is only for this login and this "
-                "user. Try the call again once they are done, or continue without it.",
+                f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes. The address is only for this login "
+                "and this user. Try the call again once they are done, or continue without it.",
             )
         asked |= {"url": address, "message": self._message(login, attempt, address)}
         if not exchange.can_be_asked("elicitation/create", asked):

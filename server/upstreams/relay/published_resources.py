@@ -2,8 +2,8 @@
 
 An unambiguous URI is published unchanged. An ambiguous URI is published with the upstream's alias and a plus sign in
 front of it (for an app, after `ui://`). A template without a scheme could match any URI, so it also gets the alias.
-Neither the order of the upstreams nor the time of their lists decides which of them keeps an ambiguous URI, because an
-upstream could then take over another upstream's resources.
+No upstream keeps an ambiguous URI unchanged, whatever the order of the upstreams or the time of their lists. Otherwise,
+an upstream could take over another upstream's resources.
 """
 
 from __future__ import annotations
@@ -27,17 +27,21 @@ from server.upstreams.wire.own_meta import with_origin
 MAX_TEMPLATE_CHARS = 2_000  # a longer template is treated as matching every URI with its scheme
 
 MAX_TEMPLATES = 100
-"""Templates per upstream that URIs are compared with; each further template is treated as matching every URI with its
-scheme.
+"""Maximum number of templates per upstream that URIs are compared with. Each further template is treated as matching
+every URI with its scheme.
 """
 
 MAX_COMPARED = 100_000
-"""Comparisons of one upstream's URIs with other upstreams' templates; above this, an equal scheme counts as a match."""
+"""Maximum number of comparisons of one upstream's URIs with other upstreams' templates. Above it, each template is
+treated as matching every URI with its scheme.
+"""
 
-MAX_SOUGHT = 1_000  # links per result to compare with templates; comparing this many takes about ten milliseconds
+MAX_SOUGHT = (
+    1_000  # maximum number of links per result to compare with templates; this many take about ten milliseconds
+)
 
-MAX_FOLDERS = 16  # nested folders to remember per skill
-MAX_LINKED = 10_000  # unlisted URIs to remember per upstream
+MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file of a skill
+MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream
 
 _MAIN_FILE = "/SKILL.md"  # the file that makes its folder a skill
 _APP = "ui://"  # clients open only URIs with this scheme as apps (SEP-1865)
@@ -60,7 +64,7 @@ def scheme_of(uri: str) -> str:
 
 
 def with_alias(alias: str, uri: str) -> str:
-    """Return the URI that always means this resource of this upstream."""
+    """Return a published URI that can only mean the resource `uri` of the upstream `alias`."""
     if uri.startswith(_APP):
         return f"{_APP}{alias}+{uri.removeprefix(_APP)}"
     # A scheme must begin with a letter and must not contain `_`; Python clients reject a list with an invalid scheme.
@@ -78,7 +82,7 @@ def without_alias(uri: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A resource: its URI at the upstream, and the URI that the client used."""
+    """A resource: its upstream, its URI there (`uri`), and its URI for clients (`name`)."""
 
     upstream: Upstream
     uri: str
@@ -98,7 +102,8 @@ class ResourceRoutes:
 
     Args:
         upstreams: In the order of the configuration.
-        aliases: Reserved names. An alias before a plus sign always means its upstream, even if that is not running.
+        aliases: Reserved names. In a URI, an alias before a plus sign always means the upstream with that alias, even
+            if that upstream is not running.
         is_ours: Returns whether this server itself serves a URI or template.
         is_alone: Whether there is only one upstream, and this server has no resources. If so, every URI is published
             unchanged.
@@ -107,8 +112,8 @@ class ResourceRoutes:
     def __init__(
         self, upstreams: Sequence[Upstream], aliases: Collection[str], is_ours: Callable[[str], bool], *, is_alone: bool
     ) -> None:
-        self.resources: list[tuple[str, Json]] = []  # the owner's alias and a published resource
-        self.templates: list[tuple[str, Json]] = []  # the owner's alias and a published template
+        self.resources: list[tuple[str, Json]] = []  # pairs of the owner's alias and a published resource
+        self.templates: list[tuple[str, Json]] = []  # pairs of the owner's alias and a published template
         self.known: dict[str, Route] = {}  # routes by published URI
         self.apps: dict[tuple[str, str], str] = {}  # published URIs of apps, by alias and original URI
         self.claims: dict[str, set[str]] = {}  # by URI or template, the aliases of the upstreams that list it
@@ -121,8 +126,8 @@ class ResourceRoutes:
         # By scheme, the aliases treated as matching every URI with that scheme.
         self._whole_schemes: dict[str, set[str]] = {}
         self._named_apart = set[tuple[str, str]]()
-        """Pairs of an alias and a skill's URI. If one URI of a skill is ambiguous, all its URIs are published with the
-        alias.
+        """Pairs of an alias and a skill's URI. If one URI of a skill is ambiguous, all URIs of that skill are
+        published with the alias.
         """
         self._aliases = aliases
         self._unlisted: dict[str, list[str]] = {}  # URIs that tools and skills mention, by the owner's alias
@@ -184,7 +189,7 @@ class ResourceRoutes:
     def template_owners(self, uri: str, *, is_compared: bool = True) -> set[str]:
         """Return the aliases of the upstreams whose templates may match a URI.
 
-        Without `is_compared`, every template with the URI's scheme counts as matching.
+        If `is_compared` is false, every template with the URI's scheme counts as matching.
         """
         owners: set[str] = set()
         # A template without a scheme may match any URI, and is recorded only if there is a single upstream.
@@ -223,8 +228,8 @@ class ResourceRoutes:
     def published(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
         """Return the URI under which clients reach a resource of an upstream, listed or not.
 
-        With `is_sought`, an unlisted URI is compared with templates. Otherwise, it is published with the alias, which
-        is always unambiguous.
+        If `is_sought` is true, an unlisted URI is compared with templates. Otherwise, it is published with the alias,
+        which is always unambiguous.
         """
         # An unlisted URI that this server serves is unchanged, because a link to a file may be for the user's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
@@ -256,7 +261,7 @@ class ResourceRoutes:
 def _fits(texts: list[str], uri: str) -> bool:
     """Return whether a template may match a URI.
 
-    It may if the URI consists of the template's literal parts (`texts`) in order, with other text in between.
+    A template may match if the URI consists of its literal parts (`texts`) in order, with other text in between.
     """
     first, *middle = texts
     if not middle:
@@ -291,7 +296,7 @@ def skill_uris(skill: Mapping[str, Any]) -> list[str]:
 
 
 def with_links(method: str, result: Json, published: Callable[[str, bool], str]) -> Json:
-    """Return a result with published URIs in its links, unchanged if no link differs.
+    """Return a result with published URIs in its links, or `result` itself if no link changes.
 
     `published` returns the published URI for a URI; its second argument says whether to compare the URI with templates.
     """

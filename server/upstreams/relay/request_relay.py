@@ -1,7 +1,7 @@
 """Relays client requests to the right session of an upstream, and passes the upstream's messages back to the client.
 
-In the 2026-07-28 revision, a client gets a question as the result of its call. If a handshake-era upstream asks during
-a call, the call is suspended until the client continues it with its next request.
+In the 2026-07-28 revision, a client gets a question as the result of its call. If a handshake-era upstream asks a
+question during a call, the call is suspended until the client continues it with its next request.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ from tools.permissions.client_rights import Rights
 if TYPE_CHECKING:
     from server.upstreams.relay.login_questions import LoginQuestions
 
-MAX_SUSPENDED = 256  # suspended calls of all clients together
-MAX_OF_ONE = MAX_SUSPENDED // 4  # suspended calls of one client; above a limit, questions are refused
+MAX_SUSPENDED = 256  # maximum number of suspended calls of all clients together
+MAX_OF_ONE = MAX_SUSPENDED // 4  # the maximum for one client; if there is no room, questions are refused
 
 MAX_LOGINS = 2  # maximum number of logins per call: the first login, and one for more scopes
 MAX_ROUNDS = 10
-"""Maximum rounds of questions that a client answers while its call waits (the same number as in the SDK's client)."""
+"""Maximum number of rounds of questions that a client answers while its call waits (the value of the SDK's client)."""
 
 _THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify a request
 
@@ -95,8 +95,8 @@ _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
 """The methods whose result may be a question (2026-07-28)."""
 
 _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
-"""Parameters for this server's own rounds of questions, and `task` (2025-11-25), because servers now decide whether a
-call becomes a task.
+"""Parameters that are not relayed: those for this server's own rounds of questions, and `task` (2025-11-25), because
+servers now decide whether a call becomes a task.
 """
 STATE_MARK = "relay."  # prefix of each `requestState` from this module, not of those for this server's own questions
 
@@ -167,7 +167,7 @@ class SuspendedCalls:
     def has_room(self, owner: str) -> bool:
         """Return whether another call of a client can be suspended.
 
-        If all places are taken, the call may replace one of the client with the most suspended calls.
+        If no place is free, the call may replace a call of the client with the most suspended calls.
         """
         counts = Counter(call.owner for call in self._calls.values())
         own = counts[owner]
@@ -212,8 +212,8 @@ class SuspendedCalls:
 class Relay:
     """Relays requests to upstreams.
 
-    A question may stay open, and a call suspended, for `question_seconds`. `published_uri` returns the published URI of
-    a resource; its last argument says whether to compare an unlisted URI with templates.
+    A question may stay open for `question_seconds`, and a call may stay suspended for the same time. `published_uri`
+    returns the published URI of a resource; its last argument says whether to compare an unlisted URI with templates.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Relay:
         self._login_questions: LoginQuestions | None = None
 
     async def resumed(self, method: str, exchange: Exchange) -> Exchange:
-        """Return the exchange with the contents of its `requestState`, if that is from this module.
+        """Return the exchange with the contents of its `requestState`, if this module created that state.
 
         Raises:
             MCPError: The state is forged, expired, already used or for another request, or another replica has the
@@ -269,7 +269,7 @@ class Relay:
         return await sessions.session_for(exchange)
 
     async def forward(self, upstream: Upstream, method: str, named: Json, exchange: Exchange) -> Json:
-        """Relay a request whose parameters in `named` use the upstream's own names; return its result.
+        """Relay a request and return its result. `named` has the parameters that use the upstream's own names.
 
         URIs in the result are replaced by the published ones.
 
@@ -290,8 +290,8 @@ class Relay:
         """Call a tool.
 
         Raises:
-            ToolError: The call was not delivered, or the upstream responded with an error. The context's
-                `protocol_errors` then has the error.
+            ToolError: The call failed. If the upstream responded with an error, that error is also in the context's
+                `protocol_errors`.
         """
         if not isinstance(context, CallContext) or context.exchange is None:
             raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, "Only a client can call a tool of another server.")
@@ -319,13 +319,13 @@ class Relay:
         return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
 
     async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
-        """Send a request to its upstream, with a login if needed. Returns the result, or a result with questions."""
+        """Send a request to its upstream, after a login if needed. Returns its result, which may be a question."""
         if upstream.rate is not None and not exchange.is_resumed and (wait := upstream.rate.take(anyio.current_time())):
             raise ToolError(
                 ToolErrorType.TOO_MANY_CALLS,
-                f"The server {upstream.alias} has received its maximum of {upstream.entry.calls_per_minute} calls in "
-                f"a minute (mcpServers.{upstream.alias}.callsPerMinute). This call was not sent, so it had no "
-                f"effect; call again in {math.ceil(wait)} s.",
+                f"The server {upstream.alias} has reached its limit of calls per minute, "
+                f"{upstream.entry.calls_per_minute} (mcpServers.{upstream.alias}.callsPerMinute). This call was not "
+                f"sent, so it had no effect; call again in {math.ceil(wait)} s.",
             )
         if "login" in exchange.carried:
             if exchange.carried["target"] != request.target:  # the user agreed to a target that no longer exists
@@ -459,9 +459,9 @@ class Relay:
         return await self._begin(session, request, request.params, exchange)
 
     async def _ask_deferred(self, session: UpstreamSession, request: RelayedRequest, exchange: Exchange) -> Json | None:
-        """Return a result with a question that the upstream asked outside of calls, or accept the client's answer.
+        """Return a result with a question that the upstream asked outside of calls, or accept the answer to it.
 
-        If the question has expired, the upstream is notified, so that it asks again. Returns `None` if the request can
+        If the question has expired, a notification makes the upstream ask it again. Returns `None` if the request can
         be sent.
         """
         if not exchange.is_modern or request.method not in _MAY_ASK:
@@ -518,7 +518,7 @@ class Relay:
         raise TooManyRoundsError
 
     async def _answers(self, questions: Json, exchange: Exchange) -> Json:
-        """Ask a client an upstream's questions while its request waits, and return the answers."""
+        """Ask a client an upstream's questions while the client's request waits, and return the answers."""
         answers: Json = {}
         for key, question in questions.items():
             method = str(question["method"])
@@ -592,7 +592,7 @@ class Relay:
                     case Notice(method, params):
                         await exchange.notify(method, params)
                     case Expired() if not pending.is_answered:
-                        # For an answered call, the response arrived in time, and only the client reads slowly.
+                        # An answered call has not expired: its response came in time, and only the client reads slowly.
                         raise NoAnswerError
                     case QuestionWaits() if exchange.is_modern:
                         questions = session.questions.hand_out(call)
@@ -663,7 +663,7 @@ def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> Login
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
-    """Return the received parameters with the upstream's own names, and without those that are not relayed."""
+    """Return the received parameters with the upstream's own names, and without parameters that are not relayed."""
     params = {**exchange.params, **named}
     for name in _NOT_PASSED:
         params.pop(name, None)

@@ -24,8 +24,8 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 logger = logging.getLogger(__name__)
 
-MAX_WATCHED = 1_000  # resources that one client connection may watch
-MAX_UPDATED = 10_000  # changed resources waiting for notification
+MAX_WATCHED = 1_000  # maximum number of resources that one client connection may watch
+MAX_UPDATED = 10_000  # maximum number of changed resources that wait for a notification
 
 FIRST_PAUSE_SECONDS = 1.0  # pause before a failed renewal is tried again; doubles after each failure
 LAST_PAUSE_SECONDS = 60.0  # longest such pause
@@ -38,8 +38,8 @@ class TooManyWatchedError(Exception):
 class Watch:
     """A client's subscription to a resource, which the client knows under the URI `name`.
 
-    It has the upstream's alias only, because the alias may belong to another upstream after a settings change. A
-    handshake-era client is identified by its connection.
+    The subscription stores only the upstream's alias, because the alias may belong to another upstream after a settings
+    change. A handshake-era client is identified by its connection.
     """
 
     def __init__(self, alias: str, uri: str, name: str, exchange: Exchange) -> None:
@@ -64,14 +64,14 @@ class Watch:
         return self._is_begun and not (self.is_ended or self.is_refused or self.is_lost)
 
     async def begin(self, upstream: Upstream, session: UpstreamSession, lost: Callable[[str], None]) -> None:
-        """Subscribe at the upstream, in the client's session. Raises the upstream's error.
+        """Subscribe at the upstream. Raises the upstream's error.
 
-        `lost` is called with the alias when that session is lost.
+        `lost` is called with the alias when the session with the subscription is lost.
         """
         stream = None
         if session.era.is_modern:
-            # Use the single stream of the listing session, unless that session is already lost: `on_lost` would then
-            # never be called.
+            # Use the single stream of the listing session, unless that session is already lost, because its `on_lost`
+            # would then never be called.
             listing, stream = upstream.session, upstream.change_stream
             if listing is None or stream is None or listing.lost.is_set():
                 raise ConnectionLostError
@@ -106,7 +106,9 @@ class Watching:
 
     def __init__(self, relay: Relay, bus: ListenBus) -> None:
         self.untold: dict[tuple[str, str, SessionKey | None], None] = {}
-        """Changed resources to report: alias, URI, and the client, if only one should be notified."""
+        """Changed resources to report: alias, URI, and the session key of the client if only one client should be
+        notified.
+        """
         self._relay = relay
         self._bus = bus
         self._tasks: TaskGroup | None = None
@@ -119,9 +121,9 @@ class Watching:
         self._tasks = tasks
 
     def updated(self, upstream: Upstream, uri: str, whose: SessionKey | None) -> None:
-        """Record that a resource has changed, for all clients or only for `whose`.
+        """Record that a resource has changed, for all clients or only for the client with the session key `whose`.
 
-        Changes that come before the report are reported once.
+        Repeated changes before the next notification are reported only once.
         """
         if self._tasks is None or len(self.untold) >= MAX_UPDATED:
             return
@@ -132,7 +134,7 @@ class Watching:
 
     async def _tell_all(self) -> None:
         async def tell(watch: Watch) -> None:
-            # Use the URI that each client watches. 2026-07-28 clients are notified on their stream.
+            # Report the URI under which the client watches the resource. A 2026-07-28 client is notified on its stream.
             if watch.exchange.is_modern:
                 self._bus.publish_to(watch.exchange, ListChange("resource", watch.name))
             else:
@@ -257,7 +259,9 @@ class Watching:
             while lost := self._lost_of(alias):
                 upstream = self._relay.pool.by_alias.get(alias)
                 if upstream is None:
-                    log.info("resources of upstream %s are no longer watched, because it is no longer used", alias)
+                    log.info(
+                        "resources of upstream %s are no longer watched, because the upstream is no longer used", alias
+                    )
                     return
                 await upstream.connected.wait()
                 failed: set[int] = set()

@@ -1,8 +1,8 @@
 """Upstream tasks: calls that immediately return a task, whose result is fetched later (SEP-2663).
 
 A client that supports tasks gets the upstream's tasks, each under an id from this server. For any other client, this
-server fetches the result while the call waits. A task's questions are asked and answered once, no matter how often the
-task is fetched.
+server fetches the result while the call waits. Each question of a task is asked and answered only once, no matter how
+often the task is fetched.
 """
 
 from __future__ import annotations
@@ -46,15 +46,16 @@ USUAL_POLL_SECONDS = 1.0  # polling interval if a task does not set one
 LEAST_POLL_SECONDS = 0.05  # the shortest interval, even if a task sets a shorter one
 
 LONGEST_KEPT_SECONDS = 3_600.0
-"""How long a session stays open at most after the latest report about a task; less if the upstream keeps the task for
-a shorter time.
+"""The longest time for which a session stays open after the latest report on a task. It is shorter if the upstream
+keeps the task for less time.
 """
 
-LONGEST_MS = 10**12  # a longer lifetime or interval of a task (decades) is ignored
+LONGEST_MS = 10**12  # a longer lifetime or polling interval of a task (more than 30 years) is ignored
 MAX_ID_CHARS = 10_000  # a longer task id is rejected, because it travels in a header
-# Tasks whose questions are remembered; above this, the client with the most tasks loses those of its oldest task.
+# Maximum number of tasks whose questions are remembered. Above it, the client with the most of these tasks loses the
+# questions of its oldest one.
 MAX_ASKING = 1_000
-MAX_LISTENED = 100  # tasks that one stream of a client reports
+MAX_LISTENED = 100  # maximum number of tasks that one stream of a client reports
 ACKNOWLEDGE_SECONDS = 2.0  # time limit for an upstream to acknowledge a subscription to tasks
 
 _TASK = "task"  # the purpose for which this server's task ids are encrypted
@@ -94,7 +95,7 @@ def knows_tasks(exchange: Exchange) -> bool:
 
 
 def requires_tasks(error: UpstreamError) -> bool:
-    """Return whether an upstream refuses a call because it would return a task to a client without task support."""
+    """Return whether an upstream refuses a call because only a client that supports tasks may make it."""
     wanted = as_mapping(as_mapping(error.error.get("data")).get("requiredCapabilities"))
     return error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and declares(wanted, TASKS)
 
@@ -112,7 +113,7 @@ def _id_of(task: Json) -> str:
 
 
 def _state_of(task: Json) -> Json:
-    """Return a task without the fields that only one status or only other kinds of results have."""
+    """Return a task without the fields that belong to only one status, or only to another kind of result."""
     return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
 
 
@@ -120,7 +121,7 @@ def _result_of(task: Json) -> Json:
     result = as_mapping(task.get("result"))
     if result.get("resultType", "complete") != "complete":
         raise UnusableAnswerError("the result of its task is not a tool call result")
-    # For a client without task support, the relay adapts this to the client's revision, as the result of its call.
+    # If the client does not support tasks, `Relay.call` later adapts this result to the client's revision.
     return readable_result(result, is_modern=True)
 
 
@@ -134,8 +135,10 @@ def _milliseconds(told: Any) -> float | None:
 class TaskQuestions:
     """A task's questions, and a record of those that were answered."""
 
-    keys: dict[str, str] = field(default_factory=dict[str, str])  # the upstream's keys by the client's keys
-    answered: set[str] = field(default_factory=set[str])  # the upstream's keys of answered questions
+    keys: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # the upstream's question keys, by the client's question keys
+    answered: set[str] = field(default_factory=set[str])  # the upstream's keys of the answered questions
 
     async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
         """Return a task's unanswered questions that its client may be asked; refuse the others."""
@@ -154,7 +157,10 @@ class TaskQuestions:
         return shown
 
     def valid_answers(self, responses: Mapping[str, Any]) -> Json:
-        """Return a client's valid answers by the upstream's keys. The caller adds delivered ones to `answered`."""
+        """Return a client's valid answers, keyed by the upstream's keys.
+
+        The caller adds the keys of delivered answers to `answered`.
+        """
         given = {self.keys[key]: response for key, response in responses.items() if key in self.keys}
         return {key: response for key, response in given.items() if key not in self.answered}
 
@@ -294,7 +300,7 @@ class Tasks:
             "task": _id_of(result),
         }
         _extend_session(session, result)
-        # Only `tasks/get` returns questions, after checking them.
+        # Leave out questions here: only `tasks/get` returns them, after checking them.
         return {**_state_of(result), "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
@@ -321,7 +327,7 @@ class Tasks:
                     raise
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
-                # This request shows whether the task is unknown or the answers are invalid.
+                # A `tasks/get` request shows whether the task is unknown or the answers are invalid.
                 asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
                 await self.request("tasks/get", asking)
                 raise
@@ -396,9 +402,10 @@ class Tasks:
 
     @asynccontextmanager
     async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
-        """Report tasks on a client's stream, until an upstream ends its own stream with reports.
+        """Report tasks on a client's stream, until an upstream ends the stream on which it reports them.
 
-        Yields the request context for the stream. It adds the tasks that upstreams will report to the acknowledgement.
+        Yields the request context for the client's stream. This context adds the tasks that upstreams will report to
+        the acknowledgement.
         """
         by_session: dict[UpstreamSession, list[TaskRoute]] = {}
         for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MAX_LISTENED):

@@ -1,4 +1,4 @@
-"""Reads an upstream's lists page by page, within limits, and keeps only the items and parts that clients can read."""
+"""Reads an upstream's lists page by page, within limits, and drops whatever clients could not read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class OfferedKind:
     field: str
     key: str
     capability: Literal["tools", "prompts", "resources"]
-    item: str = ""  # the specification's name for an item, if it has a schema
+    item: str = ""  # the specification's name for the type of an item; empty if items are not checked against a schema
 
 
 TOOLS = OfferedKind("tools/list", "tools", "name", "tools", "Tool")
@@ -106,14 +106,14 @@ class Offer:
     def note_losses(self, session: Lister, kind: OfferedKind, left_out: list[str], *, is_cut: bool) -> None:
         """Record what was omitted from a list, and log new omissions."""
         if left_out and left_out != self.left_out.get(kind.field):
-            message = "upstream %s: %s has parts that not every client can read, which are left out: %s"
+            message = "upstream %s: %s has parts that not every client can read; they were dropped: %s"
             session.log.warning(message, session.alias, kind.method, ", ".join(told(left_out)))
         self.left_out[kind.field] = left_out
         if not is_cut:
             self.cut.discard(kind.field)
         elif kind.field not in self.cut:
             self.cut.add(kind.field)
-            message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others are left out"
+            message = "upstream %s: %s is longer than %d bytes; %d items fit, and the others were dropped"
             session.log.warning(message, session.alias, kind.method, MAX_BYTES, len(self.digests[kind.field]))
 
 
@@ -195,7 +195,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                     known = Known(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
                 if len(found) >= MAX_ITEMS or name in found or has_passed_here(item):
                     continue
-            except Exception as error:  # noqa: BLE001 - an item must not affect other items
+            except Exception as error:  # noqa: BLE001 - an invalid item must not affect the others
                 why = str(error) if isinstance(error, UnfitError) else "it cannot be read"
                 left_out.append(f"'{name}' ({why})")
                 continue
@@ -218,6 +218,6 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
 
 
 def told(left_out: Sequence[str]) -> list[str]:
-    """Return texts that describe the omissions from a list to people."""
+    """Return what was omitted from a list, for people: at most `MAX_TOLD` entries, each of limited length."""
     more = [f"and {len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
     return [*(visible_line(each[:MAX_TOLD_CHARS]) for each in left_out[:MAX_TOLD]), *more]

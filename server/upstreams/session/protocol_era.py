@@ -26,8 +26,8 @@ from server.upstreams.session.extensions import with_relayed_extensions
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 
 PROBE_SECONDS = 10.0
-"""How long `server/discover` may take before the handshake is tried (the SDK's value), because some servers do not
-respond to unknown methods.
+"""How long `server/discover` may take before the handshake is tried (the SDK's value). The time is limited because some
+servers do not respond to unknown methods.
 """
 
 _LIKE = {"2024-10-07": "2024-11-05"}  # an older revision, and the known revision to use for it
@@ -197,7 +197,10 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
 
 
 def _mutual(error: RelayError) -> str | None:
-    """Return the newest revision without a handshake that both sides support, if the error lists the upstream's."""
+    """Return the newest revision without a handshake that both sides support, according to the upstream's error.
+
+    Returns `None` if the error does not list the upstream's revisions, or none of them fits.
+    """
     supported = _supported(error)
     mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
     return mutual[-1] if mutual else None

@@ -1,4 +1,4 @@
-"""Makes invisible characters visible in the texts for people that upstreams send in lists and forms."""
+"""Makes invisible characters visible in what upstreams send for people to read, such as titles and descriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEEPEST = 64  # maximum depth to which schemas are searched
 
 _TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
 _LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
-"""Keywords with names or descriptions of values, in the order of `enum`."""
+"""Keywords whose value is a list of names or descriptions, one for each value of `enum`."""
 
 _VALUES = frozenset({"const", "default", "enum", "examples"})  # JSON Schema keywords whose values are data
 
@@ -21,7 +21,7 @@ _MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "d
 
 
 def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool with every character of its titles and descriptions visible; values are unchanged."""
+    """Return a tool with every character of its titles and descriptions visible; default values are unchanged."""
     shown = dict(definition)
     for key in ("title", "description"):
         if isinstance(text := shown.get(key), str):
@@ -65,7 +65,7 @@ def with_visible_form(schema: Any) -> Any:
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
     if not isinstance(fields, dict):
         return cast("Any", shown)
-    # Copy the fields, because `_schema` returns unchanged objects from the upstream's message itself.
+    # Copy the fields, because `_schema` may return objects of the upstream's message, which must not change.
     named = dict(cast("dict[str, Any]", fields))
     for name, given in named.items():
         if isinstance(given, dict):

@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 MAX_PER_SECOND = 100
-"""Maximum number of relayed log messages and other notifications outside of requests, per session."""
+"""Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
 
-MAX_TASKS = 256  # concurrent tasks per session
+MAX_TASKS = 256  # maximum number of concurrent background tasks per session
 
 
 class MessageLimit:
@@ -70,9 +70,7 @@ class MessageLimit:
     def account(self) -> Json:
         """Return a log message with the number of messages dropped since the last report."""
         left_out, self.left_out = self.left_out, 0
-        said = (
-            f"The server {self._alias} sent more than {MAX_PER_SECOND} messages in a second; {left_out} were left out."
-        )
+        said = f"The server {self._alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {left_out}."
         return {"level": "warning", "logger": "coretools-mcp", "data": said}
 
     def _tell_late(self) -> None:
@@ -83,7 +81,8 @@ class MessageLimit:
 class BoundedTasks:
     """Runs tasks in the background. Above the limit, new tasks are dropped.
 
-    An upstream that keeps asking without reading the answers gets no more answers; its other messages are still read.
+    An upstream that keeps sending questions without reading the answers gets no more answers; its other messages are
+    still read.
     """
 
     def __init__(self, alias: str, tasks: TaskGroup) -> None:
@@ -114,10 +113,10 @@ QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/li
 """The requests that an upstream may send to a client."""
 
 MAX_BYTES = 256 << 10  # a larger question is refused
-MAX_OPEN = 64  # open questions: per session, where more are refused, and per task, where more must wait
+MAX_OPEN = 64  # maximum number of open questions: further ones of a session are refused, those of a task wait
 
 DOUBT_SECONDS = 2.0
-"""After this long without a response, an upstream may be waiting for the answer to its own question."""
+"""How long to wait for an upstream or a client before assuming that each of them waits for the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +138,16 @@ class SessionOptions:
     folders: tuple[str, ...] = ()  # the workspace folders, if the server is a local program
 
     def told(self, announced: Json) -> Json:
-        """Return the capabilities to declare for a client. If it has no roots, the workspace folders serve as roots."""
+        """Return the capabilities to declare for a client.
+
+        If the client has no roots, the workspace folders serve as roots.
+        """
         has_roots = announced.get("roots") is not None or not self.folders
         return announced if has_roots else {**announced, "roots": {}}
 
     @property
     def is_asked_in_calls_alone(self) -> bool:
-        """Whether the session's only client has roots, but can only be asked during calls."""
+        """Whether the session's only client has roots, but can be asked for them only during calls."""
         return self.client is None and not self.is_shared and self.announced.get("roots") is not None
 
 
@@ -160,7 +162,7 @@ class InFlightCall:
 
 @dataclass(frozen=True, slots=True)
 class QuestionWaits:
-    """Tells a call's handler that a question is waiting, which the client gets as the result of the call."""
+    """Tells a call's handler that a question is waiting, and that the client gets it as the result of the call."""
 
 
 @dataclass(eq=False, slots=True)
@@ -198,7 +200,9 @@ class SessionQuestions:
         self.calls: list[InFlightCall] = []  # the calls in progress
         self.wants_roots = False
         """Whether the upstream requested roots outside of calls, but the client can only be asked during a call."""
-        self.roots_turn = anyio.Lock()  # held while the client's roots are sent to the upstream; new calls wait for it
+        self.roots_turn = (
+            anyio.Lock()
+        )  # held while the client's roots are sent to the upstream; new calls wait for the lock
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._peer = channel
@@ -311,7 +315,7 @@ class SessionQuestions:
         return waiting
 
     def give_back(self, keys: Iterable[str]) -> None:
-        """Let calls show those of these questions that are still open."""
+        """Allow calls to show these questions again, if they are still open."""
         for question in self._unanswered(keys):
             question.is_handed_out = False
 
@@ -327,7 +331,7 @@ class SessionQuestions:
         return [each for each in self._open.values() if each.is_deferred and not each.answer.done()]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
-        """Accept answers by their questions' keys; unknown keys are ignored."""
+        """Accept answers, which are keyed by their questions' keys; unknown keys are ignored."""
         for question in self._unanswered(responses):
             if isinstance(response := responses[question.key], dict):
                 question.answer.set_result(as_mapping(response))
@@ -350,7 +354,7 @@ class SessionQuestions:
         ]
 
     def _doubt(self, key: str) -> None:
-        """Refuse the question if a request other than calls is open.
+        """Refuse the question if a request that is not a call is open.
 
         The upstream may be waiting for the answer before it sends lists, which calls need.
         """
@@ -360,8 +364,8 @@ class SessionQuestions:
     async def _settle(self, question: UpstreamQuestion) -> None:
         """Wait for the answer to a question and relay it. On timeout, the question is refused.
 
-        While a client has the question, the suspended call decides how long the question stays open. If that call is
-        cancelled, the upstream is notified of the cancellation before it gets the refusal.
+        While a client has the question, the question stays open for as long as the call stays suspended. If that call
+        is cancelled, the upstream is notified of the cancellation before it gets the refusal.
         """
         try:
             while True:
@@ -438,7 +442,7 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
-    """Return whether a question is too large for a person to read, and so large that it would block the server."""
+    """Return whether a question is so large that nobody could read it, and that relaying it would block this server."""
     return len(to_json(params, inf_nan_mode="null")) > MAX_BYTES
 
 
@@ -449,7 +453,7 @@ def labelled(alias: str, method: str, params: Mapping[str, Any]) -> Json:
         message = visible(str(params.get("message", "")))
         url = str(params.get("url", ""))
         hosts = true_hosts(f"{url} {message}")
-        # Without a warning from `true_hosts`, nothing precedes the host, and its letters are unambiguous.
+        # If `true_hosts` has no warning, nothing precedes the host in the URL, and the host's letters are unambiguous.
         if params.get("mode") == "url" and not true_hosts(url) and (found := _HOST.match(url)) is not None:
             hosts.insert(0, f"The link leads to the host {visible_line(found[1][:MAX_HOST_CHARS])}.")
         shown["message"] = "\n".join([f"[{alias}] {message}", *hosts])

@@ -14,7 +14,7 @@ from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.tool_errors import ToolError, ToolErrorType
 
-MAX_SAID = 1_000  # characters searched per text of a failed result
+MAX_SAID = 1_000  # characters to search in each content block of a failed result
 _UNKNOWN = re.compile(
     r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
 )
@@ -65,7 +65,7 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
 
 
 def _readable_block(block: Any) -> Json:
-    """Return a content block that every client accepts. An invalid block becomes text, so that other blocks arrive."""
+    """Return a content block that every client accepts. An invalid block becomes text, and no block is lost."""
     from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
 
     fields = _without_nulls(block)
@@ -110,7 +110,7 @@ def protocol_error(error: Json, alias: str = "") -> MCPError:
 
 
 def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
-    """Return the client's error for a failed request. An upstream's own error is relayed completely."""
+    """Return the error to send to the client for a failed request. An upstream's own error is relayed completely."""
     if isinstance(error, UpstreamError):
         return protocol_error(error.error, alias)
     as_tool_error = tool_error_for(error, alias, "the request")

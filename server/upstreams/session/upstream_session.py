@@ -73,12 +73,12 @@ class UpstreamSession:
         self.refusal: Challenge | None = None  # the upstream's challenge, if the session is gone for lack of a login
         self.on_lost: Callable[[], None] | None = None  # called when the session is gone
         self.task_ends = set[Callable[[], None]]()  # one callback per followed task, called when the session is gone
-        self.wanted_until = float("-inf")  # time by the loop's clock until which tasks need the session
+        self.wanted_until = float("-inf")  # until when tasks need the session, by the loop's clock
         self.streams: dict[str, Callable[[str, Json], None]] = {}
         """Receivers for messages on clients' streams, by the id of the stream's request."""
         self._background = BoundedTasks(self.alias, tasks)
         self.questions = SessionQuestions(options, self.channel, tasks, self._background)
-        self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # handshake era
+        self.subscriptions = ResourceSubscriptions(self.alias, self.request, tasks, lost)  # for the handshake era
         self.log_limit, self._other_limit = (MessageLimit(self.alias, self._tell_left_out) for _ in range(2))
 
     @property
@@ -91,7 +91,7 @@ class UpstreamSession:
         """Send this server's own request, or a client's request with the upstream's own names.
 
         Raises:
-            ToolError: A client's request has passed this server before, or has passed too many servers.
+            ToolError: A client's request has passed through this server before, or through too many servers.
         """
         era, meta = self.era, dict(as_mapping(params.get("_meta")))
         for name in ENVELOPE_KEYS:

@@ -1,7 +1,8 @@
 """Subscriptions at an upstream: one per resource, or one stream for all lists and resources.
 
 In the handshake era, a session subscribes to a resource once for all its watchers, and waits for each response before
-it sends the next request for that resource. In 2026-07-28, one stream per upstream reports changed lists and resources.
+it sends the next request for that resource. In the 2026-07-28 revision, one stream per upstream reports changed
+lists and resources.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _SubscriptionState:
     watchers: int = 0
     is_subscribed: bool = False
     is_settling: bool = False
-    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # all current watchers wait for this
+    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # what all current watchers wait for
 
     def fail(self, error: Exception) -> None:
         """Report an error to the current waiters; later waiters wait for another attempt."""

@@ -1,8 +1,8 @@
 """Upstreams over Streamable HTTP and the older SSE transport, with a client that tolerates misbehaving servers.
 
 If a request cannot be sent, or its response is unusable, this module creates an error response, and only this request
-fails. If a server says that it does not know a session, and a ping confirms this, nothing was done, so the request can
-be repeated in another session.
+fails. If a server says that it does not know a session, and a ping confirms this, the request was not executed, so it
+can be repeated in another session.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ CONNECT_SECONDS = 30.0  # time limit for connecting with TCP and TLS, and for se
 ACCEPT_SECONDS = 10.0
 """Time limit for a server to accept a message that has no response; later messages wait until the server accepts it."""
 
-ERROR_BYTES = 1 << 20  # maximum read from the body of an error response
+ERROR_BYTES = 1 << 20  # maximum number of bytes to read from the body of an error response
 MAX_CHALLENGES = 8
 CHALLENGE_CHARS = 8_192
 """Limits for a stored challenge: number of schemes, and characters per scheme."""
@@ -82,11 +82,11 @@ MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
 """The first and the longest pause before an ended stream is reopened; pauses double while streams deliver nothing."""
-MAX_REFUSED = 2  # consecutive failed attempts to resume the interrupted stream of a response
+MAX_REFUSED = 2  # maximum number of consecutive failed attempts to resume an interrupted response stream
 
 
 class RefusedError(UnusableAnswerError):
-    """A request failed, or its status is an error; `answers` has the JSON-RPC responses in the body, if any."""
+    """A request failed, or got an error status; `answers` has the JSON-RPC responses in the body, if there are any."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         except (httpx2.LocalProtocolError, ValueError) as error:
             # The request is invalid, so the failure says nothing about the server.
             logger.info("a request to an upstream was not valid HTTP (%s)", type(error).__name__)
-            raise RefusedError("the request is not valid in HTTP") from None
+            raise RefusedError("the request is not valid HTTP") from None
         except httpx2.TransportError as error:
             logger.info("a request to an upstream could not be sent (%s)", type(error).__name__)
             why = cause_of(error, is_proxied=self._proxy is not None)
@@ -215,7 +215,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         return response
 
     def without_secrets(self, message: Message) -> Message:
-        """Return a message. From an error, this connection's secrets are removed, because many people see errors."""
+        """Return a message. If it is an error, remove this connection's secrets, because many people see errors."""
         if not isinstance(message, ErrorResponse) and not (
             isinstance(message, Response) and message.result.get("isError")
         ):
@@ -225,7 +225,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         if not self.secrets.found_in(written.decode()):
             return message
         if len(written) > ERROR_BYTES:
-            return unusable(message.id or 0, "its error is too long, and contains a secret")
+            return unusable(message.id or 0, "its error is too long and contains a secret")
         hidden = {name: self.secrets.hide_within(each) for name, each in content.items()}
         return ErrorResponse(message.id, hidden) if isinstance(message, ErrorResponse) else Response(message.id, hidden)
 
@@ -258,7 +258,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
                 await anyio.lowlevel.checkpoint()  # many chunks may arrive without a pause
                 count += len(chunk)
                 if self._most is not None and count > self._most:
-                    logger.info("a response from an upstream is longer than %d bytes, and was rejected", self._most)
+                    logger.info("a response from an upstream was longer than %d bytes and was rejected", self._most)
                     return
                 yield chunk
         except httpx2.TransportError as error:
@@ -291,7 +291,7 @@ async def _careful_client(
 
 
 def _redirected(response: httpx2.Response) -> str:
-    """Return the error for a redirect that is not followed, or another status that is not a success."""
+    """Return the error for a redirect that is not followed, or for another status that is not a success."""
     if not response.has_redirect_location:
         return told_of_status(response)
     # Drop the query, which may contain a secret.
@@ -416,7 +416,7 @@ class StreamableWriter(_Writer):
         self._session: str | None = None
         self._version: str | None = None  # the protocol version of the latest message that has one
         self._is_forgotten = False  # whether the server no longer knows the session
-        self._refused: dict[RequestId, str] = {}  # error texts by the ids of requests that were refused for that reason
+        self._refused: dict[RequestId, str] = {}  # why requests were refused, by request id
         self._undecided: set[RequestId] = set()  # the ids of requests that are neither accepted nor refused yet
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
@@ -544,7 +544,7 @@ class StreamableWriter(_Writer):
             has_gone_on = reading.identity is not None and reading.count > count
             if has_gone_on or anyio.current_time() > began + pause:
                 pause = FIRST_PAUSE_SECONDS
-            # For a pending response, the server's pause is used until a tenth of this server's growing pause is longer.
+            # For a pending response, wait as long as the upstream requests, but at least a tenth of `pause`.
             least = pause / 10 if reading.identity is not None and reading.pause else pause
             await anyio.sleep(max(reading.pause, least))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
@@ -638,7 +638,7 @@ async def sse_streams(
             inbox.close()
         if not is_told:
             raise UnusableAnswerError(
-                "its stream does not begin with an address of the same server to post messages to"
+                "its stream does not begin with an address, on the same server, to which messages can be posted"
             )
 
     async with (
@@ -656,7 +656,7 @@ async def sse_streams(
 
 
 class SseWriter(_Writer):
-    """Speaks the older HTTP+SSE transport. Responses come on its stream; errors in sending go to the inbox."""
+    """Speaks the older HTTP+SSE transport. Responses arrive on the stream; errors in sending also go to the inbox."""
 
     takes_headers = False
 

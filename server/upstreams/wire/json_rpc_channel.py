@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 
 MAX_EVENTS = 1_000
 MAX_EVENT_BYTES = 4 << 20
-"""Maximum number and bytes of queued events per request. Above these, new progress replaces the latest queued progress,
-and other notifications are dropped.
+"""Maximum number and total size of queued events per request. Above these limits, new progress replaces the latest
+queued progress, and other notifications are dropped.
 """
 
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
@@ -171,7 +171,7 @@ class Credentials(Protocol):
         """Return a new `Authorization` header to replace the rejected one (`used`), if there is one.
 
         Raises:
-            LoginError: No `Authorization` is available now.
+            LoginError: No `Authorization` header is available now.
         """
         ...
 
@@ -285,7 +285,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Notice:
-    """Another notification that arrived while a request was open."""
+    """A notification other than progress that arrived while a request was open."""
 
     method: str
     params: Json
@@ -313,11 +313,13 @@ class PendingRequest:
     identity: int
     method: str
     client_key: str | None = None
-    """The client to remember if the request is abandoned; empty if the client is unidentified."""
+    """The key of the client to remember if the request is abandoned; empty if the client is unidentified, and `None` if
+    no client has to be remembered.
+    """
     is_answered: bool = False
     on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if there was no response
     at_end: Callable[[], None] | None = None
-    """Called when the upstream has responded, or nobody waits for its response any more; possibly called twice."""
+    """Called when the upstream has responded, or when no caller waits for the response; it may be called twice."""
     deadline: float | None = None  # when the request expires, by the loop's clock
     _events: deque[Any] = field(default_factory=deque[Any])
     _waiting_bytes: int = 0
@@ -337,7 +339,7 @@ class PendingRequest:
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
     def pause_clock(self, *, is_asking: bool) -> None:
-        """Pause the clock while a person is asked, and then resume it; the upstream is not to blame for that time."""
+        """Pause the clock while a person answers a question, then resume it: the upstream did not cause that delay."""
         self._questions += 1 if is_asking else -1
         self.expect(self._patience)
 
@@ -401,7 +403,7 @@ class PendingRequest:
     async def aclose(self) -> None:
         """Stop waiting for the response. If the upstream has not responded, it is notified of the cancellation."""
         if self._dropped:
-            logger.info("%d notifications of a call were dropped because its client reads too slowly", self._dropped)
+            logger.info("notifications dropped during a call, because its client reads too slowly: %d", self._dropped)
             self._dropped = 0
         if not self.is_answered:
             self._observed(None)
@@ -426,7 +428,7 @@ class Observer(Protocol):
 
 
 class JsonRpcChannel:
-    """Sends to an upstream, and dispatches its messages.
+    """Sends messages to an upstream, and dispatches the messages from it.
 
     `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`. `on_notification` gets
     notifications other than progress. `on_refusal` is called with the challenge if the server requires a login and no
@@ -449,10 +451,10 @@ class JsonRpcChannel:
         self._next_id = 0
         self._pending: dict[int, PendingRequest] = {}  # the requests with a waiting caller
         self._abandoned: dict[int, tuple[str, float]] = {}
-        """By id of an abandoned request, its client, and until when the request counts; oldest first."""
+        """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
         self._uncounted: dict[str, float] = {}
-        """By client, until when its abandoned requests that do not fit into `_abandoned` count. The empty key stands
-        for all clients above the limit.
+        """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests
+        count as unfinished. The empty key stands for all clients above the limit.
         """
         self._is_lost = False
         self._loop = asyncio.get_running_loop()
@@ -631,13 +633,14 @@ MAX_TOGETHER = 1_000  # maximum number of messages in a batch
 _NOT_A_MESSAGE = "its message is not valid JSON-RPC"
 
 _ANSWER = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|id)"\s*:\s*(?:"[^"]*"|-?\d+)\s*,\s*){0,2}"(?:result|error)"\s*:')
-"""The start of a response. Elsewhere in a message, the same text means nothing, because contents are arbitrary."""
+"""The start of a response. Elsewhere in a message, the same text means nothing, because a message may contain any text.
+"""
 
 
 def messages_in(text: str, line: bytes) -> tuple[list[Message], bool]:
-    """Return the messages in a text that begins with a brace or a bracket, and whether the text is valid.
+    """Return the messages in `text`, which begins with a brace or a bracket, and whether the text is valid.
 
-    If the text is an invalid response, an error takes its place.
+    An invalid response is replaced by an error.
     """
     messages: list[Message] = []
     parts: Any = []

@@ -1,8 +1,8 @@
 """This server's own keys in `_meta`. They record the origin of items, and nobody else may set them.
 
 Each running coretools-mcp server has a random number, which it sends in `_meta` of requests to upstreams, and of lists
-to other coretools-mcp servers. List items carry the numbers of the servers that they came through. They are not listed
-to these servers again, so that lists stop growing even in a loop of servers.
+to other coretools-mcp servers. List items carry the numbers of the servers that they came through. An item
+is not listed again to a server that it came through, so that lists stop growing even in a loop of servers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHAIN_KEY = "coretools-mcp/chain"
 THIS_SERVER = secrets.token_hex(8)
 OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # the `_meta` of this server's own requests
 
-MAX_HOPS = 8  # coretools-mcp servers that a request may pass; more are treated as a loop
+MAX_HOPS = 8  # maximum number of coretools-mcp servers that a request may pass through; more are treated as a loop
 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
@@ -41,8 +41,8 @@ _OF_PROTOCOL: Mapping[str, Callable[[Any], bool]] = {
     "progressToken": lambda token: type(token) in (str, int),
     "io.modelcontextprotocol/related-task": lambda task: type(as_mapping(task).get("taskId")) is str,
 }
-"""The protocol's keys in a message's `_meta`, with the check of their values. If one has an invalid value, some clients
-wait for a response forever.
+"""The protocol's keys in a message's `_meta`, each with a check of its value. If a value is invalid, some clients wait
+for a response forever.
 """
 
 _COMPOUND = frozenset({dict, list})
@@ -95,7 +95,7 @@ def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
 
 
 def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the numbers of the coretools-mcp servers in `_meta`; empty if it comes from another program."""
+    """Return the numbers of the coretools-mcp servers in `_meta`; empty if `_meta` comes from another program."""
     chain: Any = meta.get(CHAIN_KEY)
     if not isinstance(chain, list):
         return ()
@@ -106,14 +106,14 @@ def chained(meta: Mapping[str, Any], alias: str) -> Json:
     """Return the entries to add to the `_meta` of a request that this server passes on.
 
     Raises:
-        ToolError: The request has passed this server before, or too many servers.
+        ToolError: The request has passed through this server before, or through too many servers.
     """
     chain = chain_of(meta)
     if THIS_SERVER in chain or len(chain) >= MAX_HOPS:
         raise ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The call was not passed on to the server {alias}, because it has come through {len(chain)} coretools-mcp "
-            "servers, which form a loop. Call the tool by its shortest name.",
+            f"The call was not passed on to the server {alias}, because the coretools-mcp servers that it has come "
+            f"through ({len(chain)}) form a loop. Call the tool by its shortest name.",
         )
     return {CHAIN_KEY: [*chain, THIS_SERVER]}
 

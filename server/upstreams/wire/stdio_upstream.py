@@ -50,17 +50,17 @@ LAST_LINES = 5  # lines of a program's output kept to explain its exit
 LOG_LINES_PER_SECOND = 200  # lines shown per second (more than a traceback has); further lines are only counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
-"""Pause between two chunks that are not shown, which limits a flood to some megabytes per second."""
+"""Pause between two chunks that are not shown, which limits a flood to a few megabytes per second."""
 
 TURN_SECONDS = 0.005
-"""After a longer loop iteration, as with very many short lines, reading pauses for the same time."""
+"""If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took."""
 
 LARGE_READ_BYTES = 1 << 18  # bytes per read under load; without load, a pipe's initial capacity is read
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
 FLUSH_SECONDS = 0.5
-"""Time limit for an upstream to read what was sent before its input is closed. The SDK has the same value, as for
-`LEAVING_SECONDS` and `GRACE_SECONDS`.
+"""Time limit for an upstream to read what was sent before its input is closed. This value, `LEAVING_SECONDS` and
+`GRACE_SECONDS` are the same as in the SDK.
 """
 
 ENDED_SECONDS = 0.2  # how long to wait for the exit status of a program that has closed its output
@@ -128,7 +128,7 @@ class PipeReader:
             self.loop.add_reader(self.descriptor, self.on_readable)
 
     def pause(self, seconds: float | None = None) -> None:
-        """Pause reading for `seconds`, or until `resume` is called if that is `None`."""
+        """Pause reading for `seconds`; if `seconds` is `None`, until `resume` is called."""
         if self._is_reading:
             self._is_reading = False
             self.loop.remove_reader(self.descriptor)
@@ -283,7 +283,7 @@ class StdinWriter:
         return not self._backpressure.is_full
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message; waits first while too much is unwritten."""
+        """Send a message, after waiting while too much is unwritten."""
         del headers  # a pipe has no headers
         if self._backpressure.is_full:
             await self._backpressure.wait()
@@ -337,7 +337,7 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """Return the absolute paths of the program and of its folder, to which relative paths are relative.
+        """Return the absolute paths of the program and of its working folder, to which relative paths are relative.
 
         Raises:
             OSError: The program or the folder does not exist.

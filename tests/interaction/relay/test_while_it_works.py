@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 LEVEL = "io.modelcontextprotocol/logLevel"
 MESSAGE = "notifications/message"
-LEFT_OUT = re.compile(r"The server up sent more than 5 messages in a second; (\d+) were left out\.")
+LEFT_OUT = re.compile(r"The server up sent more than 5 messages in one second; dropped: (\d+)\.")
 
 
 @pytest.mark.requirement("relay.progress")

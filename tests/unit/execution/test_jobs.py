@@ -133,10 +133,10 @@ async def test_jobs_are_listed_with_the_newest_first(shell: Shell, root: Path) -
         "output_bytes": 6,
     }
     head, line, other = text_of(result).split("\n")
-    assert head == "1 of 2 background jobs are running:"
+    assert head == "Background jobs: 2, of which running: 1"
     assert line.startswith(f"{second.id}: running; PID ")
     assert other.endswith(f"6 bytes printed: echo 12345; exit 1 [in {root / 'sub'}]")
-    assert result.return_display == "1 of 2 background jobs running"
+    assert result.return_display == "Background jobs: 2, of which running: 1"
 
 
 @pytest.mark.requirement("jobs.list")
@@ -145,7 +145,7 @@ async def test_the_text_of_a_long_list_stays_small(shell: Shell) -> None:
         await over(await started(shell, f": {number} " + "é" * 300))
     result = await shell.list()
     assert len(text_of(result).encode()) < 8_000
-    assert re.search(r"\n\.\.\. and \d+ older ones\.$", text_of(result))
+    assert re.search(r"\nOlder jobs not shown: \d+$", text_of(result))
     assert result.structured is not None
     assert len(result.structured["jobs"]) == 60
 
