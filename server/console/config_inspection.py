@@ -29,7 +29,7 @@ from tools.contract.tool_errors import ToolError
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
-    """Print all problems and warnings. Exit code 1 if the server would not start."""
+    """Print all problems and warnings. Return exit code 1 if the server would not start."""
     try:
         report = load()
     except SettingsError as error:
@@ -68,7 +68,7 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
 
 
 def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False) -> int:
-    """Show the servers of a client or a file, ask, and add them to the user's own settings."""
+    """Show the servers of a client or a file, ask for consent, and add them to the user's own settings."""
     diagnostics = Diagnostics()
     try:
         path, client, servers = _usable_servers(wanted, environ, diagnostics)
@@ -84,7 +84,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
     own = user_file(environ)
     if own is None:
         raise CommandFailure(
-            "there is no home folder, so there is no settings file to add them to; --print shows them."
+            "there is no home folder, so there is no settings file for the servers; --print shows the servers."
         )
 
     def with_servers(content: bytes) -> bytes:

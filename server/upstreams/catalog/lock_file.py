@@ -50,7 +50,7 @@ def hash_of(value: Any) -> str:
 
 
 def tool_entry(definition: Mapping[str, Any]) -> Json:
-    """Return a tool's entry in the file: a hash for each field, and annotations in plain text."""
+    """Return a tool's entry in the file: a hash for each field, and the annotations that are hints in plain text."""
     entry: Json = {name: hash_of(definition[name]) for name in _FIELDS if name in definition}
     meta = as_mapping(definition.get("_meta"))
     # A draft of MCP Apps used the key ui/resourceUri.
@@ -169,7 +169,7 @@ class _Entry(BaseModel):
 
 
 class _Hints(_Entry):
-    readOnlyHint: bool | None = None  # noqa: N815 - the protocol's spelling, here and below
+    readOnlyHint: bool | None = None  # noqa: N815 - the protocol's name, here and below
     destructiveHint: bool | None = None  # noqa: N815
     idempotentHint: bool | None = None  # noqa: N815
     openWorldHint: bool | None = None  # noqa: N815
@@ -228,7 +228,7 @@ class Lock:
 
 
 def read_lock(source: LockContent | None) -> Lock | None:
-    """Parse the content of a lock file; `None` if there is no file. Slow for large files."""
+    """Parse the content of a lock file, or return `None` if there is no file. Slow for large files."""
     if source is None or (source.content is None and not source.problem):
         return None
     if source.content is None:
@@ -247,7 +247,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
     """Parse the servers of a lock file.
 
     Raises:
-        ValueError: The file is not valid; the message says why, as the end of a sentence.
+        ValueError: The file is not valid. The message gives the reason, worded as the end of a sentence.
     """
     try:
         parsed: Any = json.loads(
@@ -285,7 +285,7 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
     """Return the content of the file.
 
     Raises:
-        ValueError: The file would be too large to read; the message says so, as the end of a sentence.
+        ValueError: The file would be too large to read back. The message is worded as the end of a sentence.
     """
     text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
     if len(text) > MAX_LOCK_BYTES:

@@ -16,7 +16,7 @@ from tools.contract.display import visible_line
 from tools.permissions.tool_names import BETWEEN
 
 MAX_NAME = 128  # the longest tool name in the specification (SEP-986)
-SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # this server's own tools, if tool search is on
+SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # the names of this server's own search tools
 MARK_LENGTH = 9  # length of a changed name's ending: a dash, a letter, seven hexadecimal digits
 
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")  # characters that model APIs do not accept in a name
@@ -145,7 +145,7 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
 
     A prefixed name depends only on the alias, the item's own name and renames. Names in `taken` are never assigned. If
     several items want the same name, prefixed names win, then the order of the configuration decides. `upstreams` must
-    include those that have listed nothing yet, because names that begin with their alias are reserved.
+    include upstreams that have listed nothing yet, because names that begin with their alias are reserved.
     """
     aliases = {listed.alias for listed in upstreams}
     wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget, aliases, taken)]
@@ -201,9 +201,9 @@ def _wishes(
 
 
 def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:
-    """Return whether `includeTools` and `excludeTools` include a tool by its `name` or one of `others`; exclusion wins.
+    """Return whether `includeTools` and `excludeTools` allow a tool with this name and these `others`; exclusion wins.
 
-    As in Qwen Code and Gemini CLI, an entry is a name of the tool, optionally followed by something in parentheses.
+    As in Qwen Code and Gemini CLI, an entry is one of the tool's names, optionally followed by a part in parentheses.
     """
 
     def is_about(entry: str) -> bool:

@@ -1,7 +1,8 @@
 """Stores the lists of servers in the user's state folder, to answer the first list request of the next run.
 
-Each server has a file, named by a hash of its entry. The file's content is treated like a response from the server,
-with the same checks and limits. If the file is unusable, the server's items appear only when the server responds.
+Each server has one file, named after a hash of its entry. The file's content is treated like a response from the
+server, with the same checks and limits. If the file is unusable, the server's items appear only when the server
+responds.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # in place of a revision: the server was too slow for the first list
-NEVER_LISTED_SECONDS = 3_600  # how long such a file is valid: a server that was still being installed is fast later
+NEVER_LISTED_SECONDS = 3_600  # how long such a file is valid, because a server that was being installed is faster later
 
 _ENDING = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -170,7 +171,7 @@ def _read(folder: Folder, key: str) -> LastRun:
 
     Raises:
         OSError: The file cannot be read; links are not followed.
-        ValueError: The file is not as this program writes it; the message says why.
+        ValueError: The file is unusable; the message says why.
     """
     with folder.open_file(key + _ENDING) as opened:
         info = opened.info

@@ -30,8 +30,8 @@ SELECT = "select:"  # prefix of a query for exact names (Qwen Code)
 FLOOR = 0.62  # the fraction of the query that the best tool must cover
 LOW_FLOOR = 0.35  # the fraction of the query that the best approximate match must cover
 NEAR_BEST = 0.5  # the fraction of the best coverage that other results must reach
-GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # ranking weight of a related word, and of one with the same prefix
-GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # coverage weight of a related word, and of one with the same prefix
+GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # ranking weight of a related word, and of a word with the same prefix
+GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # coverage weight of a related word, and of a word with the same prefix
 AGAIN = 0.6  # coverage weight of a tool's word that has already matched another query word
 UNKNOWN_SHARE = 0.8  # weight of a query word that no tool contains
 NAME_SHARE = 0.3  # weight of such a word if it is capitalized, because it is usually an argument's value
@@ -353,7 +353,7 @@ class ToolIndex:
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # If a query names the tool's object completely, it means this tool whatever its verb is, except deletion.
+            # A query that names a tool's object completely means that tool, even with another verb, except deletion.
             named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
             is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
             fit *= 1.0 if is_named else OTHER_ACTION
