@@ -101,7 +101,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         present = names_by_alias(parse(read_settings_file(own, is_optional=True) or b"", own))
         for alias, entry in servers.items():
             if alias in present and not force:
-                sys.stdout.write(f"  stays as it is (--force replaces it): {visible_line(alias)}\n")
+                sys.stdout.write(f"  left unchanged (--force replaces it): {visible_line(alias)}\n")
                 continue
             what = "would replace" if alias in present else "would add"
             # In a client's own file, the secrets are the user's, so they are hidden. Any other file is shown in full.

@@ -56,7 +56,7 @@ from tools.contract.display import visible_line
 from tools.text.file_names import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
-NAME = "core"  # the default name of the entry; without an underscore, for Gemini CLI
+NAME = "core"  # the default name of the entry; it has no underscore, because of Gemini CLI
 START_SECONDS = 30.0  # how long the installed server may take to start and list its tools
 Scope = Literal["user", "project"]
 
@@ -119,9 +119,9 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
     lost = [each for each in variables if not client.reaches_a_server(each)]
     if lost and not client.reference and not client.names_variables:
         said = f"{client.title} does not pass {', '.join(lost)} to servers, and its file cannot refer to a variable"
-        note(f"{said}. Put what you need into the settings: {user_file(environ)}")
+        note(f"{said}. Put the values that you need into the settings: {user_file(environ)}")
     if options.scope == "project":
-        said = "This file belongs to the project, and the command in it to this machine"
+        said = "This file belongs to the project, but the command in it is specific to this machine"
         sys.stdout.write(f"{said}; review it before you share it.\n")
     code = _try(client, change.entry, environ)
     approval = client.approval.replace("NAME", name) if options.scope == "project" else ""
@@ -169,10 +169,10 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
 def _confirmed_change(
     target: ConfigFile, change: ConfigChange, change_of: Callable[[bytes | None], ConfigChange], options: InstallOptions
 ) -> ConfigChange | None:
-    """Show the change and ask. Returns the change to write, or `None` for a dry run.
+    """Show the change and ask for consent. Return the change to write, or `None` for a dry run.
 
-    Some clients write their files all the time. If the file has changed since, but its servers are the same, the change
-    is computed again.
+    Some clients write their files constantly. If the file has changed in the meantime, but its servers are the same,
+    the change is computed again.
     """
     documents = [
         read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
@@ -270,10 +270,10 @@ def _as_in(path: str, client: ClientConfig) -> ClientConfig:
 
 
 def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
-    """Return the client's other servers, converted, by their names in its file. Report those that cannot move."""
+    """Return the client's other servers, converted, by their names in its file. Report those that cannot be moved."""
     diagnostics, own, ports = Diagnostics(), user_file(environ), own_ports(environ)
     if own is None:
-        raise CommandFailure("there is no home folder, so there is no settings file to move them to.")
+        raise CommandFailure("there is no home folder, so there is no settings file to move servers to.")
     moved: Tree = {}
     try:
         if not target.servers(read_file(target.path)):

@@ -155,7 +155,7 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
             if not is_opened:
                 port = urlsplit(callback).port
                 show(
-                    "If the browser is on another machine, paste the address at which it ends, which begins with "
+                    "If the browser is on another machine, paste the last address that it shows, which begins with "
                     f"{callback} (or forward the port first: ssh -L {port}:127.0.0.1:{port}).",
                     stream=sys.stderr,
                 )
@@ -239,7 +239,7 @@ def _replica(report: SettingsReport) -> Replica:
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run a command on the stored logins. Storing logins requires a state folder."""
+    """Run a command on the stored logins. Without a state folder or a shared store, there are none."""
     replica = _replica(report)
 
     async def run() -> int:

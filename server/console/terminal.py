@@ -249,7 +249,8 @@ async def read_line() -> str:
 async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
     """Read one of `keys`, in lower case, without waiting for Enter.
 
-    Enter selects the default; Ctrl-D raises `EOFError`. On Windows, a line is read instead, and its first letter is used.
+    Enter selects the default; Ctrl-D raises `EOFError`. On Windows, a line is read instead, and its first letter is
+    used.
 
     Keys typed before the prompt are discarded, because they cannot answer a question that was not visible yet.
     """

@@ -34,7 +34,7 @@ from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
 MAX_NOTES = 20  # maximum number of notes shown per file; the others are counted
-SCREEN_LINES = 20  # above this many lines, the lines that run something are repeated, up to this number
+SCREEN_LINES = 20  # if there are more lines, the most important ones are repeated, at most this many
 MAX_REPEATED_CHARS = 400  # maximum length of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {
@@ -43,7 +43,7 @@ RULES: Mapping[tuple[str, ...], str] = {
     ("permissions", "ask"): "ask about",
     ("tools", "confirmationRequired"): "ask about",
     ("permissions", "deny"): "refuse",
-    ("tools", "exclude"): "leave out",
+    ("tools", "exclude"): "exclude",
 }
 
 ENTRIES: Mapping[str, str] = {"mcpServers": "server", "agents": "agent"}

@@ -165,7 +165,9 @@ class Issuer:
         if not _is_time(claims.get("exp")):
             raise TokenRefusedError("The token does not say when it expires.")
         if "cnf" in claims:
-            raise TokenRefusedError("The token is bound to a key, which this server does not check, so anybody could replay it here.")
+            raise TokenRefusedError(
+                "The token is bound to a key, but keys are not checked here, so anybody could replay it."
+            )
         # ID tokens and refresh tokens are valid, but not meant for a resource server.
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")

@@ -149,7 +149,7 @@ class OutgoingLines:
         self._empty.set()
 
     def put(self, line: bytes) -> None:
-        """Queue a line, given without its line ending. It is dropped if it is empty, or if there is no longer a reader."""
+        """Queue a line, given without its line ending. It is dropped if it is empty or there is no longer a reader."""
         if self._is_closed or not line:
             return
         if len(line) < LARGE_LINE:

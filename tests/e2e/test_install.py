@@ -299,7 +299,7 @@ def test_what_is_no_file_of_the_person_is_left_alone(home: Path, what: str) -> N
         os.chown(file, 12345, -1)
     done = run_alone(home, "install", "cursor", "--yes")
     assert done.returncode == 1
-    assert "stay as it is" in done.stderr.replace("stays", "stay")
+    assert "left unchanged" in done.stderr
     assert [entry.name for entry in file.parent.iterdir()] == ["mcp.json"]
 
 
@@ -451,7 +451,7 @@ def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
     assert done.returncode == 0
     assert list(json.loads(settings_of(home).read_text())["mcpServers"]) == ["docs"]
     for name in ours:
-        assert f"{name} starts or reaches this server itself, and was left out." in done.stderr
+        assert f"{name} starts or reaches this server itself, and was skipped." in done.stderr
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": ours}))
     assert run_alone(home, "config", "import", "cursor", "--yes").returncode == 1
 
