@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail_with(error, is_call=False)
     watchdog = None
     if arguments.command == "serve":
-        make_private()  # before the watchdog, which is a fork of this process, starts
+        make_private()  # called before the watchdog starts, because the watchdog is a fork of this process
         share_arenas()
         watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
         gc.disable()
@@ -90,7 +90,7 @@ def _fail(message: str, code: int) -> int:
 
 def _fail_with(error: BaseException, *, is_call: bool) -> int:
     """Print why a command failed, and return its exit code."""
-    # Import this only here: every memory page that exists when the watchdog is forked is copied later.
+    # This is imported only here, because every memory page that exists when the watchdog is forked is copied later.
     from server.settings import SettingsError  # noqa: PLC0415
 
     failed = CALL_BROKEN if is_call else EXIT_FAILED
@@ -411,7 +411,7 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
             metavar="FILE",
             help="a settings file (repeatable; later files win)",
         )
-        add("--settings", choices=("qwen", "gemini"), help="also read the settings of that CLI")
+        add("--settings", choices=("qwen", "gemini"), help="also read the settings of Qwen Code or Gemini CLI")
         add("--approval-mode", choices=MODES, help="how much may happen without a question")
         add("--no-builtin-tools", action="store_true", help="offer only the tools of other servers, and custom tools")
         what = "which built-in tools to offer: core (files, search and commands) or full (the default)"
@@ -424,7 +424,7 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
         add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     if is_shown:
         colours = (
-            "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; or always if FORCE_COLOR is set)"
+            "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR always turns it on)"
         )
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
 
@@ -509,7 +509,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         names,
         "uninstall",
         "remove this server from an MCP client",
-        "Restores the client's original file, or only removes the entry if the file has changed since.",
+        "Restores the client's original file, or only removes the entry if the file has changed since then.",
     )
     for each in (install, uninstall):
         is_optional = {"nargs": "?"} if each is install else {}
@@ -545,7 +545,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         names,
         "login",
         "log in to an upstream server",
-        "Opens a browser at the server's authorization server, and stores the login on this machine, or in the store "
+        "Opens the server's authorization server in a browser, and stores the login on this machine, or in the store "
         "that replicas share. Running servers use the login at once.",
         is_shared=True,
     )
@@ -662,7 +662,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     command(names, "help", "show help for all commands, or for one").add_argument("words", nargs="*", metavar="COMMAND")
     command(names, "version", "show the version")
-    for words, made in commands.items():  # at the end, so that help lists them after the command's own options
+    for words, made in commands.items():  # added last, so that help lists them after the command's own options
         general = made.add_argument_group("general options, also accepted before the command")
         _add_general(general, is_shared=words in of_settings, is_shown=words != "serve")
     return parser, commands

@@ -163,7 +163,7 @@ def make_call(
         0, the exit status of the command that ran, or a code of 64 or above that says why there is no exit status.
     """
     if tool in SHELL_NAMES and given.as_text().get("is_background") not in (None, False, "false"):
-        raise UsageError("a background job would end with this call. Leave out is_background to wait for the command.")
+        raise UsageError("a background job would end with this call. Omit is_background to wait for the command.")
     alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
     spinner = Spinner()
     is_told = False  # whether the user has been told that nobody can answer the question

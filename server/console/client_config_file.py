@@ -149,7 +149,7 @@ def install_change(
     known = _find(record, environ) if present is not None else None
     is_exact, is_again = False, False
     if known is not None:
-        # An install that was killed after it was recorded, and before the file was written, may be repeated.
+        # An install that was killed after it was recorded, and before the file was written, may be run again.
         is_again = known.after == record.after and known.moved.keys() >= set(moved)
         is_exact = known.is_exact and (is_again or known.after == record.before)
     if known is not None and (is_exact or is_again or not moved):
@@ -184,7 +184,7 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
             hint = f" It is installed as {visible_line(ours[0])}: use --name." if ours else ""
             raise CommandFailure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
         if name in servers and name not in ours:
-            said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
+            said = f"the server {name} in {shown} does not start coretools-mcp, so it was not removed"
             raise CommandFailure(f"{said}. If coretools-mcp has another name there, give that name with --name.")
         backup = _backup(record, environ)
         if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):

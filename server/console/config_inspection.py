@@ -88,7 +88,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         )
 
     def with_servers(content: bytes) -> bytes:
-        """Return the file with the servers added. Concurrent additions by other programs stay."""
+        """Return the file with the servers added. Concurrent additions by other programs are kept."""
         present = names_by_alias(parse(content, own))
         entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
         changed = with_entries(content, SECTION, entries)

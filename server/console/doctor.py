@@ -341,7 +341,7 @@ async def check_programs(app: App, found: Findings) -> None:
         await THREADS.run(partial(look, f"agent {name}", agent.command or "", environment, None))
     for name in dict.fromkeys(given.path[1] for given in report.given if given.path[0] == "agents" and given.path[1:]):
         if name not in settings.agents:
-            found.broken(f"agent {name}", f"left out: {NO_VARIABLE}", HINT)
+            found.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
 
 
 def _is_given(report: SettingsReport, key: str) -> bool:
@@ -412,7 +412,7 @@ async def check_upstreams(app: App, found: Findings) -> None:
     for entry in app.live.report.entries:
         if entry.left_out is not None:
             add, remedy = (found.broken, HINT) if entry.lacks_variable else (found.absent, "")
-            add(f"server {entry.alias}", f"left out: {entry.left_out}", remedy)
+            add(f"server {entry.alias}", f"not used: {entry.left_out}", remedy)
 
 
 Check = Callable[[App, Findings], Awaitable[None]]

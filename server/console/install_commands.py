@@ -391,7 +391,7 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
 
     async def count() -> tuple[int, list[str]]:
         """Count the tools, and name the upstreams that were still connecting at that time."""
-        with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
+        with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - the null device never blocks
             async with started([command, *args], folder, environment, unread) as server:
                 tools = len((await server.request("tools/list"))["tools"])
                 connecting: list[str] = []
@@ -415,7 +415,9 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
         )
         note(said)
         return EXIT_FAILED
-    sys.stdout.write(f"Started as {client.title} would start it, the server has {number} tools.\n")
+    sys.stdout.write(
+        f"Started as {client.title} would start it, the server has {number} {'tool' if number == 1 else 'tools'}.\n"
+    )
     if connecting:
         said = (
             f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet. If a"

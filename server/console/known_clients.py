@@ -235,7 +235,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             project_file=".zed/settings.json",
             programs=("zed", "zeditor"),
             extra={"source": "custom"},
-            afterwards="Zed starts the server; check in its agent panel that it is on.",
+            afterwards="Zed starts the server; check in Zed's agent panel that the server is on.",
         ),
         "windsurf": config(
             "Windsurf",

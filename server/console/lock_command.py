@@ -57,8 +57,8 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
         is_sure: Write without asking.
 
     Returns:
-        0, or 1 if a server is unavailable, or 2 if a needed lock file is unusable. A check returns 1 if a tool is
-        blocked, and 2 if the file is unusable or a server is unavailable.
+        0; 1 if a server is unavailable; 2 if a needed lock file is unusable. A check returns 1 if a tool is blocked,
+        and 2 if the file is unusable or a server is unavailable.
     """
     if report.lock is None:
         raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Use --config FILE.")

@@ -59,9 +59,9 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     http, shown = report.settings.http, visible_line(principal)
     is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
     if principal and (is_shared or not is_known):
-        why = f"all clients share its login (mcpServers.{alias}.oauth.shared)"
+        why = f"all clients share this server's login (mcpServers.{alias}.oauth.shared)"
         why = why if is_shared else f"'{shown}' is neither a token in http.tokens nor a person of http.oauth.issuer"
-        raise UsageError(f"--as does not apply: {why}. Leave it out, or name a token in http.tokens.")
+        raise UsageError(f"--as does not apply: {why}. Omit --as, or name a token in http.tokens.")
     quiet_log(report.settings.log.level)
     only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))
     replica = _replica(report)

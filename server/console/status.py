@@ -111,7 +111,7 @@ def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]]
 class Which:
     """The user's selection among the running servers."""
 
-    folder: str | None = None  # the server works in this folder
+    folder: str | None = None  # a folder that the server works in
     pid: int | None = None
 
     def fits(self, about: ServerStatus) -> bool:

@@ -34,7 +34,9 @@ def read_file(path: str) -> bytes | None:
         said = f"{shown} cannot be read, or is not a regular file, so it was left unchanged"
         raise CommandFailure(f"{said}. Fix that and try again.") from None
     if os.name == "posix" and info.st_uid != os.geteuid():
-        raise CommandFailure(f"{shown} belongs to another user, so it was left unchanged. Run this as that user.")
+        raise CommandFailure(
+            f"{shown} belongs to another user, so it was left unchanged. Run this command as that user."
+        )
     if info.st_nlink > 1:
         raise CommandFailure(
             f"{shown} has a second name (a hard link), which would keep the old content, so it was left unchanged."

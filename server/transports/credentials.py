@@ -39,7 +39,7 @@ class Tokens:
         return bool(self._digests)
 
     def principal_of(self, token: str) -> Principal | None:
-        """Return the principal of a token, compared with every known token in constant time."""
+        """Return the principal of a token. The token is compared with every known token in constant time."""
         given = digest_of(token)
         matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
         return Principal(matching[0], self._rights.get(matching[0], ALL_RIGHTS)) if matching else None

@@ -71,7 +71,7 @@ WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Requests that never wait for others: their responses are small, and show whether the client is still there."""
 INLINE = frozenset({"initialize"})
-"""Messages after such a request are held until its response, because some clients do not wait for it."""
+"""Requests after which messages are held until the response, because some clients do not wait for it."""
 TOO_MANY = (
     "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for "
     "responses to your other requests, then send this again."
@@ -148,8 +148,8 @@ class Dispatcher:
     """
 
     def __init__(self, outgoing: Outgoing, on_room: Callable[[], None], *, is_bounded: bool = True) -> None:
-        self.takes_batches = False  # whether this revision has batches
-        self.may_ask = True  # whether this revision allows requests to the client
+        self.takes_batches = False  # whether the client's revision has batches
+        self.may_ask = True  # whether the client's revision allows requests to the client
         self._outgoing = outgoing
         self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
         self._on_room = on_room  # called when reading may continue

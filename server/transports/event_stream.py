@@ -27,7 +27,7 @@ _PING = b": ping\r\n\r\n"
 
 
 class EventStream:
-    """Ordered messages to a client, kept until they are read; the latest ones are kept a little longer.
+    """Ordered messages to a client, kept until they are read; the latest messages are kept a little longer.
 
     Args:
         name: Prefix of the event ids with which a client can resume; empty if it cannot.

@@ -39,7 +39,7 @@ from tools.permissions.client_rights import ALL_RIGHTS
 logger = logging.getLogger(__name__)
 
 ROOT_PATHS = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)*/?")
-LAST_SECONDS = 2  # after the grace period, how long connections with unread data are kept
+LAST_SECONDS = 2  # how long connections with unread data are kept after the grace period
 MAX_CONNECTIONS = 4_000
 """The maximum number of connections. Above it, the longest-idle connection is closed; if none is idle, a new one gets
 503.
@@ -69,7 +69,7 @@ class Application(Protocol):
 
     @property
     def is_settled(self) -> bool:
-        """Whether every upstream has been tried once."""
+        """Whether the first connection attempt of every upstream has ended."""
         ...
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:

@@ -38,10 +38,10 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 60.0  # minimum time between two fetches of the keys
-FIRST_FETCH_SECONDS = 5.0  # that minimum while there are no keys, because the issuer may start after this server
+FIRST_FETCH_SECONDS = 5.0  # minimum time while there are no keys, because the issuer may start after this server
 KEYS_SECONDS = 600.0  # interval at which the keys are refreshed, so that revoked keys are dropped
 KNOWN_SECONDS = 60.0  # how long the result for a token is cached
-MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and of rejected tokens
+MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and likewise of rejected tokens
 MAX_KEYS = 100  # maximum number of keys that are read
 MAX_ASKED = 16  # maximum number of concurrent introspections
 PLACE_SECONDS = 5.0  # how long a token waits for a free introspection slot
@@ -208,7 +208,7 @@ class Issuer:
         if found is not None and time.monotonic() - self._fetched < KEYS_SECONDS:
             return found
         if found is not None and self._turn.locked():
-            return found  # other requests use the old keys while one fetches new ones
+            return found  # while one request fetches the new keys, others use the old keys
         async with self._turn:
             if time.monotonic() - self._fetched >= (FETCH_SECONDS if self._keys else FIRST_FETCH_SECONDS):
                 self._fetched = time.monotonic()

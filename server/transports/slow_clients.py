@@ -41,8 +41,8 @@ class ClientConnection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         self._make_room()
-        # This option lets the system close a connection whose other end receives nothing or has vanished. Otherwise, it
-        # would go unnoticed that a little data stays in the system's buffer. Look the option up by name, because type
+        # This option lets the system close a connection whose other end receives nothing or has vanished. Otherwise, a
+        # little data that stays in the system's buffer would go unnoticed. Look the option up by name, because type
         # stubs have it only on Linux. Other systems apply their own limit of some minutes.
         option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
         if option is not None:

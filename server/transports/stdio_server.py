@@ -1,8 +1,8 @@
 """MCP over stdio on the event loop, without threads.
 
-The protocol moves to private descriptors. Descriptor 0 becomes empty, and descriptor 1 goes to standard error, so that
-stray output from this process or a child cannot disturb the protocol. After the end of input, pending responses are
-still sent if they are ready soon. The end of input may mean that somebody piped requests in, or that the client is
+The protocol moves to private descriptors. Descriptor 0 reads the null device, and descriptor 1 goes to standard error,
+so that stray output from this process or a child cannot disturb the protocol. After the end of input, pending responses
+are still sent if they are ready soon. The end of input may mean that somebody piped requests in, or that the client is
 shutting down and waits for this process to exit.
 """
 

@@ -75,7 +75,7 @@ EVERYTHING: Json = {
 }
 """The capabilities that a listing session announces.
 
-These are all capabilities, because some servers list fewer items for clients with fewer capabilities.
+It announces all capabilities, because some servers list fewer items to clients with fewer capabilities.
 """
 
 STATUS_URI = "coretools://upstreams"
@@ -289,7 +289,8 @@ class UpstreamRouter:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
         if method in WELCOMES and self.pool.upstreams:
-            # Announce the extensions even if no upstream has them yet: it may add skills later, without a notification.
+            # Announce the extensions even if no upstream has them yet, because an upstream may add skills later without
+            # a notification.
             welcome = as_mapping(await call_next(ctx))
             extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
             if method == "server/discover" and self._may_have_tasks:

@@ -255,8 +255,8 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
             'mcp_servers = {a = {command = "b"}}',
             "by hand, within its braces: core = { command = ",
         ),
-        ("uninstall", "cursor", ".cursor/mcp.json", OTHER, "does not start coretools-mcp, so it stays"),
-        ("uninstall", "cursor", ".cursor/mcp.json", REACHED, "does not start coretools-mcp, so it stays"),
+        ("uninstall", "cursor", ".cursor/mcp.json", OTHER, "does not start coretools-mcp, so it was not removed"),
+        ("uninstall", "cursor", ".cursor/mcp.json", REACHED, "does not start coretools-mcp, so it was not removed"),
         ("install", "cursor", ".cursor/mcp.json", REACHED, "already has another server named core"),
         ("uninstall", "cursor", ".cursor/mcp.json", "{}", "there is no server core"),
         (

@@ -53,7 +53,7 @@ class SharedApprovals:
             self._news.set()
 
     async def follow(self) -> None:
-        """Load approvals from other replicas, forever."""
+        """Load approvals from other replicas until cancelled."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()
@@ -75,7 +75,8 @@ class SharedApprovals:
                 try:
                     row = self._row = await self._rows.read(digest, self._row)
                     if row.value and not self._is_renewed:
-                        # Renew the lifetime of the row, encrypted with the first key so that other keys can be retired.
+                        # Write the row again. This renews its lifetime and encrypts it with the first key, so that
+                        # other keys can be retired.
                         if version := await self._rows.write(digest, row.value, row.version):
                             self._row, self._is_renewed = SealedRow(row.value, version), True
                         else:
@@ -106,8 +107,8 @@ class SharedApprovals:
         except ValueError:
             raise ToolError(
                 ToolErrorType.FILE_WRITE_FAILURE,
-                f"The approval does not count, because the approvals on top of {LOCK_NAME} would be too large. The "
-                f"operator must write that file again, with `{COMMAND}`.",
+                f"The approval does not count, because the approvals in the store would be too large. The operator "
+                f"must write {LOCK_NAME} again, with `{COMMAND}`.",
             ) from None
         finally:
             self._news.set()  # after a cancellation or a lost reply, the row may have been written

@@ -102,7 +102,7 @@ class ToolCatalog:
         ] = {}  # by alias, the tools that the upstream's apps may call, with the names that the apps use
         self._stored: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
-        """The names from the last run that are missing in this one, by alias."""
+        """By alias, the names from the last run that are missing in this run."""
         self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
@@ -228,7 +228,7 @@ class ToolCatalog:
             )
 
     def _judge(self, alias: str, prepared: Mapping[str, _Prepared]) -> None:
-        """Block tools that are not approved, and log new ones."""
+        """Block tools that are not approved, and log those that were not blocked before."""
         before = self._told_stops.get(alias, {})
         stops: dict[str, Stop] = {}
         for name, each in prepared.items():

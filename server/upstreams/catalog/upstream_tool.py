@@ -206,7 +206,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The full name, the published name if it begins with the alias, the CLIs' names, and the server's name."""
+        """The full name, the published name if it begins with the alias, the CLIs' forms of both, the server's name."""
         names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
         prefix = f"{self.alias}{BETWEEN}"
         if self.name.startswith(prefix):
