@@ -241,9 +241,9 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
             )
     if options.scope == "project":
         if not client.project_file:
-            raise UsageError(f"{client.title} has no project file. Leave out --scope project.")
+            raise UsageError(f"{client.title} has no project file. Omit --scope project.")
         if options.imports:
-            raise UsageError("--import only moves servers from your own file. Leave out --scope project.")
+            raise UsageError("--import only moves servers from your own file. Omit --scope project.")
         path = os.path.join(os.getcwd(), *client.project_file.split("/"))
         return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
     existing = [file for file in client.files if os.path.lexists(file)]

@@ -308,7 +308,7 @@ class Issuer:
             raise TokenRefusedError("The token has expired.")
         if claims.get("iss") != self.settings.issuer:
             raise TokenRefusedError(
-                f"The token is from an issuer other than {self.settings.issuer} (claim iss; http.oauth.issuer)."
+                f"The token is from another issuer, not from {self.settings.issuer} (claim iss; http.oauth.issuer)."
             )
         listed = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
         if not all(isinstance(each, str) for each in listed) or self._audience.isdisjoint(listed):

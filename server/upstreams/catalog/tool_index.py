@@ -143,7 +143,7 @@ def stem(word: str) -> str:
 
 
 def words_of(text: str) -> Iterator[str]:
-    """Yield the words of a text in any naming style, without stop words."""
+    """Yield the words of a string in any naming style, without stop words."""
     text = text[:MAX_FIELD_CHARS]
     if not text.isascii():
         text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
@@ -353,7 +353,7 @@ class ToolIndex:
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # A query that names a tool's object completely means that tool, even with a different verb, except deletion.
+            # A query that names a tool's object completely means that tool whatever the verb is, except for deletion.
             named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
             is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
             fit *= 1.0 if is_named else OTHER_ACTION
