@@ -148,7 +148,7 @@ def add(
         said = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
         raise UsageError(f"'{name}' cannot be the name of a server: {said}.{like}")
     words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
-    # A coretools-mcp with its own settings is a different server, so it may be an upstream.
+    # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(word.startswith(("--config", "--settings")) for word in words)
     if is_own(entry, own_ports(environ)) and not is_chain:
         raise CommandFailure(

@@ -38,7 +38,7 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glob": ("path", {"pattern": "*"}),
     "list_directory": ("path", {}),
 }
-"""For calls written like rules, by tool: the parameter in the parentheses, and the values of other parameters."""
+"""For calls that are written like rules, by tool: the parameter in the parentheses, and values for the others."""
 
 MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a command
 

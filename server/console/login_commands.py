@@ -39,7 +39,7 @@ MAX_LOGINS = 2  # a second login is needed if the authorization server has forgo
 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
-    """Log in to a server, and print how many tools it then has."""
+    """Log in to a server, and print how many tools the server then offers."""
     found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
     if found is None:
         like = nearest(alias, [each.alias for each in report.entries])

@@ -78,7 +78,7 @@ def standings(app: App, tools: Sequence[BaseTool[Any]]) -> dict[str, str]:
 
 
 def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> str:
-    """Return the tools as a client sees them, the changed names, and the tools that are unlisted due to their names.
+    """Return the tools as a client sees them, the changed names, and the tools that are hidden because of their names.
 
     With a lock file, each tool also has its lock status.
     """

@@ -62,7 +62,7 @@ FEW_AT_WORK = 16
 requests that start together, because only their responses show whether the client reads.
 """
 TOGETHER_SECONDS = 0.05  # how long later requests wait after `FEW_AT_WORK` started together, unless one finishes
-WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single one may be larger
+WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single request may be larger
 WAITING_BYTES = 8 << 20  # size of the queued messages above which reading pauses
 LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
 MAX_EARLY = 8  # maximum number of notifications kept until the first request (the SDK's value)

@@ -1,4 +1,4 @@
-"""Streamable HTTP, at `/mcp`: with sessions for handshake-era clients, and without for the 2026-07-28 revision.
+"""Streamable HTTP, at `/mcp`. Handshake-era clients have sessions; requests of the 2026-07-28 revision do not.
 
 A request is answered with plain JSON if nothing has to be sent before its response, otherwise with an event stream. In
 a session, a client that loses a stream resumes it with `Last-Event-ID`, while its requests continue. In the

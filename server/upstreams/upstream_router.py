@@ -483,7 +483,7 @@ class UpstreamRouter:
     def _is_able(self, upstream: Upstream, method: str) -> bool:
         """Return whether an upstream supports a method for skills or folders.
 
-        An unavailable upstream counts as supporting it, so that the request fails with the reason.
+        An unavailable upstream counts as supporting the method, so that the request fails with the reason.
         """
         session = upstream.live_session
         if session is None:

@@ -192,7 +192,7 @@ def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
         (("install", "claude-desktop"), "Name the folders that the tools may use: --workspace DIR"),
         (("install", "cursor", "--workspace", "nowhere"), "not an existing folder"),
         (("install", "windsurf", "--scope", "project"), "has no project file"),
-        (("install", "cursor", "--scope", "project", "--import"), "Leave out --scope project"),
+        (("install", "cursor", "--scope", "project", "--import"), "Omit --scope project"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments: tuple[str, ...], told: str) -> None:

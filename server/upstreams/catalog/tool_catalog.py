@@ -111,7 +111,7 @@ class ToolCatalog:
         registry.on_change(self._publish)  # custom tools come and go, and their names are reserved
 
     def configure(self, entries: Mapping[str, UpstreamSettings]) -> None:
-        """Use these upstreams from now on. Lists stay valid while an upstream is reached the same way."""
+        """Use these upstreams from now on. A list stays valid as long as its upstream is reached in the same way."""
         gone = [
             alias
             for alias, entry in self._entries.items()
