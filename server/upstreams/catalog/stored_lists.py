@@ -90,9 +90,9 @@ def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str],
 def key_of(entry: UpstreamSettings) -> str:
     """Hash what determines a server's lists: how it is reached, its entry as written, and this program's version.
 
-    The entry has unexpanded variables. Values of variables and headers are not hashed, nor are likely secrets, because a
-    hash allows guesses to be tested. If two servers differ only in such values, either may be listed with the other's items
-    until it responds. Likewise, a server whose lists depend on the client may be listed as for another client.
+    The entry has unexpanded variables. Values of variables and headers are not hashed, nor are likely secrets, because
+    a hash allows guesses to be tested. If two servers differ only in such values, either may be listed with the other's
+    items until it responds. Likewise, a server whose lists depend on the client may be listed as for another client.
     """
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
