@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail_with(error, is_call=False)
     watchdog = None
     if arguments.command == "serve":
-        make_private()  # before the watchdog, which is a fork of this process, starts
+        make_private()  # called before the watchdog starts, because the watchdog is a fork of this process
         share_arenas()
         watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
         gc.disable()
@@ -90,7 +90,7 @@ def _fail(message: str, code: int) -> int:
 
 def _fail_with(error: BaseException, *, is_call: bool) -> int:
     """Print why a command failed, and return its exit code."""
-    # Import this only here: every memory page that exists when the watchdog is forked is copied later.
+    # This is imported only here, because every memory page that exists when the watchdog is forked is copied later.
     from server.settings import SettingsError  # noqa: PLC0415
 
     failed = CALL_BROKEN if is_call else EXIT_FAILED
@@ -120,7 +120,7 @@ def _fail_with(error: BaseException, *, is_call: bool) -> int:
 
 
 def _read(arguments: argparse.Namespace) -> SettingsReport:
-    from server.settings import load_settings  # noqa: PLC0415 - only after the fork of the watchdog
+    from server.settings import load_settings  # noqa: PLC0415 - imported only after the watchdog is forked
 
     overrides = overrides_of(arguments)
     report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
@@ -245,7 +245,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 report, arguments.server, arguments.principal, opens_browser=not arguments.no_browser
             )
         case "doctor":
-            overrides_of(arguments)  # reports a wrong command line at once, instead of as a finding
+            overrides_of(arguments)  # reports an invalid command line at once, instead of as a finding
             from server.console.doctor import examine  # noqa: PLC0415
 
             return examine(lambda: _settings(arguments), os.environ, as_json=arguments.json)
@@ -309,9 +309,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(given: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line, or print an error and exit the process if it is wrong.
+    """Parse a command line, or print an error and exit the process if the command line is invalid.
 
-    `command` in the result is the command's full name.
+    In the result, `command` is the full name of the command.
     """
     from server.settings.rule_names import nearest  # noqa: PLC0415 - serve does not need it
 
@@ -324,7 +324,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
             like = nearest(" ".join(words), there)
             told = f"Did you mean {like}?" if like else f"The commands are {', '.join(there)}."
             parser.error(f"there is no command '{' '.join(words)}'. {told}")
-    command_words: list[str] = []  # the words after `--`, whose options belong to another program
+    command_words: list[str] = []  # the words after `--`: the command line of another program
     if list(given[:2]) == ["config", "add"] and "--" in given:
         at = given.index("--")
         given, command_words = given[:at], list(given[at + 1 :])
@@ -378,7 +378,7 @@ MODES = ("plan", "default", "auto-edit", "yolo")
 
 
 def with_command(given: Sequence[str]) -> list[str]:
-    """Put options that precede the command after it; if there is no command, insert `serve`."""
+    """Move general options from before the command to after it, or insert `serve` if there is no command."""
     general, commands = _Parser(add_help=False, exit_on_error=False), command_parser()[1]
     _add_general(general, is_shared=True, is_shown=True)
     for at, word in enumerate(given):
@@ -390,7 +390,11 @@ def with_command(given: Sequence[str]) -> list[str]:
 
 
 def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
-    """Add general options: those of all commands that read the settings, and those of all that print something."""
+    """Add the general options of a command.
+
+    `is_shared` adds the options of the commands that read the settings, and `is_shown` those of the commands that print
+    something.
+    """
     add = parser.add_argument
     if is_shared:
         add(
@@ -407,7 +411,7 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
             metavar="FILE",
             help="a settings file (repeatable; later files win)",
         )
-        add("--settings", choices=("qwen", "gemini"), help="also read the settings of that CLI")
+        add("--settings", choices=("qwen", "gemini"), help="also read the settings of Qwen Code or Gemini CLI")
         add("--approval-mode", choices=MODES, help="how much may happen without a question")
         add("--no-builtin-tools", action="store_true", help="offer only the tools of other servers, and custom tools")
         what = "which built-in tools to offer: core (files, search and commands) or full (the default)"
@@ -420,7 +424,7 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
         add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     if is_shown:
         colours = (
-            "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; or always if FORCE_COLOR is set)"
+            "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR always turns it on)"
         )
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
 
@@ -440,7 +444,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(names: Any, words: str, what: str, more: str = "", *, is_shared: bool = False) -> Any:
-        """Add a command with this full name. The list of commands shows `what`; its own help adds `more`."""
+        """Add a command by its full name. The list of commands shows `what`; the command's own help adds `more`."""
         about = f"{what[0].upper()}{what[1:]}. {more}".strip()
         made = names.add_parser(words.rsplit(maxsplit=1)[-1], help=what, description=about)
         made.set_defaults(command=words)
@@ -498,13 +502,14 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "install",
         "add this server to an MCP client",
         "Without CLIENT, this lists the known clients and shows which of them have this server. With CLIENT, it shows "
-        "the change to the client's file, asks, starts the server as the client would, and says what is left to do.",
+        "the change to the client's file, asks for confirmation, starts the server as the client would, and says what "
+        "is left to do.",
     )
     uninstall = command(
         names,
         "uninstall",
         "remove this server from an MCP client",
-        "Restores the client's original file, or only removes the entry if the file has changed since.",
+        "Restores the client's original file, or only removes the entry if the file has changed since then.",
     )
     for each in (install, uninstall):
         is_optional = {"nargs": "?"} if each is install else {}
@@ -528,7 +533,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "trust the current settings of a workspace",
         "A folder's own settings (.coretools/settings.json, and with --settings those of Qwen Code or Gemini CLI) "
         "can start programs and allow calls. They are not read until a person has reviewed them. This shows what "
-        "they would do, and asks. After any change, the settings must be trusted again.",
+        "they would do and asks for confirmation. After any change, the settings must be trusted again.",
     )
     where = "the workspace (default: the working folder)"
     trust.add_argument("folder", nargs="?", metavar="DIR", help=where)
@@ -540,7 +545,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         names,
         "login",
         "log in to an upstream server",
-        "Opens a browser at the server's authorization server, and stores the login on this machine, or in the store "
+        "Opens the server's authorization server in a browser, and stores the login on this machine, or in the store "
         "that replicas share. Running servers use the login at once.",
         is_shared=True,
     )
@@ -553,7 +558,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     login.add_argument("--list", action="store_true", help="list the stored logins")
     login.add_argument("--json", action="store_true", help="with --list: print JSON")
     for each in (login, logout):
-        what = "whose login: the name of a token in http.tokens (default: yours)"
+        what = "the owner of the login: the name of a token in http.tokens (default: you)"
         each.add_argument("--as", dest="principal", default="", metavar="NAME", help=what)
     what = "list the file changes that can be undone, whichever client made them"
     changes = command(names, "changes", what, "Lists changes in the working folder, or in --workspace.", is_shared=True)
@@ -561,11 +566,11 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         names,
         "undo",
         "undo a file change that a tool made",
-        "This shows what would change, and asks. If the file has changed again since, it stays as it is. Changes by "
-        "commands and other programs cannot be undone.",
+        "This shows what would change and asks for confirmation. A file that has changed again since is not touched. "
+        "Changes by commands and other programs cannot be undone.",
         is_shared=True,
     )
-    what = "the number of the change, as coretools-mcp changes lists it (default: the last one that is not undone)"
+    what = "the change's number in the output of coretools-mcp changes (default: the latest change that is not undone)"
     undo.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
     undo.add_argument(
         "--forget", action="store_true", help="delete everything that is kept to undo changes, for every workspace"
@@ -586,9 +591,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         names,
         "dashboard",
         "open the dashboard of a running server",
-        "The dashboard shows the server's work, and asks its questions when its client cannot. This command prints "
-        "a link that signs in one browser, once. If several servers are running, the one that works in the working "
-        "folder is used.",
+        "The dashboard shows what the server is doing, and asks the user the server's questions if the client cannot. "
+        "This command prints a link that signs in one browser, once. If several servers are running, the one that "
+        "works in the working folder is used.",
     )
     dashboard.add_argument("--no-browser", action="store_true", help="print the link without opening a browser")
     for each in (status, logs, dashboard):
@@ -598,7 +603,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     about = group(names.add_parser("config", help=what, description=f"{what.capitalize()}."))
     what = "report problems and warnings; exit code 1 if the server would not start"
     check = command(about, "config check", what, is_shared=True)
-    check.add_argument("file", nargs="?", metavar="FILE", help="one more settings file, as with --config")
+    check.add_argument("file", nargs="?", metavar="FILE", help="another settings file, added to those of --config")
     what = "show every value that is set, and where it is set; secrets are hidden"
     show = command(about, "config show", what, is_shared=True)
     for each in (tools, lock, changes, doctor, status, show):
@@ -607,8 +612,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         about,
         "config import",
         "add the servers of an MCP client to your own settings",
-        "This shows what would be added, and asks. It looks only in your own files; name a project's file to import "
-        "from it.",
+        "This shows what would be added and asks for confirmation. It looks only in your own files; to import from a "
+        "project's file, name that file.",
     )
     take.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
     take.add_argument("--print", action="store_true", help="print the servers as settings, without changing anything")
@@ -619,8 +624,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "config add",
         "add an upstream server",
         "A server is started by a command, or reached at its address. This shows the change to your own settings, "
-        "asks, then connects to the server once. If a value contains a secret from the environment, the settings refer "
-        "to the variable instead.",
+        "asks for confirmation, then connects to the server once. If a value contains a secret from the environment, "
+        "the settings refer to the environment variable instead.",
     )
     new.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
     new.add_argument("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
@@ -642,7 +647,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         ("enable", "enable a server that is disabled"),
         ("disable", "keep a server in the settings, but do not use it"),
     ):
-        edits.append(command(about, f"config {verb}", what, "This shows the change to the file, and asks."))
+        edits.append(command(about, f"config {verb}", what, "Shows the change to the file and asks for confirmation."))
         edits[-1].add_argument("name", metavar="NAME", help="the name of the server")
     what = "write a first settings file, and next to it the schema for editors"
     edits.append(
@@ -657,14 +662,14 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
     command(names, "help", "show help for all commands, or for one").add_argument("words", nargs="*", metavar="COMMAND")
     command(names, "version", "show the version")
-    for words, made in commands.items():  # at the end, so that help lists them after the command's own options
+    for words, made in commands.items():  # added last, so that help lists them after the command's own options
         general = made.add_argument_group("general options, also accepted before the command")
         _add_general(general, is_shared=words in of_settings, is_shown=words != "serve")
     return parser, commands
 
 
 def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
-    from server.settings import SettingsError  # noqa: PLC0415 - only after the fork of the watchdog
+    from server.settings import SettingsError  # noqa: PLC0415 - imported only after the watchdog is forked
 
     overrides: dict[str, Any] = {}
     if arguments.workspace:
@@ -682,7 +687,7 @@ def overrides_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
         if listed:
             tools[key] = listed
         elif given:
-            # The user cannot mean an empty list: it could stand for all tools, or for none.
+            # An empty list is ambiguous: it could stand for all tools, or for none.
             raise SettingsError([f"--{key}-tools names no tool. Separate several names with commas."])
     if tools:
         overrides["tools"] = tools

@@ -36,7 +36,7 @@ from tools.machine.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # the same in an installed package
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # the same path in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
 MAX_OPTIONS = 50  # maximum number of schema parts searched for the type of one property
 REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits
@@ -89,7 +89,7 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
                 text = Path(as_json[1:]).read_text(encoding="utf-8")
             parsed: Any = json.loads(text)
         except OSError:
-            raise UsageError(f"the file '{as_json[1:]}' of --arguments cannot be read.") from None
+            raise UsageError(f"the file '{as_json[1:]}', given with --arguments, cannot be read.") from None
         except (ValueError, RecursionError):
             raise UsageError("--arguments is not valid JSON. Quote it as one word in the shell.") from None
         if not isinstance(parsed, dict):
@@ -113,7 +113,7 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
 
 
 def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
-    """Convert a text to the type that the property `key` has in the tool's schema."""
+    """Convert a string to the type that the property `key` has in the tool's schema."""
     found: list[Mapping[str, Any]] = []
     options = [as_mapping(as_mapping(schema.get("properties")).get(key))]
     for _ in range(MAX_OPTIONS):  # a schema may refer to itself
@@ -160,10 +160,10 @@ def make_call(
     """Make one call through a new server over stdio, and print the result.
 
     Returns:
-        0, the exit status of the command that ran, or a code of 64 or above that says why there is none.
+        0, the exit status of the command that ran, or a code of 64 or above that says why there is no exit status.
     """
     if tool in SHELL_NAMES and given.as_text().get("is_background") not in (None, False, "false"):
-        raise UsageError("a background job would end with this call. Leave out is_background to wait for the command.")
+        raise UsageError("a background job would end with this call. Omit is_background to wait for the command.")
     alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
     spinner = Spinner()
     is_told = False  # whether the user has been told that nobody can answer the question
@@ -204,7 +204,7 @@ def make_call(
             }
             await anyio.Path(folder, "settings.json").write_text(json.dumps(narrow), encoding="utf-8")
             options.append(f"--config={folder}/settings.json")
-            lock = report.lock  # the lock file is next to the last settings file
+            lock = report.lock  # the server looks for its lock file next to the last settings file
             if lock is not None and (lock.content is not None or lock.problem):
                 beside = anyio.Path(folder, LOCK_NAME)
                 try:
@@ -315,7 +315,7 @@ def _show(result: Json, *, as_json: bool) -> None:
             sys.stdout.write(f"{text}\n")
     if isinstance(job, str):
         sys.stdout.flush()
-        sys.stderr.write("coretools-mcp: processes that the command left running end with this call\n")
+        sys.stderr.write("coretools-mcp: processes that the command left running are stopped when this call ends\n")
 
 
 def _exit_code(result: Json) -> int:

@@ -1,7 +1,7 @@
 """The configuration file of an MCP client, before and after an install or uninstall.
 
 Each change is computed completely before it is shown and written. The private folder of coretools-mcp keeps a record of
-it: digests, and a copy of the original file.
+the change: digests, and a copy of the original file.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """A record of the changes to a file by an install, without any of its content, so that they can be reverted."""
+    """A record of how an install changed a file, without the file's content, so that the install can be reverted."""
 
     file: str  # the real path
     name: str
@@ -88,7 +88,7 @@ class InstallRecord:
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """Servers moved behind this one, by their names in the client's file.
+    """The servers moved behind coretools-mcp, by their names in the client's file.
 
     Each value is the alias in the user's settings, and the SHA-256 of the entry if the install added it.
     """
@@ -126,7 +126,7 @@ def install_change(
             )
         present: Any = servers.get(name)
         if present is not None and name not in starting_us(servers):
-            said = f"{client.title} already has another server named {name}, which stays as it is"
+            said = f"{client.title} already has another server named {name}, which was left unchanged"
             raise CommandFailure(f"{said}. Choose another name with --name. ({shown})")
         others = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
         if others and present is None and not target.is_named:
@@ -149,14 +149,14 @@ def install_change(
     known = _find(record, environ) if present is not None else None
     is_exact, is_again = False, False
     if known is not None:
-        # An install that was killed after it was recorded, and before the file was written, may be repeated.
+        # An install that was killed after it was recorded, and before the file was written, may be run again.
         is_again = known.after == record.after and known.moved.keys() >= set(moved)
         is_exact = known.is_exact and (is_again or known.after == record.before)
     if known is not None and (is_exact or is_again or not moved):
         record = replace(known, after=record.after, is_exact=is_exact)
     elif known is not None and known.moved:
         said = f"{shown} was changed after its servers were moved"
-        raise CommandFailure(f"{said}. Undo that first: coretools-mcp uninstall {target.key}")
+        raise CommandFailure(f"{said}. Undo that first, with: coretools-mcp uninstall {target.key}")
     else:
         backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content else ""
         is_made = is_new and not is_toml
@@ -172,7 +172,7 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
     the moved servers are put back.
 
     Raises:
-        CommandFailure: There is no entry with that name, it does not start coretools-mcp, or the file is not valid.
+        CommandFailure: The entry does not exist or does not start coretools-mcp, or the file is not valid.
     """
     name, shown = target.name, visible_line(target.path)
     try:
@@ -184,7 +184,7 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
             hint = f" It is installed as {visible_line(ours[0])}: use --name." if ours else ""
             raise CommandFailure(f"there is no server {name} in {shown}, so nothing was changed.{hint}")
         if name in servers and name not in ours:
-            said = f"the server {name} in {shown} does not start coretools-mcp, so it stays"
+            said = f"the server {name} in {shown} does not start coretools-mcp, so it was not removed"
             raise CommandFailure(f"{said}. If coretools-mcp has another name there, give that name with --name.")
         backup = _backup(record, environ)
         if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
@@ -192,7 +192,7 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
         if record.moved and _digest(backup) != record.before:
             said = "the copy of the original file is missing or damaged, so its servers cannot be put back"
             raise CommandFailure(f"{said}. They are in your settings; remove the entry {name} by hand. ({shown})")
-        # Even if the entry was removed by hand, the moved servers come back.
+        # Even if the entry was removed by hand, the moved servers are put back.
         after = target.without_entry(content or b"", name) if name in servers else content or b""
         moved = target.servers(backup) if record.moved else {}
         for each in record.moved:
@@ -255,7 +255,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
     if record.moved:
         added = {alias: digest for alias, digest in record.moved.values() if digest}
         for other in _records(environ):
-            # The install for another client may have moved a server with the same alias. Then the settings keep it.
+            # The install for another client may have moved a server with the same alias. If so, the settings keep it.
             shared = {
                 name: (alias, added.pop(alias))
                 for name, (alias, _) in other.moved.items()
@@ -268,7 +268,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         heir = other
         if other.file == record.file and other.name != record.name:
             if record.is_exact and other.before == record.after:
-                # The other entry was added after this one, so uninstalling it must restore the state before this one.
+                # The other entry was added later, so uninstalling that entry must restore the state before this one.
                 beneath = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
                 heir = replace(heir, before=record.before, **beneath)
             if other.after == _digest(change.before):
@@ -287,7 +287,7 @@ def starting_us(servers: Tree) -> list[str]:
 
 
 def _merged(present: Tree, entry: Tree) -> Tree:
-    """Return the new entry merged over the existing one; keys that the user added stay."""
+    """Return the new entry merged over the existing one; keys that the user added are kept."""
     merged = {**present, **entry}
     for key in ("env", "environment", "env_vars"):
         old, new = present.get(key), entry.get(key)

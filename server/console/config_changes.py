@@ -38,7 +38,7 @@ from tools.text.secrets import is_secret_name
 
 CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually expires first
 _REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a reference to a variable, also as the password in an address
-MIN_SECRET_CHARS = 8  # a shorter value could appear in a text by chance
+MIN_SECRET_CHARS = 8  # a shorter value could appear elsewhere by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
 REFERENCE = f"./{SCHEMA.name}"  # refers to the copy next to the settings file
 NEW_FILE = """\
@@ -141,14 +141,14 @@ def add(
 ) -> int:
     """Add a server, connect to it once, and print how many tools it has.
 
-    Exit code 1 if it was added but cannot be reached.
+    Return exit code 1 if the server was added but cannot be reached.
     """
     if not name or alias_of(name) != name:
         like = f" {alias_of(name)} would work." if name else ""
         said = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
         raise UsageError(f"'{name}' cannot be the name of a server: {said}.{like}")
     words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
-    # A coretools-mcp with its own settings is a different server, so it may be an upstream.
+    # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(word.startswith(("--config", "--settings")) for word in words)
     if is_own(entry, own_ports(environ)) and not is_chain:
         raise CommandFailure(
@@ -160,7 +160,7 @@ def add(
     if secrets and not options.is_sure:
         said = f"{', '.join(secrets)} looks like a secret that {shown} would store in plain text"
         by_option = " or by --env NAME" if "command" in entry else ""
-        hint = f"Set a variable and refer to it as '${{NAME}}'{by_option}, or use --yes to write it anyway"
+        hint = f"Set a variable and refer to it as '${{NAME}}'{by_option}, or use --yes to write the value anyway"
         raise CommandFailure(f"{said}; nothing was added. {hint}.")
     before = read_file(path)
     try:
@@ -244,7 +244,7 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
         tree = parse(before or b"", path)
         ours = parse(schema, copy)
         if copied is not None and parse(copied, copy).get("title") != ours["title"]:
-            said = "is not a coretools-mcp schema, so it stays as it is, and nothing was written"
+            said = "is not a coretools-mcp schema, so it was left unchanged, and nothing was written"
             raise CommandFailure(f"{visible_line(copy)} {said}. Choose another folder with --config.")
         after = before
         if not (before and before.strip()):
@@ -257,7 +257,7 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
         replace_content(copy, copied, schema)
         sys.stdout.write(f"{'Written' if copied is None else 'Updated'}: {visible_line(copy)}\n")
     if after is None or after == before:
-        sys.stdout.write(f"{shown} already exists and names a schema, so it stays as it is.\n")
+        sys.stdout.write(f"{shown} already exists and names a schema, so it was left unchanged.\n")
     elif before is None and not options.is_dry:
         replace_content(path, before, after)
         sys.stdout.write(f"Written: {shown}\n")
@@ -274,7 +274,7 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
 
 
 def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
-    """Replace secrets from the environment with references, in place, and return the places of other secrets."""
+    """Replace secrets from the environment with references, in place, and return the keys of other secrets."""
     held = {value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)}
 
     def referring(text: str) -> str:
@@ -308,7 +308,7 @@ def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> Non
 
 
 def _write(path: str, before: bytes | None, after: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
-    """Show a change, and make it if the user agrees. Returns whether the change was made."""
+    """Show a change, and make it if the user agrees. Return whether the change was made."""
     documents = [parse(side, path) for side in (before, after) if side]
     show(diff_text(shown_difference(path, before, after, documents)))
     sys.stdout.flush()
@@ -334,7 +334,7 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
 
     If there is a lock file, the user can approve the tools right away.
     """
-    # Imported only here: removing a server needs neither the SDK nor the tools.
+    # These are imported only here, because removing a server needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415
     from server.console.lock_command import compare_servers  # noqa: PLC0415
     from server.console.upstream_waits import quiet_log, show_failure, wait_for  # noqa: PLC0415

@@ -29,7 +29,7 @@ from tools.contract.tool_errors import ToolError
 
 
 def check(load: Callable[[], SettingsReport]) -> int:
-    """Print all problems and warnings. Exit code 1 if the server would not start."""
+    """Print all problems and warnings. Return exit code 1 if the server would not start."""
     try:
         report = load()
     except SettingsError as error:
@@ -68,7 +68,7 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
 
 
 def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False) -> int:
-    """Show the servers of a client or a file, ask, and add them to the user's own settings."""
+    """Show the servers of a client or a file, ask for consent, and add them to the user's own settings."""
     diagnostics = Diagnostics()
     try:
         path, client, servers = _usable_servers(wanted, environ, diagnostics)
@@ -84,11 +84,11 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
     own = user_file(environ)
     if own is None:
         raise CommandFailure(
-            "there is no home folder, so there is no settings file to add them to; --print shows them."
+            "there is no home folder, so there is no settings file for the servers; --print shows the servers."
         )
 
     def with_servers(content: bytes) -> bytes:
-        """Return the file with the servers added. Concurrent additions by other programs stay."""
+        """Return the file with the servers added. Concurrent additions by other programs are kept."""
         present = names_by_alias(parse(content, own))
         entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
         changed = with_entries(content, SECTION, entries)
@@ -101,7 +101,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         present = names_by_alias(parse(read_settings_file(own, is_optional=True) or b"", own))
         for alias, entry in servers.items():
             if alias in present and not force:
-                sys.stdout.write(f"  stays as it is (--force replaces it): {visible_line(alias)}\n")
+                sys.stdout.write(f"  left unchanged (--force replaces it): {visible_line(alias)}\n")
                 continue
             what = "would replace" if alias in present else "would add"
             # In a client's own file, the secrets are the user's, so they are hidden. Any other file is shown in full.

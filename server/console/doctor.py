@@ -42,7 +42,7 @@ from tools.machine.threads import THREADS
 from tools.shell.process_spec import command_environment
 from tools.web.search_settings import SETUP
 
-CHECK_SECONDS = 40.0  # limit per check; slow checks have their own, shorter limit
+CHECK_SECONDS = 40.0  # time limit per check; slow checks have their own, shorter limit
 PROGRAM_SECONDS = 5.0  # how long to wait for a program's version
 UPSTREAM_SECONDS = 35.0  # how long to wait for an upstream; its own connectTimeout usually expires first
 DISCOVERY_SECONDS = 35.0  # how long to wait for the discovery command, regardless of tools.discoveryTimeout
@@ -94,7 +94,7 @@ class Findings(list[Finding]):
 
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Print each finding immediately. Exit code 1 if something that is configured does not work.
+    """Print each finding immediately. Return exit code 1 if something that is configured does not work.
 
     All checks run concurrently, each with its own deadline, so the total takes as long as the slowest one.
     """
@@ -205,9 +205,7 @@ async def check_files(app: App, found: Findings) -> None:
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
         remedy = f"restore it, or write it again: {COMMAND}"
-        found.broken(
-            "lock file", f"{lock.path} cannot be used, so no tool of a server is offered: {lock.problem}", remedy
-        )
+        found.broken("lock file", f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}", remedy)
     elif lock is not None:
         found.ok("lock file", lock.path)
 
@@ -314,8 +312,8 @@ async def check_discovery(app: App, found: Findings) -> None:
     elif state.status is DiscoveryStatus.FAILED:
         found.broken(subject, state.problem, "fix it, then: coretools-mcp tools")
     else:
-        left = f"; {len(state.warnings)} warnings in the log" if state.warnings else ""
-        found.ok(subject, f"{len(state.tools)} tools in {state.seconds:.1f} s{left}")
+        left = f"; warnings in the log: {len(state.warnings)}" if state.warnings else ""
+        found.ok(subject, f"tools: {len(state.tools)}, found in {state.seconds:.1f} s{left}")
 
 
 async def check_programs(app: App, found: Findings) -> None:
@@ -343,7 +341,7 @@ async def check_programs(app: App, found: Findings) -> None:
         await THREADS.run(partial(look, f"agent {name}", agent.command or "", environment, None))
     for name in dict.fromkeys(given.path[1] for given in report.given if given.path[0] == "agents" and given.path[1:]):
         if name not in settings.agents:
-            found.broken(f"agent {name}", f"left out: {NO_VARIABLE}", HINT)
+            found.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
 
 
 def _is_given(report: SettingsReport, key: str) -> bool:
@@ -368,7 +366,7 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
         text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
         for kind, left_out in upstream.offer.left_out.items():
             if left_out:
-                lost = f"these items are left out, because not every client can read them: {', '.join(told(left_out))}"
+                lost = f"these items are omitted, because not every client can read them: {', '.join(told(left_out))}"
                 found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
         wait = app.live.report.settings.proxy.first_list_wait
         late = (
@@ -414,7 +412,7 @@ async def check_upstreams(app: App, found: Findings) -> None:
     for entry in app.live.report.entries:
         if entry.left_out is not None:
             add, remedy = (found.broken, HINT) if entry.lacks_variable else (found.absent, "")
-            add(f"server {entry.alias}", f"left out: {entry.left_out}", remedy)
+            add(f"server {entry.alias}", f"not used: {entry.left_out}", remedy)
 
 
 Check = Callable[[App, Findings], Awaitable[None]]

@@ -38,9 +38,9 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glob": ("path", {"pattern": "*"}),
     "list_directory": ("path", {}),
 }
-"""For calls written like rules, by tool: the parameter in the parentheses, and the values of other parameters."""
+"""For calls that are written like rules, by tool: the parameter in the parentheses, and values for the others."""
 
-MAX_PART_CHARS = 48  # maximum characters shown of a part of a command
+MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a command
 
 
 def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, GivenArguments]:
@@ -68,7 +68,7 @@ def read_call(tool: str, pairs: list[str], as_json: str | None) -> tuple[str, Gi
 
 
 def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as_json: bool) -> int:
-    """Print what would be decided. Exit code 1 if the call cannot be judged."""
+    """Print what would be decided. Return exit code 1 if the call cannot be judged."""
 
     async def explain() -> int:
         app = App(report, "stdio")

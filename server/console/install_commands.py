@@ -56,7 +56,7 @@ from tools.contract.display import visible_line
 from tools.text.file_names import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
-NAME = "core"  # the default name of the entry; without an underscore, for Gemini CLI
+NAME = "core"  # the default name of the entry; it has no underscore, because of Gemini CLI
 START_SECONDS = 30.0  # how long the installed server may take to start and list its tools
 Scope = Literal["user", "project"]
 
@@ -119,9 +119,9 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
     lost = [each for each in variables if not client.reaches_a_server(each)]
     if lost and not client.reference and not client.names_variables:
         said = f"{client.title} does not pass {', '.join(lost)} to servers, and its file cannot refer to a variable"
-        note(f"{said}. Put what you need into the settings: {user_file(environ)}")
+        note(f"{said}. Put the values that you need into the settings: {user_file(environ)}")
     if options.scope == "project":
-        said = "This file belongs to the project, and the command in it to this machine"
+        said = "This file belongs to the project, but the command in it is specific to this machine"
         sys.stdout.write(f"{said}; review it before you share it.\n")
     code = _try(client, change.entry, environ)
     approval = client.approval.replace("NAME", name) if options.scope == "project" else ""
@@ -169,10 +169,10 @@ def uninstall(options: InstallOptions, environ: Mapping[str, str]) -> int:
 def _confirmed_change(
     target: ConfigFile, change: ConfigChange, change_of: Callable[[bytes | None], ConfigChange], options: InstallOptions
 ) -> ConfigChange | None:
-    """Show the change and ask. Returns the change to write, or `None` for a dry run.
+    """Show the change and ask for consent. Return the change to write, or `None` for a dry run.
 
-    Some clients write their files all the time. If the file has changed since, but its servers are the same, the change
-    is computed again.
+    Some clients write their files constantly. If the file has changed in the meantime, but its servers are the same,
+    the change is computed again.
     """
     documents = [
         read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
@@ -241,9 +241,9 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
             )
     if options.scope == "project":
         if not client.project_file:
-            raise UsageError(f"{client.title} has no project file. Leave out --scope project.")
+            raise UsageError(f"{client.title} has no project file. Omit --scope project.")
         if options.imports:
-            raise UsageError("--import only moves servers from your own file. Leave out --scope project.")
+            raise UsageError("--import only moves servers from your own file. Omit --scope project.")
         path = os.path.join(os.getcwd(), *client.project_file.split("/"))
         return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
     existing = [file for file in client.files if os.path.lexists(file)]
@@ -270,10 +270,10 @@ def _as_in(path: str, client: ClientConfig) -> ClientConfig:
 
 
 def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
-    """Return the client's other servers, converted, by their names in its file. Report those that cannot move."""
+    """Return the client's other servers, converted, by their names in its file. Report those that cannot be moved."""
     diagnostics, own, ports = Diagnostics(), user_file(environ), own_ports(environ)
     if own is None:
-        raise CommandFailure("there is no home folder, so there is no settings file to move them to.")
+        raise CommandFailure("there is no home folder, so there is no settings file to move servers to.")
     moved: Tree = {}
     try:
         if not target.servers(read_file(target.path)):
@@ -391,7 +391,7 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
 
     async def count() -> tuple[int, list[str]]:
         """Count the tools, and name the upstreams that were still connecting at that time."""
-        with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - no disk
+        with anyio.fail_after(START_SECONDS), open(os.devnull, "w", encoding="utf-8") as unread:  # noqa: ASYNC230 - the null device never blocks
             async with started([command, *args], folder, environment, unread) as server:
                 tools = len((await server.request("tools/list"))["tools"])
                 connecting: list[str] = []
@@ -415,7 +415,9 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
         )
         note(said)
         return EXIT_FAILED
-    sys.stdout.write(f"Started as {client.title} would start it, the server has {number} tools.\n")
+    sys.stdout.write(
+        f"Started as {client.title} would start it, the server has {number} {'tool' if number == 1 else 'tools'}.\n"
+    )
     if connecting:
         said = (
             f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet. If a"

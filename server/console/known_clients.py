@@ -1,4 +1,4 @@
-"""The MCP clients: where each keeps its list of servers, how it writes them, and how to convert them."""
+"""The MCP clients: where each keeps its list of servers, how it writes the entries, and how to convert them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SECRET_WORDS = "TOKEN SECRET PASSWORD PASSWD KEY AUTH CREDENTIAL CREDS PRIVATE 
 TRUSTING = 'For runs without a terminal, add "trust": true to the entry: its tools then run without a question.'
 _IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys of Codex
 _COUNTS_SECONDS = re.compile(r"(?:^|[/\\])(?:(?:cline_)?mcp_settings|\.(?:roo|kilocode)[/\\]mcp)\.json$")
-"""The files of Cline, Roo Code and Kilo Code."""
+"""The files of Cline, Roo Code and Kilo Code, in which `timeout` is in seconds."""
 _NAME = r"[A-Za-z0-9_-]+"
 _NAME_SAID = "letters, digits, - and _"
 
@@ -75,7 +75,7 @@ class ClientConfig:
     afterwards: str = ""  # the remaining steps for the user
     approval: str = ""  # one more step if the entry is in a project's file; NAME stands for the entry's name
     unattended: str = ""  # what the entry also needs for unattended runs
-    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # by a key of the client, the key in these settings
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # keys in these settings, by the client's own keys
     is_single: bool = False  # whether the user must choose if several of the files exist
     counts_milliseconds: bool = False  # whether an entry's `timeout` is in milliseconds
     knows_trust: bool = False  # whether a server's `trust` means the same as in these settings
@@ -103,7 +103,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
         programs = config_folder
 
     def below(variable: str, *otherwise: str) -> str:
-        """Return the folder in a variable, if it is an absolute path, or else a folder under the home folder."""
+        """Return the folder that a variable names, if its path is absolute, or else a folder under the home folder."""
         named = environ.get(variable, "")
         return named if os.path.isabs(named) else os.path.join(home, *otherwise)
 
@@ -113,7 +113,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
 
     desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
     if platform == "win32":
-        # Since 2026 the program is packaged, and uses a private folder instead of %APPDATA%.
+        # Since 2026, Claude Desktop is packaged and uses a private folder instead of %APPDATA%.
         desktop = _packaged(local, "claude_desktop_config.json") or desktop
     code = [os.path.join(programs, name, "User") for name in ("Code", "Code - Insiders", "VSCodium")]
     zed = [os.path.join(roaming if platform == "win32" else config_folder, "Zed" if platform == "win32" else "zed")]
@@ -235,7 +235,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             project_file=".zed/settings.json",
             programs=("zed", "zeditor"),
             extra={"source": "custom"},
-            afterwards="Zed starts the server; check in its agent panel that it is on.",
+            afterwards="Zed starts the server; check in Zed's agent panel that the server is on.",
         ),
         "windsurf": config(
             "Windsurf",
@@ -372,7 +372,7 @@ def _our_entry(
     given |= {ours: _milliseconds(given[key]) for key, ours in _IN_SECONDS.items() if key in given}
     if "timeout" in given and not _is_time(given["timeout"]):
         del given["timeout"]
-        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and was left out.")
+        diagnostics.warn(path, f"{dotted((name, 'timeout'))} is not a time and was ignored.")
     if _COUNTS_SECONDS.search(path):
         if "timeout" in given:
             given["timeout"] = _milliseconds(given["timeout"])
@@ -389,9 +389,9 @@ def _our_entry(
             login = cast("Tree", value)
             entry[key] = {ours: login[ours] for ours in keys_of(OAuthSettings) if ours in login}
             for other in sorted(login.keys() - entry[key].keys()):
-                diagnostics.warn(path, f"{dotted((name, key, other))} has no counterpart here and was left out.")
+                diagnostics.warn(path, f"{dotted((name, key, other))} has no counterpart here and was ignored.")
         elif key == "trust" and (client is None or not client.knows_trust):
-            said = f"{dotted((name, key))} was left out: it would run the server's tools without a question, and"
+            said = f"{dotted((name, key))} was ignored: it would run the server's tools without a question, and"
             whose = (
                 "only a known client's own file can allow that" if client is None else f"{client.title} has no such key"
             )
@@ -400,7 +400,7 @@ def _our_entry(
         elif key in known:
             entry[key] = value
         else:
-            diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and was left out.")
+            diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and was ignored.")
     variables = client.variables if client is not None else "all"
     noted: set[str] = set()
 

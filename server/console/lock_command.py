@@ -57,22 +57,22 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
         is_sure: Write without asking.
 
     Returns:
-        0, or 1 if a server is missing. A check returns 1 if a tool is blocked, and 2 if the file or a server is
-        missing.
+        0; 1 if a server is unavailable; 2 if a needed lock file is unusable. A check returns 1 if a tool is blocked,
+        and 2 if the file is unusable or a server is unavailable.
     """
     if report.lock is None:
-        raise CommandFailure(f"there is no home folder, and so no place for {LOCK_NAME}. Use --config FILE.")
+        raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Use --config FILE.")
     source, before = report.lock, read_lock(report.lock)
     if wish != "write" or names:
         problem = f"{visible_line(source.path)} " + (
             "does not exist" if before is None else f"cannot be used: {before.problem}" if before.problem else ""
         )
         if before is None or before.problem:
-            note(f"{problem}. {COMMAND} writes it again, with all current tools.")
+            note(f"{problem}. {COMMAND} writes a new one, with all current tools.")
             return EXIT_USAGE
     elif source.problem:
         raise CommandFailure(
-            f"{visible_line(source.path)}: {source.problem}, so it stays as it is. Remove it and try again."
+            f"{visible_line(source.path)}: {source.problem}, so it was left unchanged. Remove it and try again."
         )
     quiet_log("error")  # this command reports warnings itself
 
@@ -118,7 +118,7 @@ async def compare_servers(
         else:
             servers[upstream.alias] = await THREADS.run(lambda each=upstream: entry_of(app, each))
     unknown = {*app.pool.left_out, *(upstream.alias for upstream in missing)}
-    # These servers are unavailable or were not requested, so their entries are kept.
+    # Keep the entries of servers that are unavailable or were not requested.
     servers |= {
         alias: entry
         for alias, entry in approved.items()
@@ -148,7 +148,7 @@ async def compare_servers(
         ) from None
     if wish == "write" and after != source.content:
         if before is not None and (before.problem or any(each.stops for each in found)) and not is_sure:
-            await agree(f"Approve all of this in {LOCK_NAME}?", "nothing was changed")
+            await agree(f"Approve all these differences in {LOCK_NAME}?", "nothing was changed")
         await THREADS.run(lambda: replace_content(source.path, source.content, after))
         note(f"wrote {visible_line(source.path)}")
     return EXIT_FAILED if missing else 0
@@ -180,7 +180,7 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
             said = f"{each.server}: {len(tools)} tools ({', '.join(tools)}){field}: {each.change}"
         show(f"{visible_line(said)}{' (blocks the tool)' if each.stops and not is_first else ''}")
     if not found and not is_first:
-        show(f"{'Everything' if is_whole else 'Everything that could be checked'} is as in {visible_line(path)}.")
+        show(f"{'Everything' if is_whole else 'Everything that could be checked'} matches {visible_line(path)}.")
     sys.stdout.flush()
 
 
@@ -200,7 +200,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         if isinstance(tool, StoppedMCPTool):
             show(visible(without_gaps(tool.words)), "")
     if not is_sure:
-        await agree("Approve this as it is now?", "nothing was changed")
+        await agree("Approve the current version?", "nothing was changed")
     for alias, entries in by_alias.items():
         try:
             await THREADS.run(lambda alias=alias, entries=entries: write_approved(path, alias, entries))

@@ -39,7 +39,7 @@ MAX_LOGINS = 2  # a second login is needed if the authorization server has forgo
 
 
 def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser: bool) -> int:
-    """Log in to a server, and print how many tools it then has."""
+    """Log in to a server, and print how many tools the server then offers."""
     found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
     if found is None:
         like = nearest(alias, [each.alias for each in report.entries])
@@ -59,9 +59,9 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     http, shown = report.settings.http, visible_line(principal)
     is_known = principal in http.tokens or (http.oauth.is_given and http.oauth.issuer in principal)
     if principal and (is_shared or not is_known):
-        why = f"all clients share its login (mcpServers.{alias}.oauth.shared)"
+        why = f"all clients share this server's login (mcpServers.{alias}.oauth.shared)"
         why = why if is_shared else f"'{shown}' is neither a token in http.tokens nor a person of http.oauth.issuer"
-        raise UsageError(f"--as does not apply: {why}. Leave it out, or name a token in http.tokens.")
+        raise UsageError(f"--as does not apply: {why}. Omit --as, or name a token in http.tokens.")
     quiet_log(report.settings.log.level)
     only = replace(report, entries=tuple(each for each in report.entries if each.alias == alias))
     replica = _replica(report)
@@ -155,7 +155,7 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
             if not is_opened:
                 port = urlsplit(callback).port
                 show(
-                    "If the browser is on another machine, paste the address at which it ends, which begins with "
+                    "If the browser is on another machine, paste the last address that it shows, which begins with "
                     f"{callback} (or forward the port first: ssh -L {port}:127.0.0.1:{port}).",
                     stream=sys.stderr,
                 )
@@ -239,7 +239,7 @@ def _replica(report: SettingsReport) -> Replica:
 
 
 def _with_logins(report: SettingsReport, work: Callable[[LoginStore | None], Awaitable[int]]) -> int:
-    """Run a command on the stored logins. Storing logins requires a state folder."""
+    """Run a command on the stored logins. Without a state folder or a shared store, there are none."""
     replica = _replica(report)
 
     async def run() -> int:

@@ -113,7 +113,7 @@ async def started(
     log: TextIO,
     ask: Ask | None = None,
 ) -> AsyncGenerator[OwnServer]:
-    """Start a server and initialize it; it exits with this context.
+    """Start a server and initialize it. The server ends when this context exits.
 
     Args:
         command: The command line.

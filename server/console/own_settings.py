@@ -21,14 +21,14 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
     """Return the servers of an MCP client that can be used here, by alias, without coretools-mcp itself.
 
     Raises:
-        SettingsError: There are none, or the user's settings are already invalid.
+        SettingsError: No server can be used, or the user's settings are already invalid.
     """
     servers: Tree = {}
     ports = own_ports(environ)
     for name, entry in given.items():
         alias = alias_of(name)
         if is_own(cast("Tree", entry), ports):
-            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself, and was left out.")
+            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself, and was skipped.")
             continue
         if not alias or alias in servers:
             raise SettingsError(
@@ -45,7 +45,7 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
     usable: Tree = {}
     for alias, entry in servers.items():
         problems = problems_of(_as_settings({alias: entry}), path, environ)
-        diagnostics.warnings += [f"{problem} The server {alias} was left out." for problem in problems]
+        diagnostics.warnings += [f"{problem} The server {alias} was skipped." for problem in problems]
         usable |= {} if problems else {alias: entry}
     if not usable:
         raise SettingsError(["None of these servers can be used here, so nothing was added."])
@@ -68,7 +68,7 @@ def _as_settings(servers: Tree) -> bytes:
 
 
 def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the problems that prevent startup with these settings on top of the user's own."""
+    """Return the problems that prevent startup with these settings in addition to the user's own."""
     try:
         settings_with(content, source, environ)
     except SettingsError as error:
@@ -79,7 +79,7 @@ def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tupl
 def settings_with(
     content: bytes, source: str, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> SettingsReport:
-    """Return the settings that this content would give, in the user's own file or in one on top of it.
+    """Return the settings that result if this is the content of `source`, the user's own file or an additional one.
 
     Raises:
         SettingsError: The server would not start.

@@ -75,7 +75,7 @@ class ServerStatus(TypedDict):
 
 
 class _Said(TypedDict, total=False):
-    """A line of the response to any other query."""
+    """A line of the response to a query other than `status`."""
 
     lines: list[str]
     link: str
@@ -111,7 +111,7 @@ def _running(environ: Mapping[str, str]) -> tuple[list[tuple[str, ServerStatus]]
 class Which:
     """The user's selection among the running servers."""
 
-    folder: str | None = None  # the server works in this folder
+    folder: str | None = None  # a folder that the server works in
     pid: int | None = None
 
     def fits(self, about: ServerStatus) -> bool:
@@ -129,7 +129,7 @@ def works_in(about: ServerStatus, folder: str) -> bool:
 
 
 def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> int:
-    """Print the clients and upstreams of each running server. Exit code 1 if none runs."""
+    """Print the clients and upstreams of each running server. Return exit code 1 if no server runs."""
     found, problems = _running(environ)
     running = [about for _, about in found]
     fitting = [each for each in running if which.fits(each)]
@@ -237,7 +237,7 @@ def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: b
     how = "The link signs in one browser, once, within a minute. The dashboard stays open until the server shuts down."
     show(f"{whose} {how}", stream=sys.stderr)
     if opens_browser:
-        from server.console.browser import open_in_browser  # noqa: PLC0415 - only here
+        from server.console.browser import open_in_browser  # noqa: PLC0415 - needed only here
 
         if not open_in_browser(answer["link"], link_file(socket)):
             note("no browser could be started here; open the link yourself")

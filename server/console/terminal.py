@@ -46,7 +46,10 @@ def choose_colour(choice: ColourChoice) -> None:
 
 
 def has_colour(stream: TextIO, choice: ColourChoice, environ: Mapping[str, str]) -> bool:
-    """Return whether to use colour on a stream: the option decides, else the environment, else only on a terminal."""
+    """Return whether to use colour on a stream.
+
+    The option decides first, then the environment. If neither is set, only terminals get colour.
+    """
     if choice != "auto":
         return choice == "always"
     if forced := environ.get("FORCE_COLOR"):
@@ -155,7 +158,7 @@ def can_move() -> bool:
 class Spinner:
     """A line on standard error that says what the command is waiting for, shown on a terminal after half a second.
 
-    All other output to standard error must go through it, so that it never shares a line with the spinner.
+    All other output to standard error must go through `write`, so that the output never shares a line with the spinner.
     """
 
     def __init__(self) -> None:
@@ -180,7 +183,7 @@ class Spinner:
                 self.erase()
 
     def say(self, text: str) -> None:
-        """Set what the command is waiting for; an empty text clears it."""
+        """Set what the command is waiting for; an empty string clears it."""
         if not self._text:
             self._since = anyio.current_time()
         self._text = text
@@ -246,7 +249,8 @@ async def read_line() -> str:
 async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
     """Read one of `keys`, in lower case, without waiting for Enter.
 
-    Enter selects the default; Ctrl-D raises `EOFError`. On Windows, a line is read instead, and its first letter used.
+    Enter selects the default; Ctrl-D raises `EOFError`. On Windows, a line is read instead, and its first letter is
+    used.
 
     Keys typed before the prompt are discarded, because they cannot answer a question that was not visible yet.
     """
@@ -256,7 +260,7 @@ async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
         while (line := (await read_line()).lower()[:1] or default) not in keys:
             pass
         return line
-    import termios  # noqa: PLC0415 - only on POSIX
+    import termios  # noqa: PLC0415 - loaded only on POSIX
     import tty  # noqa: PLC0415
 
     before = termios.tcgetattr(0)

@@ -24,7 +24,7 @@ def ask(question: str, otherwise: str) -> None:
 
 
 async def agree(question: str, otherwise: str) -> None:
-    """Do the same as `ask`, while other tasks run."""
+    """Ask a question like `ask`, but let other tasks run during the wait."""
     if not sys.stdin.isatty():
         raise CommandFailure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Use --yes.")
     if not await says_yes(question):
@@ -54,7 +54,7 @@ def is_consent(schema: Mapping[str, Any]) -> bool:
 
 
 async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Ask for each field of a flat form. Returns its content, or `None` if the user declined."""
+    """Ask for each field of a flat form. Return the form's content, or `None` if the user declined."""
     show("", question_text(message), stream=sys.stderr)
     fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     required = set(cast("Sequence[str]", schema.get("required", ())))

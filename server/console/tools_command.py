@@ -31,7 +31,7 @@ LEGEND = "Rules and arguments can change whether you are asked. For one call: co
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
-    """Print the tools that a client would see. Exit code 1 if an upstream or the custom tools cannot be reached."""
+    """Print the tools that a client would see. Return exit code 1 if a server or the custom tools are unavailable."""
     quiet_log(report.settings.log.level)
 
     async def list_tools() -> int:
@@ -78,7 +78,7 @@ def standings(app: App, tools: Sequence[BaseTool[Any]]) -> dict[str, str]:
 
 
 def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> str:
-    """Return the tools as a client sees them, changed names, and tools that are unlisted because of their names.
+    """Return the tools as a client sees them, the changed names, and the tools that are hidden because of their names.
 
     With a lock file, each tool also has its lock status.
     """

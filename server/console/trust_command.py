@@ -33,8 +33,8 @@ from tools.lsp.language_servers import IN_WORKSPACE, programs_in
 from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
-MAX_NOTES = 20  # maximum number of notes shown per file; the others are counted
-SCREEN_LINES = 20  # above this many lines, the lines that run something are repeated, up to this number
+MAX_NOTES = 20  # maximum number of notes shown per file; further notes are only counted
+SCREEN_LINES = 20  # longer output ends with a summary of at most this many lines
 MAX_REPEATED_CHARS = 400  # maximum length of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {
@@ -43,7 +43,7 @@ RULES: Mapping[tuple[str, ...], str] = {
     ("permissions", "ask"): "ask about",
     ("tools", "confirmationRequired"): "ask about",
     ("permissions", "deny"): "refuse",
-    ("tools", "exclude"): "leave out",
+    ("tools", "exclude"): "exclude",
 }
 
 ENTRIES: Mapping[str, str] = {"mcpServers": "server", "agents": "agent"}
@@ -143,7 +143,7 @@ def _why_no_start(cli: CliName | None, folder: str, environ: Mapping[str, str]) 
 def _store(environ: Mapping[str, str]) -> str:
     store = trust_file(environ)
     if store is None:
-        raise CommandFailure("there is no home folder, so there is no place to record this.")
+        raise CommandFailure("there is no home folder, so there is no place to record trusted folders.")
     return store
 
 
@@ -196,5 +196,5 @@ def _describe(file: WorkspaceFile, environ: Mapping[str, str], lines: list[str],
     lines += [f"  would {line}" for line in (*here, *map(without_gaps, others)) or ["change nothing"]]
     lines += [f"  note: {visible_line(warning)}" for warning in diagnostics.warnings[:MAX_NOTES]]
     if len(diagnostics.warnings) > MAX_NOTES:
-        lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more notes are not shown.")
+        lines.append(f"  note: {len(diagnostics.warnings) - MAX_NOTES:,} more not shown.")
     runs += here

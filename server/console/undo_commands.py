@@ -36,7 +36,7 @@ def show_changes(report: SettingsReport, *, as_json: bool) -> int:
 
 
 def undo(report: SettingsReport, number: int | None, *, is_sure: bool) -> int:
-    """Show the difference, ask, and undo a change. People see files that are hidden from agents."""
+    """Show the difference, ask for consent, and undo a change, even to a file that is hidden from agents."""
     with _journal(report) as journal:
         plan = plan_for_person(journal, _workspace(report), number)
         question = plan.question("")

@@ -1,4 +1,4 @@
-"""Reads and replaces the user's files on behalf of console commands, only if that is safe, and always whole files."""
+"""Reads and replaces the user's files for terminal commands, only if that is safe, and only as a whole."""
 
 from __future__ import annotations
 
@@ -31,22 +31,24 @@ def read_file(path: str) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError):
-        said = f"{shown} cannot be read, or is not a regular file, so it stays as it is"
+        said = f"{shown} cannot be read, or is not a regular file, so it was left unchanged"
         raise CommandFailure(f"{said}. Fix that and try again.") from None
     if os.name == "posix" and info.st_uid != os.geteuid():
-        raise CommandFailure(f"{shown} belongs to another user, so it stays as it is. Run this as that user.")
+        raise CommandFailure(
+            f"{shown} belongs to another user, so it was left unchanged. Run this command as that user."
+        )
     if info.st_nlink > 1:
         raise CommandFailure(
-            f"{shown} has a second name (a hard link), which would not change, so it stays as it is."
+            f"{shown} has a second name (a hard link), which would keep the old content, so it was left unchanged."
             " Use a symbolic link instead (ln -s)."
         )
     if not os.access(path, os.W_OK):
-        raise CommandFailure(f"{shown} is not writable by you, so it stays as it is. Change its mode (chmod u+w).")
+        raise CommandFailure(f"{shown} is not writable by you, so it was left unchanged. Change its mode (chmod u+w).")
     return content
 
 
 def replace_content(path: str, before: bytes | None, after: bytes) -> None:
-    """Replace a file's content, unless it has changed in the meantime; a link stays a link.
+    """Replace a file's content, unless it has changed in the meantime. A symbolic link is kept.
 
     Raises:
         CommandFailure: The file has changed, or cannot be written.
@@ -91,7 +93,7 @@ _WHY_NOT_WRITTEN: Mapping[ToolErrorType, str] = {
 
 
 def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Rewrite a file from its current content; a link stays a link.
+    """Rewrite a file from its current content. A symbolic link is kept.
 
     Raises:
         CommandFailure: The file cannot be written, or `change` rejects its content.

@@ -1,7 +1,8 @@
 """Secrets that the settings refer to but never contain: client tokens, replica keys, the store's password.
 
 The server keeps only digests of tokens, so it cannot reveal one. Each token has a name, which identifies the principal.
-A client's state (answers, jobs, files read, open questions) belongs to that name. `issuer` checks an issuer's tokens.
+A client's state (answers, jobs, files read, open questions) belongs to that name. The module
+`issuer` checks the tokens of an authorization server.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings, StateKey, StorePassword
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
-VARIABLE = "CORETOOLS_MCP_TOKEN"  # the variable with the token, if the settings name no tokens
-VARIABLE_NAME = "environment"  # the name of that token
+VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token, if the settings name no tokens
+VARIABLE_NAME = "environment"  # the name of the token in that variable
 LEAST_CHARACTERS = 20  # minimum per token: 20 random letters and digits are 119 bits
 LEAST_KEY_CHARACTERS = 32  # minimum per key
 _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # the characters of a bearer token (RFC 6750, 2.1)
@@ -38,7 +39,7 @@ class Tokens:
         return bool(self._digests)
 
     def principal_of(self, token: str) -> Principal | None:
-        """Return the principal of a token, compared with every known token in constant time."""
+        """Return the principal of a token. The token is compared with every known token in constant time."""
         given = digest_of(token)
         matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
         return Principal(matching[0], self._rights.get(matching[0], ALL_RIGHTS)) if matching else None
@@ -79,7 +80,7 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
 
 
 def rights_for(place: str, own: PrincipalSettings) -> Rights:
-    """Return a principal's rights from its own settings; `place` says where these are."""
+    """Return a principal's rights from its own settings. `place` is the key of these settings."""
     profile, rules = "" if own.profile == "full" else own.profile, own.rules
     rights = Rights("", own.workspace, profile, rules.allow, rules.ask, rules.deny)
     return ALL_RIGHTS if rights == ALL_RIGHTS else replace(rights, source=place)

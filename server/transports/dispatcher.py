@@ -58,11 +58,11 @@ ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at shutdown 
 READER_CHECK_SECONDS = 0.1  # how often to check, after the end of input, whether anybody still reads the responses
 MAX_AT_WORK = 128  # maximum number of requests in progress; each needs memory for itself and for its response
 FEW_AT_WORK = 16
-"""The limit while responses are unread, because each request would add another. Also the maximum number of requests
-that start together, because only their responses show whether the client reads.
+"""The limit while responses are unread, because each request would add another response. Also the maximum number of
+requests that start together, because only their responses show whether the client reads.
 """
-TOGETHER_SECONDS = 0.05  # how long further requests wait after so many started together, unless one finishes earlier
-WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single one may be larger
+TOGETHER_SECONDS = 0.05  # how long later requests wait after `FEW_AT_WORK` started together, unless one finishes
+WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single request may be larger
 WAITING_BYTES = 8 << 20  # size of the queued messages above which reading pauses
 LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
 MAX_EARLY = 8  # maximum number of notifications kept until the first request (the SDK's value)
@@ -71,15 +71,15 @@ WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Requests that never wait for others: their responses are small, and show whether the client is still there."""
 INLINE = frozenset({"initialize"})
-"""Messages after such a request are held until its response, because some clients do not wait for it."""
+"""Requests after which messages are held until the response, because some clients do not wait for it."""
 TOO_MANY = (
     "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for "
     "responses to your other requests, then send this again."
 )
 CLOSED = "Connection closed"
 INPUT_ENDED = (
-    "The input ended during this request, so it was cancelled; a command was stopped with everything that it had "
-    "started. Keep the input open until the response arrives."
+    "The input ended during this request, so it was cancelled; if it ran a command, that command was stopped with "
+    "everything that it had started. Keep the input open until the response arrives."
 )
 
 
@@ -98,13 +98,13 @@ class Incoming:
     size: int = 0
     scope: anyio.CancelScope | None = None  # cancels its task, once started
     task: asyncio.Task[None] | None = None  # runs its task
-    round: int = 0  # the number of the group of requests that it started with
+    round: int = 0  # the number of the group of requests that it belongs to
     is_cancelled: bool = False  # no response is sent, because the client cancelled the request or received an error
     is_done: bool = False  # no more messages are sent for this request
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
-        """Mark that a person is being asked without the client.
+        """Mark that a person is being asked a question, but not through the client.
 
         During that time, all input is read, as during a question to the client.
         """
@@ -148,13 +148,13 @@ class Dispatcher:
     """
 
     def __init__(self, outgoing: Outgoing, on_room: Callable[[], None], *, is_bounded: bool = True) -> None:
-        self.takes_batches = False  # whether this revision has batches
-        self.may_ask = True  # whether this revision allows requests to the client
+        self.takes_batches = False  # whether the client's revision has batches
+        self.may_ask = True  # whether the client's revision allows requests to the client
         self._outgoing = outgoing
         self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
-        self._on_room = on_room  # called when more may be read
+        self._on_room = on_room  # called when reading may continue
         self.owed: dict[RequestId, Incoming] = {}  # unanswered requests, by comparable id
-        # Messages after an inline request, with their sizes.
+        # Messages that wait for the response to an inline request, with their sizes.
         self._held: deque[tuple[Message, Incoming | None, int]] = deque()
         self._is_held = True
         self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that are waiting for their turn
@@ -205,7 +205,8 @@ class Dispatcher:
     ) -> None:
         """Receive a message, and the line that contained it.
 
-        `outgoing` receives the response, if it is not sent together with the messages outside of requests.
+        `outgoing` receives the response. By default, the response goes to the same stream as messages that belong to no
+        request.
         """
         incoming, outgoing = None, outgoing or self._outgoing
         if isinstance(message, Request):
@@ -363,7 +364,7 @@ class Dispatcher:
         await outgoing.backpressure.wait()
 
     def _cancel(self, incoming: Incoming) -> None:
-        """Cancel an unanswered request, whose id can be reused at once."""
+        """Cancel an unanswered request. The client may reuse its id at once."""
         del self.owed[incoming.key]
         incoming.cancel()
         if incoming.request_id is not None:
@@ -506,7 +507,7 @@ class _BatchAnswers:
 
 
 class Conversation:
-    """A conversation with a client, whose first request decides the revision."""
+    """A conversation with a client. The client's first request decides the revision."""
 
     def __init__(self, table: RequestTable, dispatcher: Dispatcher, *, is_modern: bool | None = None) -> None:
         self.connection = McpConnection(dispatcher)
@@ -530,7 +531,9 @@ class Conversation:
                 raise _no_handshake(params)
             connection = opened_by(params, NO_WAY)
         elif is_enveloped:
-            message = "This connection was opened with the handshake, so it does not accept requests of 2026-07-28."
+            message = (
+                "This connection was opened with the handshake, so it accepts no requests of the 2026-07-28 revision."
+            )
             raise MCPError(INVALID_REQUEST, message)
         ctx = RequestContext(method, params, request.id, connection, incoming, incoming.http_request)
         answer = await self._table.answer(ctx)
@@ -541,7 +544,7 @@ class Conversation:
         if self._is_modern is None:
             if len(self._early) < MAX_EARLY:
                 self._early.append((incoming, notification))
-        elif not self._is_modern:  # the dispatcher handles cancellation, the only client notification of 2026-07-28
+        elif not self._is_modern:  # otherwise only cancellations are expected, which the dispatcher handles
             method, params = notification
             ctx = RequestContext(method, params, None, self.connection, incoming, incoming.http_request)
             await self._table.take_notification(ctx)
@@ -552,5 +555,5 @@ def _no_handshake(params: Json | None) -> MCPError:
     data: Json = {"supported": list(MODERN_PROTOCOL_VERSIONS)} | (
         {"requested": asked} if isinstance(asked, str) else {}
     )
-    message = "This connection uses 2026-07-28, which has no initialize."
+    message = "This connection uses the 2026-07-28 revision, which has no initialize."
     return MCPError(UNSUPPORTED_PROTOCOL_VERSION, message, data)

@@ -27,15 +27,15 @@ _PING = b": ping\r\n\r\n"
 
 
 class EventStream:
-    """Ordered messages to a client, kept until they are read; the latest ones are kept a little longer.
+    """Ordered messages to a client, kept until they are read; the latest messages are kept a little longer.
 
     Args:
         name: Prefix of the event ids with which a client can resume; empty if it cannot.
-        is_read: Whether somebody is reading, or about to. Otherwise only the latest messages are kept.
+        is_read: Whether somebody reads the stream, or is about to. Otherwise, only the latest messages are kept.
     """
 
     ping_seconds: ClassVar[float] = 4.0
-    """Seconds of silence before a keep-alive message: many clients read with httpx's timeout of five seconds."""
+    """Seconds of silence before a keep-alive message: many clients use httpx's read timeout of five seconds."""
 
     def __init__(self, name: str = "", *, is_read: bool = True) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class EventStream:
         self.backpressure = Backpressure()
         self.is_ended = False  # whether the stream is complete
         self.last = 0  # number of the latest message
-        self.read = 0  # number of the latest read message
+        self.read = 0  # number of the latest message that was read
         self._kept: deque[bytes] = deque()  # the latest messages
         self.kept_bytes = 0
         self.on_read: Callable[[], None] = lambda: None  # called when messages were read
@@ -94,7 +94,7 @@ class EventStream:
         return lines
 
     def rewind(self, number: int) -> None:
-        """Resume after the message with this number, as far as messages are kept."""
+        """Resume after the message with this number, or at the oldest kept message if that one is later."""
         self.read = max(min(number, self.last), self.last - len(self._kept))
         self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
 
@@ -120,7 +120,7 @@ class EventStream:
             self._waiter.set_result(True)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for messages or the end of the stream. Returns false on timeout."""
+        """Wait for messages or the end of the stream. Return false on timeout."""
         if self.last > self.read or self.is_ended:
             return True
         loop = asyncio.get_running_loop()
@@ -139,7 +139,7 @@ class EventStream:
 
 
 class RequestStream(EventStream):
-    """The stream of one request, which ends with the response and then calls `on_end`."""
+    """The stream of one request. It ends with the response, then calls `on_end`."""
 
     silent_seconds: ClassVar[float] = 1.0
     """Seconds until the HTTP response starts while a request is in progress, so that the client sees that its request
@@ -214,7 +214,7 @@ async def send_events(
     headers: Iterable[tuple[bytes, bytes]] = (),
     first: bytes = b"",
 ) -> None:
-    """Send a stream until it ends, or its client leaves or resumes the stream with another request.
+    """Send a stream until it ends, its client leaves, or its client resumes it with another request.
 
     Args:
         stream: The stream.

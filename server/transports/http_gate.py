@@ -53,7 +53,7 @@ class HttpGate:
             told = "A request must have either Content-Length or Transfer-Encoding, not both."
             await refuse(HTTPStatus.BAD_REQUEST, told, send, {"connection": "close"})
             return
-        # Protects against DNS rebinding: a foreign page whose host name resolves to this server.
+        # This protects against DNS rebinding, in which the host name of a foreign page resolves to this server.
         if not _is_among(host := shown.get(b"host", [""])[0].lower(), self._hosts):
             _warn_refused(host)
             told = "This server does not serve the host in the header Host; http.allowedHosts adds hosts."
@@ -90,7 +90,7 @@ class HttpGate:
         await self._app(scope, receive, send)
 
     async def _whose(self, shown: list[str]) -> Principal:
-        # With two headers, a reverse proxy may have checked the other one.
+        # If there are two Authorization headers, a reverse proxy may have checked the other one.
         token = shown[0][7:] if len(shown) == 1 and shown[0][:7].lower() == "bearer " else None
         if token and (principal := self._tokens.principal_of(token)) is not None:
             return principal
@@ -104,7 +104,7 @@ class HttpGate:
         raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))
 
     async def _refuse(self, refused: TokenRefusedError, send: Send) -> None:
-        # Some clients display this header, but not the body.
+        # Some clients display the header WWW-Authenticate, but not the body.
         told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
         place = self._issuer.metadata_url if self._issuer is not None else ""
         told |= {"scope": refused.scope, "resource_metadata": place}

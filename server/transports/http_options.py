@@ -46,7 +46,7 @@ def open_socket(options: HttpOptions) -> socket.socket:
     """Bind the socket before anything else starts, so that problems are reported early.
 
     Raises:
-        ListenError: The port is in use, or the address needs a token and there is none.
+        ListenError: The port or the certificate cannot be used, or the address needs a token and there is none.
     """
     http = options.http
     if not (http.is_loopback or options.needs_token):
@@ -82,6 +82,6 @@ def open_socket(options: HttpOptions) -> socket.socket:
         listener.close()
         why = "the port is in use" if error.errno == errno.EADDRINUSE else f"the system refused ({error.errno})"
         raise ListenError(
-            f"Cannot listen on {http.host}:{http.port}: {why}. Choose another port with --port, or 0 for any."
+            f"Cannot listen on {http.host}:{http.port}: {why}. Choose another port with --port, or 0 for any free one."
         ) from None
     return listener

@@ -1,6 +1,6 @@
 """MCP over HTTP on one port: Streamable HTTP at `/mcp`, the older SSE transport at `/sse` and `/messages/`.
 
-This is the web server, from startup to shutdown, and its routes.
+This module contains the web server, from startup to shutdown, and its routes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tools.permissions.client_rights import ALL_RIGHTS
 logger = logging.getLogger(__name__)
 
 ROOT_PATHS = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)*/?")
-LAST_SECONDS = 2  # after the grace period, how long connections with unread data are kept
+LAST_SECONDS = 2  # how long connections with unread data are kept after the grace period
 MAX_CONNECTIONS = 4_000
 """The maximum number of connections. Above it, the longest-idle connection is closed; if none is idle, a new one gets
 503.
@@ -54,7 +54,7 @@ class Application(Protocol):
 
     @property
     def metrics(self) -> Callable[[], Awaitable[str]] | None:
-        """The metrics as text, if they are on."""
+        """Returns the metrics as text; `None` if metrics are off."""
         ...
 
     @property
@@ -64,12 +64,12 @@ class Application(Protocol):
 
     @property
     def pages(self) -> Sequence[Route]:
-        """Pages for browsers, without a token."""
+        """The pages for browsers, which need no token."""
         ...
 
     @property
     def is_settled(self) -> bool:
-        """Whether every upstream has been tried once."""
+        """Whether the first connection attempt of every upstream has ended."""
         ...
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
@@ -78,7 +78,7 @@ class Application(Protocol):
 
 
 class WebServer(uvicorn.Server):
-    """uvicorn without its own signal handlers, which would terminate the process before its upstreams."""
+    """uvicorn without its own signal handlers, which would terminate the process before its upstreams are stopped."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -90,7 +90,7 @@ async def serve_http(
 ) -> None:
     """Serve until `stopping` is set, give load balancers time to notice, and shut down gracefully.
 
-    Half of the `descriptors` that the system allows are kept free for the work of requests.
+    Half of the `descriptors` that the system allows are kept free for handling requests.
     """
     http = options.http
     web_app = WebApp(app, options, lambda: app.is_settled and not stopping.is_set())
@@ -107,7 +107,7 @@ async def serve_http(
         lifespan="on",
         timeout_graceful_shutdown=math.ceil(http.grace / 1000) + LAST_SECONDS,
         ws="none",
-        proxy_headers=False,  # use the connection's address as the client's, not headers
+        proxy_headers=False,  # take the client's address from the connection, not from headers
     )
     paths = "/mcp and /sse" if options.with_streamable else "/sse"
     scheme = "https" if http.tls_cert else "http"
@@ -121,8 +121,8 @@ async def serve_http(
             logger.warning("tokens and all other data travel unencrypted; for HTTPS, set a certificate with --tls-cert")
         if http.host in {"0.0.0.0", "::"} and not http.allowed_hosts:  # noqa: S104 - compared, not bound
             logger.warning(
-                "requests whose Host header is a name of this machine are refused; add the names that clients use to "
-                "http.allowedHosts"
+                "requests whose Host header has this machine's name or network address are refused; add the names and "
+                "addresses that clients use to http.allowedHosts"
             )
     web = WebServer(config)
 

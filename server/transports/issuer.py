@@ -38,15 +38,15 @@ from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 60.0  # minimum time between two fetches of the keys
-FIRST_FETCH_SECONDS = 5.0  # the same while there are no keys, because the issuer may start after this server
-KEYS_SECONDS = 600.0  # interval of refreshing keys, so that revoked ones are dropped
+FIRST_FETCH_SECONDS = 5.0  # minimum time while there are no keys, because the issuer may start after this server
+KEYS_SECONDS = 600.0  # interval at which the keys are refreshed, so that revoked keys are dropped
 KNOWN_SECONDS = 60.0  # how long the result for a token is cached
-MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and of rejected tokens
+MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and likewise of rejected tokens
 MAX_KEYS = 100  # maximum number of keys that are read
 MAX_ASKED = 16  # maximum number of concurrent introspections
 PLACE_SECONDS = 5.0  # how long a token waits for a free introspection slot
 LEEWAY_SECONDS = 60  # tolerance between clocks
-LAST_TIME = 1e12  # a later expiry is replaced by this one, which is 30,000 years away
+LAST_TIME = 1e12  # a later expiry is replaced by this time, which is 30,000 years away
 TOKEN_CHARS = 16_384  # a longer token is rejected; the web server limits all headers together to little more
 MAX_READABLE_NAME_CHARS = 200  # a longer display name is not shown
 SUBJECT_CHARS = 1_000  # maximum length of a token's subject in bytes; OpenID Connect allows 255 characters
@@ -58,7 +58,7 @@ _FAMILIES: Mapping[str, str] = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    algorithm: str  # the only algorithm that the key is for; empty if the key does not say
+    algorithm: str  # the only algorithm that the key is for; empty if the key does not name one
     family: str  # the key type of the JWK
     key: Any
 
@@ -74,12 +74,12 @@ class Issuer:
     def __init__(self, settings: IssuerSettings, secret: str = "") -> None:
         self.settings = settings
         slash = settings.resource.rstrip("/")
-        # Some issuers end a URL without a path with a slash, some do not.
+        # If a URL has no path, some issuers end it with a slash, and others do not.
         self._audience = frozenset((settings.resource, slash, f"{slash}/", *settings.audience))
         self._keys: dict[str, list[SigningKey]] = {}
         self._keys_at = settings.jwks_uri or ""
         self._fetched = -math.inf  # time of the last request for keys
-        self._is_away = False  # whether that request failed
+        self._is_away = False  # whether the last request for keys failed
         self._turn = anyio.Lock()
         self._places = anyio.CapacityLimiter(MAX_ASKED)
         # The results for tokens by digest, with their expiry.
@@ -165,7 +165,9 @@ class Issuer:
         if not _is_time(claims.get("exp")):
             raise TokenRefusedError("The token does not say when it expires.")
         if "cnf" in claims:
-            raise TokenRefusedError("The token is bound to a key, and could be replayed by somebody else here.")
+            raise TokenRefusedError(
+                "The token is bound to a key, but keys are not checked here, so anybody could replay it."
+            )
         # ID tokens and refresh tokens are valid, but not meant for a resource server.
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
@@ -206,7 +208,7 @@ class Issuer:
         if found is not None and time.monotonic() - self._fetched < KEYS_SECONDS:
             return found
         if found is not None and self._turn.locked():
-            return found  # other requests use the old keys while one fetches new ones
+            return found  # while one request fetches the new keys, others use the old keys
         async with self._turn:
             if time.monotonic() - self._fetched >= (FETCH_SECONDS if self._keys else FIRST_FETCH_SECONDS):
                 self._fetched = time.monotonic()
@@ -231,7 +233,7 @@ class Issuer:
         return fitting[0] if len(fitting) == 1 or (kid and fitting) else None
 
     async def _fetch_keys(self) -> None:
-        """Fetch the issuer's current keys; the previous ones stay if that fails."""
+        """Fetch the issuer's current keys. If that fails, the previous keys stay in use."""
         if not self._keys_at:
             for place in build_oauth_authorization_server_metadata_discovery_urls(
                 self.settings.issuer, self.settings.issuer
@@ -261,10 +263,10 @@ class Issuer:
             try:
                 key: Any = maker.from_jwk(about)
             except (jwt.PyJWTError, ValueError, TypeError, KeyError):
-                logger.warning("a key of %s is left out because it cannot be read", self.settings.issuer)
+                logger.warning("a key of %s is ignored because it cannot be read", self.settings.issuer)
                 continue
             if isinstance(key, RSAPublicKey) and key.key_size < LEAST_RSA_BITS:
-                logger.warning("a key of %s is left out because it is too short", self.settings.issuer)
+                logger.warning("a key of %s is ignored because it is too short", self.settings.issuer)
             elif isinstance(kid, str) and isinstance(algorithm, str):
                 keys.setdefault(kid, []).append(SigningKey(algorithm, family, key))
         if not keys:
@@ -306,7 +308,7 @@ class Issuer:
             raise TokenRefusedError("The token has expired.")
         if claims.get("iss") != self.settings.issuer:
             raise TokenRefusedError(
-                f"The token is from another issuer than {self.settings.issuer} (claim iss; http.oauth.issuer)."
+                f"The token is from another issuer, not from {self.settings.issuer} (claim iss; http.oauth.issuer)."
             )
         listed = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
         if not all(isinstance(each, str) for each in listed) or self._audience.isdisjoint(listed):

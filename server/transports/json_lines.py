@@ -28,13 +28,13 @@ MAX_PIECES = 64  # maximum number of pieces in one write
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
-"""Only in these two places is an id certain to belong to the message if its middle is unknown."""
+"""Only in these two places is an id certain to belong to the message if the middle of the message is unknown."""
 
 
 def enlarge(descriptor: int) -> None:
     """Increase a pipe's capacity if possible, so that large messages need fewer loop iterations."""
     if sys.platform == "linux":
-        import fcntl  # noqa: PLC0415 - only on Linux
+        import fcntl  # noqa: PLC0415 - loaded only on Linux
 
         with suppress(OSError):
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -149,7 +149,7 @@ class OutgoingLines:
         self._empty.set()
 
     def put(self, line: bytes) -> None:
-        """Queue a line, given without its line ending. It is dropped if it is empty or nobody reads anymore."""
+        """Queue a line, given without its line ending. It is dropped if it is empty or there is no longer a reader."""
         if self._is_closed or not line:
             return
         if len(line) < LARGE_LINE:
@@ -189,7 +189,7 @@ class OutgoingLines:
             self._pieces.popleft()
 
     def close(self) -> None:
-        """Drop the queue and release waiting senders, because nobody reads anymore."""
+        """Drop the queue and release waiting senders, because there is no longer a reader."""
         self._is_closed = True
         self._pieces.clear()
         self.size = 0
@@ -197,7 +197,7 @@ class OutgoingLines:
         self.backpressure.free()
 
     async def wait_empty(self) -> None:
-        """Wait until everything is written, or nobody reads anymore."""
+        """Wait until everything is written, or there is no longer a reader."""
         await self._empty.wait()
 
 
@@ -220,7 +220,7 @@ def refusal_of_oversized(ends: bytes, max_bytes: int) -> Json:
 
 
 def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
-    """Return the error for a line that is not a JSON-RPC message; `None` if nobody can be waiting for it.
+    """Return the error for a line that is not a JSON-RPC message; `None` if nobody can be waiting for a response.
 
     The body of an HTTP POST is always answered.
     """

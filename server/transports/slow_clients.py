@@ -41,9 +41,9 @@ class ClientConnection(H11Protocol):
         super().connection_made(transport)
         self._wait()
         self._make_room()
-        # This option lets the system close a connection whose other end receives nothing or has vanished. Otherwise, it
-        # would go unnoticed that a little data stays in the system's buffer. Look the option up by name, because type
-        # stubs have it only on Linux; elsewhere, the system's own limit of some minutes applies.
+        # This option lets the system close a connection whose other end receives nothing or has vanished. Otherwise, a
+        # little data that stays in the system's buffer would go unnoticed. Look the option up by name, because type
+        # stubs have it only on Linux. Other systems apply their own limit of some minutes.
         option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
         if option is not None:
             milliseconds = int(self.unread_seconds * 1000)
@@ -59,15 +59,15 @@ class ClientConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Receive data. A request's head starts with the first byte after a response."""
         super().data_received(data)
-        # Check afterwards, because most requests arrive in one piece and need no limit.
+        # Check after parsing the data, because most requests arrive in one piece and need no limit.
         if self._slow_sender is None and self._is_between_requests():
             self._expect(self.head_seconds)
 
-    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's always closes
+    def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's method always closes
         """Handle a client that sends nothing more, or is gone.
 
         The client may still read, so complete requests are answered. This does not apply if closing the connection
-        means that the response is unwanted, as in 2026-07-28 and for endless streams.
+        means that the response is unwanted, as in the 2026-07-28 revision and for endless streams.
         """
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["method"] != "POST":

@@ -147,7 +147,7 @@ class SseSessions:
 
 
 def named_session(scope: Scope) -> str | None:
-    """Return the session id in a request, which may be any spelling of a UUID; `None` if there is none."""
+    """Return the session id in a request, as hexadecimal digits; `None` if there is no valid UUID."""
     named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
     try:
         return uuid.UUID(hex=named).hex

@@ -1,8 +1,8 @@
 """MCP over stdio on the event loop, without threads.
 
-The protocol moves to private descriptors. Descriptor 0 becomes empty, and descriptor 1 goes to standard error, so that
-stray output from this process or a child cannot disturb the protocol. After the end of input, pending responses are
-still sent if they are ready soon. The end of input may mean that somebody piped requests in, or that the client is
+The protocol moves to private descriptors. Descriptor 0 reads the null device, and descriptor 1 goes to standard error,
+so that stray output from this process or a child cannot disturb the protocol. After the end of input, pending responses
+are still sent if they are ready soon. The end of input may mean that somebody piped requests in, or that the client is
 shutting down and waits for this process to exit.
 """
 
@@ -40,7 +40,7 @@ FLUSH_SECONDS = 30.0  # how long a slow reader may take for pending responses
 async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
     """Serve the process's standard input and output until the end of input.
 
-    A line longer than `max_message_bytes` is refused without keeping it in memory. `runs_command` returns whether the
+    A line longer than `max_message_bytes` is refused without being kept in memory. `runs_command` returns whether the
     tool with this name runs programs.
     """
     # Move the protocol off the standard descriptors, so that only this transport can use its descriptors.
@@ -66,14 +66,14 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
 
 
 def _private(descriptor: int) -> int:
-    """Duplicate a descriptor above the standard ones, without inheritance."""
+    """Duplicate a descriptor to a number above the standard ones. Child processes do not inherit it."""
     if sys.platform == "win32":
-        import msvcrt  # noqa: PLC0415 - only on Windows
+        import msvcrt  # noqa: PLC0415 - loaded only on Windows
 
         copy = os.dup(descriptor)
         msvcrt.setmode(copy, os.O_BINARY)  # otherwise line endings would be translated
         return copy
-    import fcntl  # noqa: PLC0415 - only on POSIX
+    import fcntl  # noqa: PLC0415 - loaded only on POSIX
 
     return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
 
@@ -212,7 +212,7 @@ class _Wire:
         if not self.dispatcher.owed:  # no other response will be sent soon, so write now
             self._write()
             return
-        # One write for all responses of this loop iteration.
+        # Use one write for all responses of this loop iteration.
         self._is_write_scheduled = True
         self._loop.call_soon(self._write)
 

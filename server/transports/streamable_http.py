@@ -1,8 +1,8 @@
-"""Streamable HTTP, at `/mcp`: with sessions for handshake-era clients, request by request for 2026-07-28.
+"""Streamable HTTP, at `/mcp`. Handshake-era clients have sessions; requests of the 2026-07-28 revision do not.
 
 A request is answered with plain JSON if nothing has to be sent before its response, otherwise with an event stream. In
-a session, a client that loses a stream resumes it with `Last-Event-ID`, while its requests continue. In 2026-07-28,
-closing the connection means that the response is unwanted.
+a session, a client that loses a stream resumes it with `Last-Event-ID`, while its requests continue. In the
+2026-07-28 revision, closing the connection means that the response is unwanted.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _STATUS = {
     UNSUPPORTED_PROTOCOL_VERSION: HTTPStatus.BAD_REQUEST,
     METHOD_NOT_FOUND: HTTPStatus.NOT_FOUND,
 }
-"""The HTTP status of 2026-07-28 error responses, by error code; all other responses have 200."""
+"""The HTTP status of error responses in the 2026-07-28 revision, by error code; all other responses have 200."""
 _REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of zero
 SESSION_ENDED = "The session ended before this request was answered, so it was cancelled."
 NO_SUCH_SESSION = (
@@ -100,8 +100,8 @@ NO_SUCH_SESSION = (
     "without the header Mcp-Session-Id to open another one, and repeat the request there."
 )
 NO_SESSION = (
-    "This request names no session: send initialize first, and then the header Mcp-Session-Id of its answer with "
-    "every request."
+    "This request names no session: send initialize first, and repeat the header Mcp-Session-Id of its response in "
+    "every later request."
 )
 
 
@@ -115,7 +115,7 @@ def is_of_handshake_era(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 class HttpSession:
-    """A handshake-era client between its requests."""
+    """The session of a handshake-era client."""
 
     def __init__(self, table: RequestTable, owner: object, principal: str) -> None:
         self.id = uuid.uuid4().hex
@@ -261,7 +261,7 @@ class Sessions:
                 return
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("%d sessions are open, so each new one ends the longest-silent one", self._most)
+                logger.warning("%d sessions are open, so each new one ends a silent one", self._most)
             self.end(next(iter(max(with_silent, key=lambda each: each.count).silent.values())))
 
     def _look_later(self, seconds: float) -> None:
@@ -284,7 +284,7 @@ class Sessions:
 
 @dataclass(eq=False, slots=True)
 class _ModernRequest:
-    """A 2026-07-28 request. While it is open, its client receives notifications, but never requests."""
+    """A request of the 2026-07-28 revision. While it is open, its client receives notifications, but never requests."""
 
     stream: EventStream
 
@@ -331,7 +331,7 @@ class StreamableHttp:
             if method == "POST":
                 await self._post_modern(scope, receive, send)
             elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
-                told = f"2026-07-28 has no {method} here."
+                told = f"The 2026-07-28 revision has no {method} here."
                 await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
             else:
                 await _refuse_version(None, version or "", send)
@@ -437,7 +437,7 @@ class StreamableHttp:
             self.sessions.release(session)
 
     async def _post_modern(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a 2026-07-28 request."""
+        """Handle a request of the 2026-07-28 revision."""
         if not await _accepts(scope, send, JSON):
             return
         posted = await read_posted(scope, receive, send, self._max_bytes)
@@ -449,13 +449,13 @@ class StreamableHttp:
             await _refuse_version(message.id if isinstance(message, Request) else None, version, send)
             return
         if isinstance(message, Notification):
-            # 2026-07-28 has no client notifications over HTTP, and nobody would read an error.
+            # The 2026-07-28 revision has no client notifications over HTTP, and nobody would read an error.
             await say_accepted(send)
             return
         if not isinstance(message, Request):
             told = (
-                "The body must be one request or one notification: in 2026-07-28, a server sends no requests that a "
-                "client could answer."
+                "The body must be one request or one notification: in the 2026-07-28 revision, a server sends no "
+                "requests that a client could answer."
             )
             await refuse(HTTPStatus.BAD_REQUEST, told, send)
             return
@@ -481,7 +481,7 @@ class StreamableHttp:
     async def _work(
         self, request: Request, http_request: HttpRequest, stream: EventStream, scope: anyio.CancelScope
     ) -> int:
-        """Process a request. Returns the HTTP status, for a response that is not a stream."""
+        """Process a request, and return the HTTP status for a response that is not a stream."""
 
         async def work() -> Json:
             connection = await self._opened(request, http_request)

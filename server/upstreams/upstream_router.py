@@ -1,6 +1,7 @@
-"""Routes clients' requests to upstreams, except tool calls: resources, prompts, completion, log levels.
+"""Routes clients' requests to upstreams: for resources, prompts, skills, tasks, completion and log levels.
 
-The router is a middleware. It passes requests for this server's own items, and for unknown ones, to the next handler.
+Tool calls take another path. The router is a middleware. It passes requests for this server's own items, and for
+unknown items, to the next handler.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ EVERYTHING: Json = {
 }
 """The capabilities that a listing session announces.
 
-These are all capabilities, because some servers list fewer items for clients with fewer capabilities.
+It announces all capabilities, because some servers list fewer items to clients with fewer capabilities.
 """
 
 STATUS_URI = "coretools://upstreams"
@@ -88,9 +89,9 @@ STATUS: Json = {
 }
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
-FIRST_SKILLS_SECONDS = 0.5  # the limit for listing only the skills of upstreams that were never asked
-SKILLS_SECONDS = 5.0  # the limit for listing all upstreams' skills
-SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` is not asked for its skills
+FIRST_SKILLS_SECONDS = 0.5  # time limit for listing skills from the upstreams that were never asked for them
+SKILLS_SECONDS = 5.0  # time limit for listing all upstreams' skills
+SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` is not asked again
 MAX_NAMED = 5  # maximum number of servers named in an error
 
 Found = TypeVar("Found")
@@ -142,7 +143,7 @@ class Dependencies:
         [str, Rights], str
     ]  # returns why an upstream is hidden from clients with these rights; empty if it is visible
     before: Callable[[RequestContext], object]  # called before each request; the first call starts the upstreams
-    bus: ListenBus  # reaches clients of 2026-07-28 that listen for changes
+    bus: ListenBus  # reaches clients of the 2026-07-28 revision that listen for changes
     changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream announces a change
     replica: Replica  # provides the keys that protect the state that clients send back
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # creates the observer of requests to upstreams
@@ -190,7 +191,7 @@ class UpstreamRouter:
         self._routes: ResourceRoutes | None = None
         self._silent: WeakKeyDictionary[UpstreamSession, float] = (
             WeakKeyDictionary()
-        )  # by session, when listing its skills last timed out
+        )  # by session, when the listing of its skills last timed out
         self._apps: Mapping[tuple[str, str], str] = {}  # `ResourceRoutes.apps`, as last computed
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
@@ -211,7 +212,7 @@ class UpstreamRouter:
         lock = read_lock(report.lock)
         self.pool.catalog.use_lock(lock)
         if dependencies.replica.shares_secrets:
-            from server.upstreams.catalog.shared_approvals import SharedApprovals  # noqa: PLC0415 - only where there are replicas
+            from server.upstreams.catalog.shared_approvals import SharedApprovals  # noqa: PLC0415 - needed only with replicas
 
             self.pool.approvals = SharedApprovals(dependencies.replica, lock, self.pool.apply_lock)
             self.pool.catalog.approves_in_file = False
@@ -288,7 +289,8 @@ class UpstreamRouter:
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
         if method in WELCOMES and self.pool.upstreams:
-            # Announce the extensions even if no upstream has them yet: skills may come later, without a notification.
+            # Announce the extensions even if no upstream has them yet, because an upstream may add skills later without
+            # a notification.
             welcome = as_mapping(await call_next(ctx))
             extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
             if method == "server/discover" and self._may_have_tasks:
@@ -344,7 +346,7 @@ class UpstreamRouter:
     async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
         uri = as_mapping(ctx.params).get("uri")
         if uri == STATUS_URI and self._own.has(STATUS_URI):
-            # The report contains texts from the servers, so mark invisible characters in it.
+            # The report contains text from the servers, so mark invisible characters in it.
             report = [each for each in self.pool.report() if self._is_open(each["alias"], ctx)]
             text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
             return {"contents": [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]}
@@ -358,7 +360,7 @@ class UpstreamRouter:
         return await self._bring(ctx, route.upstream, {"uri": route.uri})
 
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Send changes to a 2026-07-28 client."""
+        """Handle `subscriptions/listen`: send changes to a client of the 2026-07-28 revision."""
         wanted = as_mapping(as_mapping(ctx.params).get("notifications"))
         uris, names = (
             cast("list[Any]", each) if isinstance(each := wanted.get(key), list) else []
@@ -374,12 +376,12 @@ class UpstreamRouter:
                     raise protocol_error(TASKS_REQUIRED)
                 async with self.relay.tasks.listen(names, ctx, exchange) as telling:
                     return await call_next(telling)
-        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # the upstream's stream has ended
+        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # an upstream's stream has ended
         return ended
 
     async def _task(self, ctx: RequestContext) -> Json:
         exchange = await self._exchange(ctx)
-        # The transport compares this header only for core requests, and tasks are an extension.
+        # The transport checks the Mcp-Name header only for core requests, and tasks are an extension.
         name, request = exchange.params.get("taskId"), ctx.http_request
         if request is not None and decode_header(request.headers.get("mcp-name")) != name:
             raise MCPError(HEADER_MISMATCH, "The Mcp-Name header differs from the taskId of the request.")
@@ -434,9 +436,9 @@ class UpstreamRouter:
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
         """Return the skills of all upstreams for a client, without their files.
 
-        With `is_fresh`, all upstreams are asked, because they do not announce changes. Otherwise, only those that were
-        never asked before are asked, with a short limit. An upstream that exceeds the limit keeps its last known
-        skills.
+        Upstreams do not announce changes to their skills, so with `is_fresh`, all of them are asked. Otherwise, only
+        upstreams that were never asked before are asked, with a short time limit. If an upstream exceeds the limit, its
+        last known skills are returned.
         """
 
         async def read(upstream: Upstream, session: UpstreamSession) -> None:
@@ -479,9 +481,9 @@ class UpstreamRouter:
         return {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
 
     def _is_able(self, upstream: Upstream, method: str) -> bool:
-        """Return whether an upstream supports a method about skills or folders.
+        """Return whether an upstream supports a method for skills or folders.
 
-        An unavailable upstream counts as supporting it, so that the request fails with the reason.
+        An unavailable upstream counts as supporting the method, so that the request fails with the reason.
         """
         session = upstream.live_session
         if session is None:
@@ -540,7 +542,7 @@ class UpstreamRouter:
         return found
 
     def _watchable(self, ctx: RequestContext, uris: list[Any]) -> Iterator[Route]:
-        """Yield the resources to watch. Unknown URIs are left out, because a stream cannot report an error for them."""
+        """Yield the resources to watch. Unknown URIs are omitted, because a stream cannot report an error for them."""
         for uri in uris:
             try:
                 if (route := self._route(ctx, uri)) is not None:

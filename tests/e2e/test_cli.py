@@ -138,7 +138,7 @@ def test_what_a_command_leaves_running_is_told_and_no_line_of_another_text_is_lo
     left = run("call", "run_shell_command", f"command={command}", "--yes", "--workspace", str(root))
     assert left.returncode == 0, left.stderr
     assert left.stdout == f"Output:\n{line}\n"
-    assert left.stderr.count("processes that the command left running end with this call") == 1
+    assert left.stderr.count("processes that the command left running are stopped when this call ends") == 1
 
 
 @pytest.mark.requirement("cli.call")

@@ -227,10 +227,10 @@ def test_doctor_tells_what_works_and_counts_the_tools_of_each_upstream(home: Pat
     assert json.loads(done.stdout)["usable"]
     assert found["server demo"]["health"] == "ok"
     assert "10 tools" in found["server demo"]["text"]
-    assert found["server off"]["text"] == "left out: It is disabled (mcpServers.off.enabled is false)."
+    assert found["server off"]["text"] == "not used: It is disabled (mcpServers.off.enabled is false)."
     assert found["settings"]["text"] == str(settings_of(home))
     assert found["web search"]["text"].startswith("tavily")
-    assert found["tools.discoveryCommand"]["text"].startswith("1 tools in ")
+    assert found["tools.discoveryCommand"]["text"].startswith("tools: 1, found in ")
     assert found["tools.callCommand"]["text"] == str(program)
     assert {"python", "shell", "sandbox", "git", "ripgrep", "extra pdf"} <= found.keys()
     assert "hunter2" not in done.stdout + done.stderr

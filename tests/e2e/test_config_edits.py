@@ -461,7 +461,7 @@ def test_a_file_that_is_there_is_asked_about_and_only_the_schema_is_brought_up_t
     assert run(home, "init", "--yes").returncode == 0
     assert file.read_text() == OWN.replace("\t}\n}", '\t},\n\t"$schema": "./settings.schema.json"\n}')
     again = run(home, "init")
-    assert (again.returncode, "stays as it is" in again.stdout) == (0, True)
+    assert (again.returncode, "left unchanged" in again.stdout) == (0, True)
 
 
 @pytest.mark.requirement("cli.config.init")

@@ -84,7 +84,7 @@ def test_import_adds_the_servers_of_a_client_and_leaves_everything_else_alone(ho
     done = imported(home, "claude-desktop")
     assert done.returncode == 0
     assert "would add: my-files, npx -y server" in done.stdout
-    assert "stays as it is (--force replaces it): remote" in done.stdout
+    assert "left unchanged (--force replaces it): remote" in done.stdout
     assert f"Added to {own}: my-files\n" in done.stdout
     assert "// mine" in own.read_text()
     shown = json.loads(run(home, "config", "show", "--json").stdout)["values"]
@@ -231,7 +231,7 @@ def test_trust_is_taken_from_nobody_who_does_not_know_it_and_from_no_file_that_i
     write(home / path, {section: {"fine": PLANTED}})
     done = imported(home, client)
     assert servers_of(home) == {"fine": {"command": "/bin/planted"}}
-    assert "fine.trust was left out" in done.stderr
+    assert "fine.trust was ignored" in done.stderr
     assert "(trust)" not in done.stdout
 
 
@@ -300,7 +300,7 @@ def test_a_server_that_would_keep_ours_from_starting_is_left_out_with_a_warning(
     done = imported(home, "cursor")
     assert done.returncode == 0
     assert list(servers_of(home)) == ["good"]
-    assert "The server bad was left out." in done.stderr
+    assert "The server bad was skipped." in done.stderr
     assert run(home, "config", "check").returncode == 0
 
 
@@ -327,7 +327,7 @@ def test_nothing_is_added_to_settings_that_cannot_be_used_as_they_are(home: Path
     done = imported(home, "cursor")
     assert (done.returncode, own.read_bytes()) == (1, before)
     assert f"{own}: limits.readLines is" in done.stderr
-    assert "left out" not in done.stderr
+    assert "skipped" not in done.stderr
 
 
 @pytest.mark.requirement("cli.import.usable")

@@ -192,7 +192,7 @@ def test_what_is_printed_is_what_the_client_reads(home: Path) -> None:
         (("install", "claude-desktop"), "Name the folders that the tools may use: --workspace DIR"),
         (("install", "cursor", "--workspace", "nowhere"), "not an existing folder"),
         (("install", "windsurf", "--scope", "project"), "has no project file"),
-        (("install", "cursor", "--scope", "project", "--import"), "Leave out --scope project"),
+        (("install", "cursor", "--scope", "project", "--import"), "Omit --scope project"),
     ],
 )
 def test_wrong_usage_is_a_sentence_and_nothing_is_written(home: Path, arguments: tuple[str, ...], told: str) -> None:
@@ -255,8 +255,8 @@ OTHER = '{"mcpServers": {"core": {"command": "another"}}}'
             'mcp_servers = {a = {command = "b"}}',
             "by hand, within its braces: core = { command = ",
         ),
-        ("uninstall", "cursor", ".cursor/mcp.json", OTHER, "does not start coretools-mcp, so it stays"),
-        ("uninstall", "cursor", ".cursor/mcp.json", REACHED, "does not start coretools-mcp, so it stays"),
+        ("uninstall", "cursor", ".cursor/mcp.json", OTHER, "does not start coretools-mcp, so it was not removed"),
+        ("uninstall", "cursor", ".cursor/mcp.json", REACHED, "does not start coretools-mcp, so it was not removed"),
         ("install", "cursor", ".cursor/mcp.json", REACHED, "already has another server named core"),
         ("uninstall", "cursor", ".cursor/mcp.json", "{}", "there is no server core"),
         (
@@ -299,7 +299,7 @@ def test_what_is_no_file_of_the_person_is_left_alone(home: Path, what: str) -> N
         os.chown(file, 12345, -1)
     done = run_alone(home, "install", "cursor", "--yes")
     assert done.returncode == 1
-    assert "stay as it is" in done.stderr.replace("stays", "stay")
+    assert "left unchanged" in done.stderr
     assert [entry.name for entry in file.parent.iterdir()] == ["mcp.json"]
 
 
@@ -451,7 +451,7 @@ def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
     assert done.returncode == 0
     assert list(json.loads(settings_of(home).read_text())["mcpServers"]) == ["docs"]
     for name in ours:
-        assert f"{name} starts or reaches this server itself, and was left out." in done.stderr
+        assert f"{name} starts or reaches this server itself, and was skipped." in done.stderr
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": ours}))
     assert run_alone(home, "config", "import", "cursor", "--yes").returncode == 1
 

@@ -156,11 +156,11 @@ def test_lock_says_what_to_do_with_a_file_that_cannot_even_be_read(setup: Setup)
     setup.path.mkdir()
     refused = setup.run("lock", "--yes")
     assert refused.returncode == 1
-    assert "is not a regular file, so it stays as it is. Remove it and try again." in refused.stderr
+    assert "is not a regular file, so it was left unchanged. Remove it and try again." in refused.stderr
     setup.path.rmdir()
     with setup.path.open("wb") as file:
         file.truncate(MAX_LOCK_BYTES + 1)
-    assert "bytes, so it stays as it is. Remove it" in setup.run("lock", "--yes").stderr
+    assert "bytes, so it was left unchanged. Remove it" in setup.run("lock", "--yes").stderr
 
 
 @pytest.mark.requirement("lock.person")

@@ -66,7 +66,7 @@ def test_what_runs_is_the_last_thing_that_trust_shows_of_a_long_file(tmp_path: P
     lines = trusted(tmp_path, settings).splitlines()
     assert sum("is not a known key" in line for line in lines) == 20
     assert lines[-5:-1] == [
-        "  note: 480 more notes are not shown.",
+        "  note: 480 more not shown.",
         "In summary, what runs and what is allowed:",
         "  would start the agent helper: bash",
         "  would allow without a question: Bash",

@@ -1,8 +1,8 @@
 """Reads, writes and compares `mcp.lock.json`, the record of approved servers and tools.
 
-The file has one hash per field, sorted, one per line, so that a reviewer sees which fields have changed. The formula
-defines which fields are hashed, and how. Formulas are numbered, so that different hashes from a later formula are not
-mistaken for changes by servers.
+The file has one hash per field, sorted, one per line, so that a reviewer sees which fields have changed. The number
+`formula` in the file stands for the rules that define which fields are hashed, and how. If these rules change, the new
+number prevents the different hashes from being mistaken for changes by servers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
 MAX_PLACE_CHARS = 200  # maximum length of a location in the file that a message names
-MAX_EXECUTABLE_BYTES = 32 << 20  # largest program to hash
+MAX_EXECUTABLE_BYTES = 32 << 20  # maximum size of a program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
@@ -50,7 +50,7 @@ def hash_of(value: Any) -> str:
 
 
 def tool_entry(definition: Mapping[str, Any]) -> Json:
-    """Return a tool's entry in the file: a hash for each field, and annotations in plain text."""
+    """Return a tool's entry in the file: a hash for each field, and the hints among its annotations in plain text."""
     entry: Json = {name: hash_of(definition[name]) for name in _FIELDS if name in definition}
     meta = as_mapping(definition.get("_meta"))
     # A draft of MCP Apps used the key ui/resourceUri.
@@ -169,7 +169,7 @@ class _Entry(BaseModel):
 
 
 class _Hints(_Entry):
-    readOnlyHint: bool | None = None  # noqa: N815 - the protocol's spelling, here and below
+    readOnlyHint: bool | None = None  # noqa: N815 - the protocol's name, here and below
     destructiveHint: bool | None = None  # noqa: N815
     idempotentHint: bool | None = None  # noqa: N815
     openWorldHint: bool | None = None  # noqa: N815
@@ -228,7 +228,7 @@ class Lock:
 
 
 def read_lock(source: LockContent | None) -> Lock | None:
-    """Parse the content of a lock file; `None` if there is no file. Slow for large files."""
+    """Parse the content of a lock file, or return `None` if there is no file. Slow for large files."""
     if source is None or (source.content is None and not source.problem):
         return None
     if source.content is None:
@@ -247,7 +247,7 @@ def parse_lock(content: bytes) -> dict[str, Json]:
     """Parse the servers of a lock file.
 
     Raises:
-        ValueError: The file is not valid; the message says why, as the end of a sentence.
+        ValueError: The file is not valid. The message gives the reason, worded as the end of a sentence.
     """
     try:
         parsed: Any = json.loads(
@@ -285,7 +285,7 @@ def lock_text(servers: Mapping[str, Json]) -> bytes:
     """Return the content of the file.
 
     Raises:
-        ValueError: The file would be too large to read; the message says so, as the end of a sentence.
+        ValueError: The file would be too large to read back. The message is worded as the end of a sentence.
     """
     text = f"{json.dumps({'formula': FORMULA, 'servers': servers}, indent=2, sort_keys=True)}\n".encode()
     if len(text) > MAX_LOCK_BYTES:

@@ -43,12 +43,12 @@ def name_in_apps(tool: Mapping[str, Any]) -> str:
 
 
 def is_for_apps(tool: Mapping[str, Any]) -> bool:
-    """Return whether the apps of its server may call a tool; the default is yes."""
+    """Return whether a tool may be called by its server's apps; the default is yes."""
     return _is_for("app", tool)
 
 
 def is_for_models(tool: Mapping[str, Any]) -> bool:
-    """Return whether models may call a tool, not only the apps of its server."""
+    """Return whether a tool may be called by models, not only by its server's apps."""
     return _is_for("model", tool)
 
 

@@ -16,7 +16,7 @@ from tools.contract.display import visible_line
 from tools.permissions.tool_names import BETWEEN
 
 MAX_NAME = 128  # the longest tool name in the specification (SEP-986)
-SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # this server's own tools, if tool search is on
+SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # the names of this server's own search tools
 MARK_LENGTH = 9  # length of a changed name's ending: a dash, a letter, seven hexadecimal digits
 
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")  # characters that model APIs do not accept in a name
@@ -53,7 +53,7 @@ def is_changed(name: str) -> bool:
 
 
 def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameChange | None]:
-    """Return the name to publish instead of `wanted`, and why it differs; `None` if it is the same.
+    """Return the name to publish instead of `wanted`, and why the two differ; `None` if they do not.
 
     The result depends only on these arguments (`original` is the full name), so it stays the same regardless of what
     else is listed. A changed name ends with a mark. If `wanted` already ends like a mark, it is changed too, so that no
@@ -73,7 +73,7 @@ def shortened_name(wanted: str, original: str, budget: int) -> tuple[str, NameCh
 def _marked(wanted: str, original: str, budget: int) -> str:
     """Return the start of `wanted`, followed by a mark: a dash and a short hash of `original`.
 
-    The hash begins with g to v, so it never looks like a date or number.
+    The hash begins with a letter from g to v, so it never looks like a date or number.
     """
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()
     mark = f"-{chr(ord('g') + int(digest[0], 16))}{digest[1:8]}"
@@ -145,7 +145,7 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
 
     A prefixed name depends only on the alias, the item's own name and renames. Names in `taken` are never assigned. If
     several items want the same name, prefixed names win, then the order of the configuration decides. `upstreams` must
-    include those that have listed nothing yet, because names that begin with their alias are reserved.
+    include upstreams that have listed nothing yet, because names that begin with their alias are reserved.
     """
     aliases = {listed.alias for listed in upstreams}
     wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget, aliases, taken)]
@@ -201,9 +201,10 @@ def _wishes(
 
 
 def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:
-    """Return whether `includeTools` and `excludeTools` include a tool by its `name` or one of `others`; exclusion wins.
+    """Return whether `include` and `exclude` allow a tool known as `name` and as each of `others`; exclusion wins.
 
-    As in Qwen Code and Gemini CLI, an entry is a name of the tool, optionally followed by something in parentheses.
+    As in Qwen Code and Gemini CLI, an entry of `includeTools` or `excludeTools` is one of the tool's names, optionally
+    followed by a part in parentheses.
     """
 
     def is_about(entry: str) -> bool:

@@ -1,4 +1,4 @@
-"""Approvals that replicas share in a row of their store, on top of the lock file.
+"""Approvals that replicas share in a row of their store, in addition to those in the lock file.
 
 Rows are encrypted and authenticated, so that nobody can approve anything by writing to the store. A row's key depends
 on the content of the lock file. A new file from `coretools-mcp lock` therefore starts without shared approvals, and
@@ -30,7 +30,7 @@ LOOK_SECONDS = 1.0  # minimum time between two reads of the store
 
 
 class SharedApprovals:
-    """The approvals in the store of a replica with keys.
+    """The approvals in the store, for a replica that has the shared keys.
 
     Args:
         replica: The replica, with its keys and its store.
@@ -53,7 +53,7 @@ class SharedApprovals:
             self._news.set()
 
     async def follow(self) -> None:
-        """Load approvals from other replicas, forever."""
+        """Load approvals from other replicas until cancelled."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()
@@ -69,13 +69,14 @@ class SharedApprovals:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Apply the file and the approvals in the store, or the last known ones if the store is unavailable."""
+        """Apply the file and the approvals in the store, or the last known approvals if the store is unavailable."""
         async with self._turns:
             if digest := _digest_of(self._file):
                 try:
                     row = self._row = await self._rows.read(digest, self._row)
                     if row.value and not self._is_renewed:
-                        # Renew the row's lifetime and encrypt it with the first key, so that other keys can be retired.
+                        # Write the row again. This renews its lifetime and encrypts it with the first key, so that
+                        # other keys can be retired.
                         if version := await self._rows.write(digest, row.value, row.version):
                             self._row, self._is_renewed = SealedRow(row.value, version), True
                         else:
@@ -106,8 +107,8 @@ class SharedApprovals:
         except ValueError:
             raise ToolError(
                 ToolErrorType.FILE_WRITE_FAILURE,
-                f"The approval does not count, because the approvals on top of {LOCK_NAME} would be too large. The "
-                f"operator must write that file again, with `{COMMAND}`.",
+                f"The approval does not count, because the approvals in the store would be too large. The operator "
+                f"must write {LOCK_NAME} again, with `{COMMAND}`.",
             ) from None
         finally:
             self._news.set()  # after a cancellation or a lost reply, the row may have been written

@@ -1,7 +1,8 @@
 """Stores the lists of servers in the user's state folder, to answer the first list request of the next run.
 
-Each server has a file, named by a hash of its entry. The file's content is treated like a response from the server,
-with the same checks and limits. If the file is unusable, the server's items appear only when the server responds.
+Each server has one file, named after a hash of its entry. The file's content is treated like a response from the
+server, with the same checks and limits. If the file is unusable, the server's items appear only when the server
+responds.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # in place of a revision: the server was too slow for the first list
-NEVER_LISTED_SECONDS = 3_600  # how long such a file is valid: a server that was still being installed is fast later
+NEVER_LISTED_SECONDS = 3_600  # how long such a file is valid, because a server that was being installed is faster later
 
 _ENDING = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -89,9 +90,9 @@ def program_and_address(entry: UpstreamSettings) -> tuple[str | None, list[str],
 def key_of(entry: UpstreamSettings) -> str:
     """Hash what determines a server's lists: how it is reached, its entry as written, and this program's version.
 
-    The entry has unexpanded variables. No value of a variable or header is hashed, and no likely secret, because a hash
-    allows guesses to be tested. If two servers differ only in such values, either may be listed with the other's items
-    until it responds. Likewise, a server whose lists depend on the client may be listed as for another client.
+    The entry has unexpanded variables. Values of variables and headers are not hashed, nor are likely secrets, because
+    a hash allows guesses to be tested. If two servers differ only in such values, either may be listed with the other's
+    items until it responds. Likewise, a server whose lists depend on the client may be listed as for another client.
     """
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
@@ -170,7 +171,7 @@ def _read(folder: Folder, key: str) -> LastRun:
 
     Raises:
         OSError: The file cannot be read; links are not followed.
-        ValueError: The file is not as this program writes it; the message says why.
+        ValueError: The file is unusable; the message says why.
     """
     with folder.open_file(key + _ENDING) as opened:
         info = opened.info

@@ -93,8 +93,8 @@ class ToolCatalog:
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
-        """Records approvals of a server's tools on top of a lock, and checks the tools again."""
-        self.approves_in_file = True  # whether approvals go into the lock file or the store
+        """Records approvals of a server's tools in addition to those in a lock, and checks the tools again."""
+        self.approves_in_file = True  # whether approvals go into the lock file, not into the store
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
         self._told_stops: dict[str, dict[str, str]] = {}  # by alias and name, the `Stop.standing` that was last logged
         self._for_apps: dict[
@@ -102,7 +102,7 @@ class ToolCatalog:
         ] = {}  # by alias, the tools that the upstream's apps may call, with the names that the apps use
         self._stored: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
-        """The names from the last run that are missing in this one, by alias."""
+        """By alias, the names from the last run that are missing in this run."""
         self._known = ToolHistory()
         self._prepared: dict[str, dict[str, _Prepared]] = {}
         self._made: dict[Origin, DiscoveredMCPTool] = {}
@@ -111,7 +111,7 @@ class ToolCatalog:
         registry.on_change(self._publish)  # custom tools come and go, and their names are reserved
 
     def configure(self, entries: Mapping[str, UpstreamSettings]) -> None:
-        """Use these upstreams from now on. Lists stay valid while an upstream is reached the same way."""
+        """Use these upstreams from now on. A list stays valid as long as its upstream is reached in the same way."""
         gone = [
             alias
             for alias, entry in self._entries.items()
@@ -228,7 +228,7 @@ class ToolCatalog:
             )
 
     def _judge(self, alias: str, prepared: Mapping[str, _Prepared]) -> None:
-        """Block tools that are not approved, and log new ones."""
+        """Block tools that are not approved, and log those that were not blocked before."""
         before = self._told_stops.get(alias, {})
         stops: dict[str, Stop] = {}
         for name, each in prepared.items():
@@ -239,7 +239,7 @@ class ToolCatalog:
                 known.first = known.now  # a person has approved exactly this version
         self._stops[alias] = stops
         self._told_stops[alias] = {name: stop.standing for name, stop in stops.items()}
-        fresh: dict[str, list[str]] = {}  # tools with the same status share a line
+        fresh: dict[str, list[str]] = {}  # the names by status; each status gets one line in the log
         for name, stop in stops.items():
             if not stop.closed and before.get(name) != stop.standing:
                 fresh.setdefault(stop.standing, []).append(name)
@@ -287,7 +287,7 @@ class ToolCatalog:
         assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - only these tools call this method
         # Consent to an earlier version of the tool does not cover the current one.
         if context.answer is None or context.answer.channel is ConsentChannel.EARLIER:
-            told = f"Nothing was sent: {tool.why_asked_again('')}. Call it again, and the user will be asked about it."
+            told = f"Nothing was sent: {tool.why_asked_again('')}. Call it again to ask the user for approval."
             raise ToolError(ToolErrorType.EXECUTION_DENIED, told)
         await self.approve(tool)
         return ToolResult(

@@ -1,6 +1,6 @@
 """Finds signs of malice in upstream tool definitions, without a model, and labels them for people.
 
-A label is a reason to look, not a proof, and does not block a tool. Only a missing approval in the lock file does.
+A label is a reason to look, not a proof, and does not block a tool. Only a missing approval in the lock file does so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.text.file_names import UNSEEN
 MAX_CHARS = 20_000  # maximum number of characters of a tool's text to check
 DEEPEST = 16  # maximum depth of the schema to check
 SHOWN_CHARS = 60  # maximum length of the text that a label quotes
-FEWEST_NAME_CHARS = 6  # shorter tool names are not searched for in texts, because they may be ordinary words
+FEWEST_NAME_CHARS = 6  # shorter tool names are not searched for in descriptions, because they may be ordinary words
 FEWEST_ALIKE = 0.8  # minimum fraction of words in common for two descriptions to count as alike
 FEWEST_WORDS = 4  # shorter descriptions say too little to compare
 

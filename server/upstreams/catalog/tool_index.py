@@ -30,11 +30,11 @@ SELECT = "select:"  # prefix of a query for exact names (Qwen Code)
 FLOOR = 0.62  # the fraction of the query that the best tool must cover
 LOW_FLOOR = 0.35  # the fraction of the query that the best approximate match must cover
 NEAR_BEST = 0.5  # the fraction of the best coverage that other results must reach
-GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # ranking weight of a related word, and of one with the same prefix
-GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # coverage weight of a related word, and of one with the same prefix
+GROUP_SCORE, PREFIX_SCORE = 0.5, 0.6  # ranking weight of a related word, and of a word with the same prefix
+GROUP_FIT, PREFIX_FIT = 0.8, 0.7  # coverage weight of a related word, and of a word with the same prefix
 AGAIN = 0.6  # coverage weight of a tool's word that has already matched another query word
 UNKNOWN_SHARE = 0.8  # weight of a query word that no tool contains
-NAME_SHARE = 0.3  # weight of such a word if it is capitalized, because it is usually an argument's value
+NAME_SHARE = 0.3  # weight of a capitalized query word that no tool contains, usually an argument's value
 NAMED = 2  # how many query words after the first must match a tool's name, keywords or title to excuse another action
 LONG, BEYOND = 2.5, 0.2  # the total weight of a query's words that counts in full, and the factor for the rest
 OTHER_ACTION, UNKNOWN_ACTION = 0.4, 0.9  # coverage factors for a tool that does, or may do, something else
@@ -143,7 +143,7 @@ def stem(word: str) -> str:
 
 
 def words_of(text: str) -> Iterator[str]:
-    """Yield the words of a text in any naming style, without stop words."""
+    """Yield the words of a string in any naming style, without stop words."""
     text = text[:MAX_FIELD_CHARS]
     if not text.isascii():
         text = "".join(each for each in unicodedata.normalize("NFKD", text) if not unicodedata.combining(each))
@@ -190,7 +190,7 @@ class SearchText:
     parameters: Mapping[str, str] | None = None  # argument names with their descriptions
 
     def fields(self) -> Iterator[tuple[float, float, Iterable[str]]]:
-        """Yield the words of each field, with its weights for ranking and coverage."""
+        """Yield the words of each field, with the field's weights for ranking and coverage."""
         yield 3.0, 1.0, words_of(self.own_name)
         yield 1.0, 0.8, words_of(self.server)
         yield 2.0, 1.0, words_of(self.hint)
@@ -343,7 +343,7 @@ class ToolIndex:
         for concept in concepts:
             part = fits.get(concept.word, 0.0)
             if not part:
-                # A tool's word matches one query word fully, and further ones only partly.
+                # A tool's word matches one query word fully, and further query words only partly.
                 near = [(PREFIX_FIT * fits[other], other) for other in concept.alike & fits.keys()]
                 near += [(GROUP_FIT * fits[other], other) for other in concept.related & fits.keys()]
                 if near:
@@ -353,7 +353,7 @@ class ToolIndex:
             total += share
             fit += share * part
         if doing and head.word not in _LIGHT and not any(fits[word] >= 0.9 for word in doing & fits.keys()):
-            # If a query names the tool's object completely, it means this tool whatever its verb is, except deletion.
+            # A query that names a tool's object completely means that tool whatever the verb is, except for deletion.
             named = [fits.get(concept.word, 0.0) == 1.0 for concept in concepts[1:]]
             is_named = len(named) >= NAMED and all(named[:NAMED]) and _DELETING not in doing
             fit *= 1.0 if is_named else OTHER_ACTION

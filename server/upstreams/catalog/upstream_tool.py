@@ -48,7 +48,7 @@ class ToolRecord:
     is_stopped: bool = False  # whether the lock file blocks it
     agreed: set[tuple[str, str]] = field(
         default_factory=set[tuple[str, str]]
-    )  # pairs of a client's key and a digest that the person behind it agreed to
+    )  # pairs of a client's key and a digest that the person behind that client agreed to
 
     def agree(self, client_key: str, digest: str) -> None:
         """Record that the person behind a client has agreed to exactly this version.
@@ -67,13 +67,13 @@ class ToolHistory:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name, latest listed last
+        self._known: dict[str, dict[str, ToolRecord]] = {}  # by alias and name; the most recently listed are last
         self._forgetful: set[str] = set()  # upstreams with forgotten tools
 
     def note(self, alias: str, digests: Mapping[str, str], *, is_first: bool = False) -> None:
         """Record each tool that an upstream lists, with its digest, and log changes.
 
-        The first list of this run is not compared with the list from the last run.
+        With `is_first`, the list is the first one of this run, and is not compared with the list from the last run.
         """
         log = logging.LoggerAdapter(logger, {"upstream": alias})
         changed: list[str] = []
@@ -97,8 +97,8 @@ class ToolHistory:
         if surplus > 0 and alias not in self._forgetful:
             self._forgetful.add(alias)
             message = (
-                "upstream %s has listed more than %d different tools, and the oldest are forgotten; from now on, "
-                "calls of its new tools need consent"
+                "upstream %s has listed more than %d different tools, so the oldest are forgotten; from now on, "
+                "calls to its new tools need consent"
             )
             log.warning(message, alias, MAX_REMEMBERED)
         self._known[alias] = unlisted | listed
@@ -133,12 +133,12 @@ Arguments = Mapping[str, Any]
 
 
 class DiscoveredMCPTool(BaseTool[Arguments]):
-    """Calls one tool of one upstream, which validates the arguments.
+    """Calls one tool of one upstream. The upstream validates the arguments.
 
     Args:
         definition: The tool as the upstream lists it, in wire format.
         trusted: Whether the operator trusts this upstream: no questions, and annotations are published unchanged.
-        bare_name: A name without an alias that apps of its server can use; empty if there is none.
+        bare_name: The name, without an alias, that apps of its server can use; empty if there is none.
         known: Its history, and who has agreed to which version; `None` for a tool that never changes. If the upstream
             changes the tool, this object keeps the version that it was created with.
         reach: A digest of how the server is reached. It distinguishes the tool from one with the same name whose server
@@ -206,7 +206,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The full name, the published name if it begins with the alias, the CLIs' spellings, and the server's name."""
+        """The full name, the published name if it begins with the alias, the CLIs' forms of both, the server's name."""
         names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
         prefix = f"{self.alias}{BETWEEN}"
         if self.name.startswith(prefix):
@@ -238,7 +238,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @cached_property
     def repeated(self) -> Mapping[tuple[str, ...], str]:
-        """The headers in which the tool repeats arguments (`x-mcp-header`, 2026-07-28), by the argument's path."""
+        """The names of the headers that repeat arguments (`x-mcp-header`, 2026-07-28), keyed by the argument's path."""
         if "x-mcp-header" not in json.dumps(schema := as_mapping(self.definition.get("inputSchema"))):
             return {}
         from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools need it
@@ -247,7 +247,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         fit = {path: name for path, name in wanted.items() if _HEADER_NAME.fullmatch(name)}
         if len(fit) < len(wanted):
             logger.warning(
-                "the tool %s wants arguments in headers whose names are not valid in HTTP: these are left out",
+                "the tool %s wants arguments in headers whose names are not valid in HTTP: these headers are omitted",
                 visible(self.upstream_name),
             )
         return fit
@@ -256,7 +256,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         wire = with_origin(self._shown, self.alias, tool=self.upstream_name)
         wire["name"] = self.name
         wire["inputSchema"] = dict(self.parameter_schema)
-        # Leave out `taskSupport`, because tasks of 2025-11-25 are not relayed.
+        # Omit `taskSupport`, because tasks of the 2025-11-25 revision are not relayed.
         if "taskSupport" in (execution := as_mapping(wire.pop("execution", None))):
             execution = {name: value for name, value in execution.items() if name != "taskSupport"}
         if execution:

@@ -261,7 +261,7 @@ def test_the_login_of_a_server_is_taken_as_far_as_it_is_known_here(client: str, 
     expected = {"url": "https://h/mcp", "oauth": known | {"scopes": ["read", "write"]}}
     assert read_servers(str(file), CLIENTS[client], diagnostics) == {"a": expected}
     assert diagnostics.warnings == [
-        f"{file}: a.oauth.{key} has no counterpart here and was left out."
+        f"{file}: a.oauth.{key} has no counterpart here and was ignored."
         for key in ("authServerMetadataUrl", "tokenUrl")
     ]
 
