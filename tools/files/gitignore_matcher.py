@@ -32,7 +32,7 @@ MAX_CACHED_BYTES = 64_000_000  # approximate memory for cached rules
 # A rule's bytes of memory per unit of cost (measured and rounded up), and the bytes that RE2 may use
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
-MAX_PATTERN_CHARS = 4_096  # longest possible path; longer lines count as not understood
+MAX_PATTERN_CHARS = 4_096  # length of the longest possible path; longer lines count as not understood
 # Bytes that are white space or line ends in Latin-1, mapped to letters. Such bytes are common in UTF-8: the last byte
 # of `à` is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}

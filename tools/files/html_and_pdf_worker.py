@@ -1,11 +1,11 @@
-"""Extract the text of a PDF file or web page, which may be built to exhaust time and memory.
+"""Extracts the text of a PDF file or web page. The document may be built to exhaust time and memory.
 
 This module runs as a script, in a process that can be killed at any time and has none of the server's environment.
 `child_process.py` starts it. The arguments are the kind of document, the memory limit in bytes, the time limit in
 seconds, and then arguments that depend on the kind. Standard input is the document itself, so no path is opened here.
 Each line of standard output is a JSON object.
 
-`pdf FIRST LAST` (page numbers from 1; if LAST is 0, the last page of the file) writes
+`pdf FIRST LAST` (page numbers from 1; a LAST of 0 means the last page of the file) writes
 
     {"pages": 12}                   the number of pages, before anything else
     {"page": 3, "text": "...", "cut": false}    or {"page": 3, "failed": "broken"}, in order
@@ -119,7 +119,7 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
 
 
 def _forbid_writing() -> None:
-    """Forbid writing to files. Must be called after the imports, which may cache byte code."""
+    """Forbid writing to files. Must be called after the imports, which may write byte code to a cache."""
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - POSIX only
@@ -201,7 +201,7 @@ def _say(message: dict[str, Any]) -> None:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
     except OSError:
-        os._exit(1)  # nobody reads the output any more
+        os._exit(1)  # there is no longer a reader
 
 
 _READERS = {"pdf": pdf, "html": html}

@@ -84,7 +84,7 @@ class IgnoreScope:
         """
         likely: Iterable[str] = names
         if self.forbidden is None:
-            # Few names match a rule, so a fast test finds those first.
+            # Few names match any rule, so a fast test first selects those that may match.
             files, end = (
                 [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules.count],
                 "/" * is_folder,
@@ -261,7 +261,7 @@ class PresentNames:
 
 
 def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
-    """Return the rules of a git ignore file that are understood; none if the file cannot be read."""
+    """Return those rules of a git ignore file that are understood, or no rules if the file cannot be read."""
     rules = parse_rules(_beginning_of(path, through_links=through_links))
     if rules.odd_line is not None:
         logger.warning("the pattern in line %s of an ignore file is not understood and is ignored", rules.odd_line)
@@ -285,7 +285,7 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
 
 
 def _read(opened: OpenedFile, size: int) -> bytes:
-    """Read `size` bytes, or up to the end. A single system call may return fewer."""
+    """Read `size` bytes, or up to the end. A single system call may return fewer bytes."""
     blocks: list[bytes] = []
     while size > 0:
         block: bytes | None = opened.stream.read(size)

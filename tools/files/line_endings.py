@@ -68,7 +68,7 @@ class NearbyEndings:
         """Return the line ending for `new`, which replaces a span of the text.
 
         This is the most frequent ending in the span, else the next one after the span, else the last one of the text.
-        In a text without line endings, it is CRLF if `new` contains any, else LF.
+        In a text without line endings, it is CRLF if `new` contains a CRLF, else LF.
         """
         text = self._text
         inside = line_endings(text[start:end]).majority

@@ -1,9 +1,9 @@
 """Opens regular files without blocking, and folders as descriptors that stay valid if their path changes.
 
 A real path is opened without following symlinks, with one system call if the kernel supports it, otherwise folder by
-folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files in them. Some files
-are opened without the workspace, such as ignore files and git's own files, which may be above the root. Their content
-is never shown.
+folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files inside the roots.
+Some files are opened without the workspace, such as ignore files and git's own files, which may be above the root.
+Their content is never shown.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from tools.files.read_ledger import FileIdentity
 
 WorkT = TypeVar("WorkT")
 MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
-# Components followed to find a real path, including those in symlinks: twice as many as the longest path has. Each
-# component needs a disk access. Without this limit, a path with forty long symlinks could take a tenth of a second.
+# Maximum number of components followed to find a real path, including those in symlinks: twice as many as the longest
+# path has. Each component needs a disk access. Without this limit, a path with forty long symlinks could take a tenth
+# of a second.
 MAX_NAMES = 4_096
 BLOCK_BYTES = 1 << 20  # size of one read when a whole file is read
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
@@ -154,7 +155,7 @@ class _KernelOpener:
         self._how, self._size = cache(lambda *fields: ctypes.byref(OpenHow(*fields))), ctypes.sizeof(OpenHow)
         self._errno = ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
-        # Keeps the interpreter's lock, because releasing it costs more than a call that does not block
+        # This call keeps the interpreter's lock, because releasing the lock costs more than a call that does not block.
         self._quick_call = system_call(library)
         self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
         self._new_buffer = ctypes.create_string_buffer
@@ -281,7 +282,7 @@ def lstat(path: str) -> os.stat_result:
 
 
 def exists(path: str) -> bool:
-    """Return True if a real path exists, even as a broken symlink. Raises an `OSError` if this is unknown."""
+    """Return True if a real path exists, even as a broken symlink. Raises an `OSError` if that cannot be determined."""
     try:
         if _mode.is_memory_only:
             os.close(open_link_free(path, JUST_LOOK | _NO_LINK))
@@ -307,7 +308,7 @@ def path_without_links(path: str) -> str | None:
 def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
     """Resolve all symlinks of an absolute path. Missing parts stay as written.
 
-    With `mount`, a pair of folders, the path and all symlinks are resolved as if the second folder were mounted on the
+    `mount` is a pair of folders: the path and all symlinks are resolved as if the second folder were mounted on the
     first. The content of the first folder is ignored. Raises an `OSError` with `ELOOP` if there are too many symlinks.
     """
     if not CAN_STEP:
@@ -376,7 +377,7 @@ class NotRegularError(OSError):
 def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
     """Open a regular file for reading, without blocking. The caller closes it.
 
-    The path must be real, and is not checked against any root. With `through_links` it may contain symlinks.
+    The path is not checked against any root. It must be a real path, unless `through_links` is true.
 
     Raises:
         NotRegularError: The path is a folder, a device, a pipe or a socket.
@@ -446,7 +447,7 @@ class OpenedFile:
         return data
 
     def blocks(self, signal: AbortSignal) -> Iterator[bytes]:
-        """Yield the whole content in blocks, and check for cancellation before each."""
+        """Yield the whole content in blocks, and check for cancellation before each block."""
         self.stream.seek(0)
         while True:
             signal.raise_if_aborted()
@@ -456,7 +457,7 @@ class OpenedFile:
             yield block
 
     def whole(self, signal: AbortSignal) -> bytes:
-        """Return the whole content with few reads, and check for cancellation before each."""
+        """Return the whole content with few reads, and check for cancellation before each read."""
         self.stream.seek(0)
         pieces: list[bytes] = []
         wanted = self.info.st_size + 1
@@ -554,8 +555,8 @@ class Folder:
 def open_folder(path: str, *, to_list: bool = True) -> Folder:
     """Open the folder at a real path, without checking it against any root.
 
-    Without `to_list`, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a part of
-    its path is now a symlink.
+    If `to_list` is false, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a
+    part of the folder's path is now a symlink.
     """
     if not CAN_STEP:
         return Folder(path, None)

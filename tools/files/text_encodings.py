@@ -1,9 +1,9 @@
 """Decodes the bytes of text files, and encodes texts for writing.
 
-There are three cases. A byte order mark names the encoding. Without one, strictly valid UTF-8 is UTF-8. All other text
-has an unknown encoding: only its ASCII parts may be changed, byte for byte, and it is never re-encoded. To show such
-text, a guess is good enough, and is marked as a guess. Text is never written in a guessed encoding: to change non-ASCII
-parts, the caller has to name the encoding.
+There are three cases. A byte order mark names the encoding. Without a byte order mark, text that is strictly valid
+UTF-8 counts as UTF-8. All other text has an unknown encoding: only its ASCII parts may be changed, byte for byte, and
+it is never re-encoded. To show such text, a guess is good enough, and is marked as a guess. Text is never written in a
+guessed encoding: to change non-ASCII parts, the caller has to name the encoding.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    # The text without the byte order mark, and with unchanged line endings. In an unknown encoding, it has one
-    # character per byte, and only the ASCII characters are meaningful.
+    # The text without the byte order mark, and with unchanged line endings. If the encoding is unknown, the text has
+    # one character per byte, and only the ASCII characters are meaningful.
     text: str
     encoding: Encoding  # `encode` with it restores the exact original bytes
 
@@ -124,7 +124,8 @@ SAMPLE_BYTES = 4_000  # bytes of text to compare; more would take a long time an
 STEP_BYTES = 1 << 20  # bytes decoded in one step, so that no step processes a whole large file
 MAX_CHARACTER_BYTES = 4  # the longest character in any encoding that is guessed (GB18030)
 CONTEXT_BYTES = 32  # bytes of ASCII before a word that are compared together with the word
-# By how much the best encoding's score must differ from the next one to be probably right (0 is sense, 1 is nonsense)
+# The best encoding is probably right if its score differs from the next one by at least this much (0 is sense, 1 is
+# nonsense)
 CLEAR_LEAD = 0.1
 MAX_OTHERS = 3  # other possible encodings that a message names
 # Text with this many valid characters per invalid byte counts as damaged UTF-8. Text in other encodings rarely looks
@@ -252,7 +253,7 @@ def readings(data: bytes) -> dict[str, set[str]]:
 
 @lru_cache(256)
 def _scores(sample: bytes) -> dict[str, float]:
-    """Score how little sense a text makes in each encoding in which it is valid. 0 is best."""
+    """Score how little sense a text makes in each encoding in which it is valid. The lowest score is the best."""
     from charset_normalizer import from_bytes  # noqa: PLC0415 - rarely needed
 
     codec_names = {codecs.lookup(name).name: name for name in _NAMES}
@@ -361,7 +362,7 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
 
 
 def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -> Encoding:
-    """Return the encoding for writing a whole file: the named one, else that of the current text.
+    """Return the encoding for writing a whole file: the named one, else that of the current text if known, else UTF-8.
 
     Raises a `ToolError` if the name is unknown, or if the file has the byte order mark of another encoding.
     """

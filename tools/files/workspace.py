@@ -1,4 +1,4 @@
-"""The only access of tools to files. Turns a path as written into a location inside a root, or an error.
+"""The only way for tools to access files. Turns a path as written into a location inside a root, or an error.
 
 Containment is checked on the real path, with every symlink resolved, by path components. The real path is then opened
 without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and never in a blocking way. All
@@ -25,7 +25,7 @@ from tools.text.look_alikes import visible_form
 
 MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
 SCRATCH_NAME = "/tmp"  # noqa: S108 - the name of a client's scratch folder for tools and commands
-WORK_NAME = "/var/tmp"  # noqa: S108 - for temporary files of commands that change files
+WORK_NAME = "/var/tmp"  # noqa: S108 - the folder for temporary files of commands that change files
 _BELOW_TMP = "This workspace is in /tmp, so files that commands put elsewhere in /tmp are not kept."
 # Characters that a model may have copied with a shell escape (Qwen Code's list)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
@@ -92,7 +92,7 @@ class Workspace:
         forbidden: Forbidden | None = None,  # rules against reading; files that they cover are never listed
         rule_of_all_reading: str = "",  # the permission rule that forbids all reading or asks about it
         private: Sequence[str] = (),  # real paths of the server's own folders, which tools never read, find or write
-        scratch: Scratch | str = "",  # or a sentence that says why there is no such folder; empty if none is expected
+        scratch: Scratch | str = "",  # or a sentence about why there is no scratch folder; empty if none is expected
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
@@ -123,8 +123,9 @@ class Workspace:
 
         A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
         tried: without surrounding blanks, without the quotes around names in results, and without shell escapes. A
-        variant is used if it exists in the workspace. With `by_look`, a path that looks the same is accepted too if it
-        is the only one. No path outside the workspace is tried, so nothing about such paths is revealed.
+        variant is used if it exists in the workspace. If `by_look` is true, a path that looks the same is accepted too,
+        provided that it is the only one. No path outside the workspace is tried, so nothing about such paths is
+        revealed.
 
         Raises:
             ToolError: The path is blank, contains NUL, or begins with a `~` that would need to be expanded
@@ -225,7 +226,7 @@ class Workspace:
         return real if contains(self._top, real) else ""
 
     def rule_about_reading(self, location: Location) -> str | None:
-        """Return the permission rule, if any, because of which results must not show a file's content."""
+        """Return the permission rule that forbids showing a file's content in results, if there is one."""
         forbidden = self.forbidden_in(location)
         rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
         return f"the {rule}" if rule else None

@@ -1,4 +1,4 @@
-"""Changes one file: plan the change, ask about it, check the file again, and write it.
+"""Changes one file: plans the change, asks the user about it, checks the file again, and writes it.
 
 Other modules of this package plan the change: `text_edit` for `edit`, `whole_file` for `write_file`, `notebook_change`
 for `notebook_edit`, and `revert` for undo. This module does what all of them need: it checks that the file is what the
@@ -35,7 +35,7 @@ from tools.text.file_names import exact_path, meant_path, sendable_name, shown_n
 
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
 ABSENT = "absent"  # the state of a file that does not exist
-EDITABLE_BYTES = 16_000  # text up to this size can be edited in the question
+EDITABLE_BYTES = 16_000  # the user can edit new content of at most this size in the question
 SHOWN_BYTES = 5_000  # maximum bytes of a change shown in the result, so that the result stays below 8 kB
 # The labels of the two sides of a diff in a question (as in Qwen Code and Gemini CLI)
 PROPOSED = ("Current", "Proposed")
@@ -74,9 +74,10 @@ class TargetFile:
         return self.reads.get(self.location.path) if self.reads is not None else None
 
     def hidden_by(self, snapshot: FileSnapshot) -> str | None:
-        """Return the rule about reading or the agent-ignore file that keeps the current content out of results.
+        """Return the reading rule or the agent-ignore file that keeps the current content out of results.
 
-        `None` if nothing does, or if the client has read or written exactly this content and its ledger is not shared.
+        Return `None` if there is none, or if the client has read or written exactly this content and its ledger is not
+        shared.
         """
         location, seen = self.location, self.seen
         if snapshot.data is None:
@@ -88,7 +89,7 @@ class TargetFile:
 
 
 class FileSnapshot:
-    """The current state of a file. Everything is `None` if it does not exist."""
+    """The current state of a file. All attributes are `None` if the file does not exist."""
 
     def __init__(self, data: bytes | None, identity: FileIdentity | None, digest: str | None = None) -> None:
         self.data = data
@@ -196,7 +197,7 @@ def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) ->
 
 
 def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
-    """List, in brackets, the lines that differ from what the client saw. Empty if these are unknown or hidden."""
+    """List, in brackets, the lines that differ from what the client saw; empty if they are unknown or hidden."""
     old = target.reads.content(target.location.path) if target.reads is not None else None
     if old is None or snapshot.data is None or target.hidden_by(snapshot) is not None:
         return ""
@@ -208,7 +209,10 @@ def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
 
 
 def refuse_look_alike(target: TargetFile) -> None:
-    """Refuse to create a file that looks like an existing one, unless the client quotes the name or knows that file."""
+    """Refuse to create a file whose name looks like an existing one.
+
+    The same call is accepted when it is repeated. Without a ledger to recognize this, the client must quote the name.
+    """
     location, reads = target.location, target.reads
     alike = [each.name for each in readings(target.workspace, location, is_new=True)]
     if not alike or (not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)):
@@ -256,9 +260,9 @@ class FileChange(ABC):
     encoding: Encoding  # encoding of the new content
     data: bytes
     diff: Diff
-    undoes: int | None = None  # the number of the undone change, for an undo
+    undoes: int | None = None  # for an undo, the number of the change that it undoes
     removes: bool = False  # whether the file is removed
-    mode: int | None = None  # mode of the removed or restored file
+    mode: int | None = None  # for an undo, the mode of the file
     hidden_by: str | None = None  # the rule or file that keeps the old content out of results
     notes: tuple[str, ...] = ()  # further remarks for the model
 
@@ -459,8 +463,8 @@ def recorded(
 
 
 def about_broken_links(count: int) -> str:
-    """Describe the other names of a file that keep the old content."""
-    return f"The file had {count} other {'name' if count == 1 else 'names'} (hard links); these keep the old content."
+    """Say how many other hard links of a file keep the old content."""
+    return f"The old content is still under {count} other {'name' if count == 1 else 'names'} (hard links) of the file."
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:

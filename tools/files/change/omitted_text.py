@@ -53,7 +53,7 @@ _SIGNS = frozenset(_SIGN_WORDS.split())
 _SUBJECTS = frozenset(_SUBJECT_WORDS.split())
 _PREDICATES = frozenset(_PREDICATE_WORDS.split())
 _WORDS = _SIGNS.union(_OTHER_WORDS.split())
-# Every placeholder contains one of these in lower case, and most other lines contain none
+# Every placeholder contains one of these in lower case, and most other lines contain none of them
 _HINTS = "..", "\u2026", "\u22ef", *_SIGN_WORDS.split()
 
 
@@ -79,8 +79,8 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     counts, new_counts = Counter(before), Counter(lines)
     places = {line: at for at, line in enumerate(before) if line and counts[line] == new_counts[line] == 1}
     texts = [0, *accumulate(line != "" for line in before)]  # number of non-blank lines before each position
-    # The position in `before` of the last common line; since that line, the number of non-blank new lines, and the
-    # ambiguous lines
+    # `last` is the position in `before` of the last common line. Since that line, `came` counts the non-blank new
+    # lines, and `waiting` has the ambiguous ones.
     last, came, waiting = -1, 0, list[str]()
     for number, line in enumerate([*lines, None]):
         at = len(before) if line is None else places.get(line)

@@ -119,14 +119,14 @@ class Walk:
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
     has_passed_links: bool = False  # whether skipped symlinks may lead to wanted files
-    # Targets of symlinks that the selection names, each with the selection inside it
+    # Targets of symlinks that the selection names, each with the selection that applies in it
     _linked: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
 
     def through_links(self, start: Location, selection: Selection) -> Iterator[tuple[Location, Selection]]:
         """Yield a folder to walk, then the targets of symlinks that the walks find and the selection names.
 
-        Each comes with its selection. Request the next folder only after the walk of this one is complete. Loops are
-        detected.
+        Each folder comes with its selection. Request the next folder only after the walk of the previous one is
+        complete. Loops are detected.
         """
         ahead = dict.fromkeys([(start, selection)])
         known = {(start.path, selection)}
@@ -148,7 +148,7 @@ class Walk:
         """Walk a folder. Folders come in order of their names, and the files of a folder in any order.
 
         The starting folder is walked even if it is ignored, because the call named it. `others` are roots that have
-        their own walk, and are skipped here. An `OSError` is raised only for the starting folder; other folders that
+        their own walk and are skipped here. An `OSError` is raised only for the starting folder; other folders that
         cannot be read are counted in `unreadable`.
         """
         filters = self.filters

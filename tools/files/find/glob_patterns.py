@@ -93,7 +93,7 @@ def _check_size(count: int, chars: int) -> None:
         raise PatternRefusedError(f"its braces expand to more than {MAX_EXPANDED_CHARS} characters; use fewer")
 
 
-MAX_PATTERN_CHARS = 4_096  # longest possible path
+MAX_PATTERN_CHARS = 4_096  # length of the longest possible path
 _EXTENDED = re.compile(r"[@?]\(([^()/]*+)\)")
 _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
 _LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part without any character that has look-alikes
@@ -154,7 +154,7 @@ class PatternPosition:
         return self.pattern.position(frozenset(reached))
 
     def linked(self, name: str) -> PatternPosition | None:
-        """Like `enter`, for a symlink to a folder. A symlink that matches only wildcards is not followed."""
+        """Like `enter`, for a symlink to a folder. A symlink that matches only a wildcard is not followed."""
         is_named = any(isinstance(step, _Name) and step(name) for step, _, is_last in self.steps if not is_last)
         return self.enter(name) if is_named else None
 
@@ -202,7 +202,7 @@ class PathPattern:
         return next((at for at in before if self._steps[at] is None or isinstance(self._steps[at], _Name)), -1)
 
     def reachable(self, number: int) -> Iterator[int]:
-        """Yield a step, and the steps after it that may also come next, because `**` can match zero folders."""
+        """Yield the number of a step, and of later steps that may also come next, because `**` can match nothing."""
         while self._steps[number] is not None:
             yield number
             if not isinstance(self._steps[number], _PatternTree):
@@ -233,8 +233,8 @@ def compile_patterns(
 ) -> PathPattern:
     """Compile alternative relative patterns. Raises a `PatternRefusedError` for an unusable pattern.
 
-    Leading parts for which `exists` returns True are taken literally. With `at_any_depth`, a pattern without a slash
-    matches names in any folder, as in ignore files.
+    Leading parts for which `exists` returns True are taken literally. If `at_any_depth` is true, a pattern without a
+    slash matches names in any folder, as in ignore files.
     """
 
     def braces_of(found: re.Match[str]) -> str:
@@ -336,9 +336,10 @@ def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
 
     @cache
     def matcher() -> Callable[[str], object]:
-        # Compile the pattern on the first name, because compiling takes time and a walk runs in a thread. `fnmatch`
-        # makes stars atomic, so the time is at most proportional to the length of the part times that of the name.
-        # `fnmatch` has no backslash escapes, negates only with `!`, and may take a long time to find the end of a `[`.
+        # Compile the pattern only when the first name is tested, because compiling takes time and a walk runs in a
+        # thread. `fnmatch` makes stars atomic, so the time to match is at most proportional to the length of the part
+        # times that of the name. `fnmatch` has no backslash escapes, negates only with `!`, and may take a long time to
+        # find the end of a `[`.
         end = part.rfind("]")
 
         def rewritten(found: re.Match[str]) -> str:

@@ -44,7 +44,7 @@ def typed_paths(line: str) -> list[TypedPath]:
 
 
 def last_typed(line: str) -> TypedPath:
-    """Return the path being typed at the end of a line. Empty after a separator."""
+    """Return the path being typed at the end of a line. After a separator, the path is empty."""
     last = TypedPath("", len(line))
     for item in _scan(line):
         last = item
@@ -109,9 +109,9 @@ def entries_that_start_with(
 ) -> Candidates:
     """Return the entries of a folder whose names begin with a text, without regard to case.
 
-    Folders come before files, and dotfiles last. Entries that are ignored, or neither files nor folders, are left out.
-    So are symlinks that are broken, leave the workspace or lead to hidden files. An unreadable or hidden folder has no
-    completions.
+    Folders come before files, and dotfiles last. Entries that are ignored, or neither files nor folders, are omitted,
+    and so are symlinks that are broken, leave the workspace or lead to hidden files. An unreadable or hidden folder has
+    no completions.
     """
     deadline = Deadline(signal, LIST_SECONDS)
     if agent_ignore_file(workspace, folder) is not None:

@@ -23,14 +23,14 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 
 BLOCK = 1 << 20  # bytes of one read when lines are counted
-# Maximum bytes that one call reads to find a line or the end (half a second). Counts are cached
+# Maximum bytes that one call reads to find a line or the end, which takes half a second. Counts are cached
 SOUGHT_BYTES = 1 << 29
 STEP = 1 << 16  # bytes between cached counts; only such a step is searched for the beginning of a line
 MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes per MB of file
 # A file that has changed within this time may change again with the same timestamp, so its counts are not cached
 SETTLED_NS = 100_000_000
 TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window is rarely larger
-# If more of a file is left, it is not read just to count its lines (this much takes about 10 ms)
+# The rest of a file is not read just to count its lines if it is larger than this, which takes about 10 ms to read
 COUNTED_BYTES = 16 << 20
 CUT_MARK = "... [truncated]"  # marks the end of a truncated line (as in Qwen Code and Gemini CLI)
 MAX_UTF8_BYTES = 4
@@ -55,7 +55,7 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes, fewer only at the end. Reads again if needed: one unbuffered read may return less."""
+        """Return `length` bytes, fewer only at the end. Reads again if needed: one unbuffered read may return fewer."""
         self._stream.seek(position + self._skipped)
         data = self._stream.read(length)
         while len(data) < length and (more := self._stream.read(length - len(data))):
@@ -121,7 +121,10 @@ class LineIndex:
         return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Return where a line begins, or `None` past the end. Raises `file_too_large` if it is not counted yet."""
+        """Return where a line begins, or `None` past the end.
+
+        Raises `file_too_large` if the lines before it have not all been counted.
+        """
         if line == 0:
             return 0
         if self.counted < line:
@@ -404,11 +407,11 @@ class Reading:
     """The result of one read. Treat it as immutable; a frozen class would triple the cost of creating one."""
 
     # The content for the model, never empty. Text is a single `TextPart`: a header if something was left out, and the
-    # lines as they are in the file.
+    # unchanged lines of the file.
     parts: tuple[Part, ...]
     kind: FileKind  # how the file is shown
     # Number of the first line shown, from 1; 0 if none is shown (empty files, media). If the file is too large to count
-    # lines, it is negative and counts from the end (-1 is the last line).
+    # its lines, the number is negative and counts from the end (-1 is the last line).
     start: int = 0
     end: int = 0  # number of the last line shown, counted like `start`
     # Lines in the file, or `None` if unknown or not text. A final line ending does not start another line.

@@ -22,7 +22,7 @@ from tools.text.file_names import shown_whole_path
 
 # Largest media file inside a result, in bytes (4 MB as base64). A larger file becomes a link
 MAX_INLINE_BYTES = 3_000_000
-HEAD_BYTES = 1 << 16  # size of the first read: enough to detect the type, and all of most source files
+HEAD_BYTES = 1 << 16  # size of the first read: enough to detect the type, and to read most source files completely
 PDF_WITHIN = 1024  # bytes allowed before the header of a PDF (as in Acrobat)
 
 

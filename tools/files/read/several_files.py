@@ -124,7 +124,7 @@ class Batch:
     def _open(self, location: Location) -> OpenedFile:
         """Open a file.
 
-        Further files in the same folder are opened through the open folder, which is faster than by path and as safe.
+        Further files in the same folder are opened through the open folder. This is faster than by path, and as safe.
         """
         above, _, name = location.path.rpartition(os.sep)
         if above != self._above:
@@ -218,7 +218,7 @@ def _notes(batch: Batch, walk: Walk) -> list[str]:
 
 
 def _list_of(lines: Iterable[str], total: int) -> list[str]:
-    """Format as many lines as fit as a list, followed by the number of lines left out and the end of the note."""
+    """Format the lines that fit as a list, followed by the number of omitted lines and the end of the note."""
     listed = [f"- {line}" for line in _fitting(lines)]
     more = total - len(listed)
     return [*listed, *([f"- and {more:,} more"] if more else []), "]"]
