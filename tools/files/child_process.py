@@ -39,10 +39,11 @@ class ChildFailedError(Exception):
 
 
 class Child:
-    """A process in its own process group. It is killed at the end of the `with` block, and on Linux if the server dies.
+    """A process in its own process group, for use by one thread.
 
-    For use by one thread. A read kills the process if the deadline is over or the call is cancelled. The constructor
-    raises a `ChildFailedError` if the process does not start.
+    The process is killed at the end of the `with` block and, on Linux, if the server dies. A read kills the process if
+    the deadline is over or the call is cancelled. The constructor raises a `ChildFailedError` if the process does not
+    start.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Child:
             )
             self.pid = self._process.pid
             if sys.platform == "linux":
-                import fcntl  # noqa: PLC0415 - POSIX only
+                import fcntl  # noqa: PLC0415 - exists only on POSIX
 
                 # Only this process has the other end of the pipe. However this process exits, the kernel closes that
                 # end and signals the pipe's owner, which is the child's process group.

@@ -35,7 +35,7 @@ _value_at = json.JSONDecoder(parse_int=whole_number).raw_decode
 
 
 class NotANotebookError(ValueError):
-    """A text is not a notebook. The message is the reason, worded as the end of a sentence."""
+    """The content of a file is not a notebook. The message is the reason, worded as the end of a sentence."""
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -204,7 +204,7 @@ class Notebook:
     text: str
     major: int  # major version of the format, at most 4
     has_ids: bool  # whether new cells get an id
-    language: str  # language of code cells, which format 3 stores
+    language: str  # language of the code cells, which format 3 stores in each of them
     lists: tuple[CellList, ...]
 
     @property

@@ -70,7 +70,7 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """Return a new name for a temporary file. Tools never show such files, because the target may be hidden."""
+    """Return a new name for a temporary file. Tools never show such files, because their targets may be hidden."""
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 

@@ -1,8 +1,8 @@
 """The only way for tools to access files. Turns a path as written into a location inside a root, or an error.
 
-Containment is checked on the real path, with every symlink resolved, by path components. The real path is then opened
-without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and never in a blocking way. All
-tools reach the disk through this module, and change files through `tools.files.change.writer`.
+Containment is checked component by component on the real path, in which every symlink is resolved. The real path is
+then opened without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and never in a
+blocking way. All tools reach the disk through this module, and change files through `tools.files.change.writer`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Location:
         return below.replace(os.sep, "/") or "."
 
 
-# Returns the rule, as written, that forbids reading a real path. Rules for a folder cover its contents
+# A function that returns the rule, as written, that forbids reading a real path. Rules for a folder cover its contents
 Forbidden = Callable[[str], str | None]
 
 
@@ -232,7 +232,10 @@ class Workspace:
         return f"the {rule}" if rule else None
 
     def forbidden_in(self, place: Location) -> Forbidden | None:
-        """Return the rules against reading that apply to a location and its contents, by its real path or its name."""
+        """Return the rules against reading that apply to a location and its contents.
+
+        A rule may name the location by its real path or as the caller wrote it.
+        """
         forbidden, named = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
         if forbidden is None or named == place.path:
             return forbidden
@@ -321,7 +324,7 @@ class Workspace:
         return Location(root, real, self._name_of(real), in_scratch=root == self._top)
 
     def _root_above(self, real: str) -> str:
-        """Return the innermost root, readable or scratch folder that contains a real path; empty if there is none."""
+        """Return the innermost root, readable folder or scratch folder that contains a path; empty if there is none."""
         found = ""
         for root in self._folders:
             if len(root) > len(found) and contains(root, real):

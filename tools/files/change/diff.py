@@ -42,7 +42,7 @@ _IN_PART = " characters, shown in part]"  # the end of a shortened line
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A change to one text."""
+    """A unified diff between the old and the new content of a file."""
 
     hunks: str  # the unified diff without its header, truncated at `MAX_DIFF_CHARS`; empty if nothing changed
     added: int
@@ -186,7 +186,7 @@ def _common_suffix(old: str, new: str, limit: int) -> int:
 
 
 def _lines(text: str, separator: str) -> list[str]:
-    """Split a text into lines and strip their endings. A last line that had no ending is marked."""
+    """Split text into lines and strip their endings. A last line that had no ending is marked."""
     lines = text.split(separator)
     if lines[-1]:
         lines[-1] += _NO_ENDING

@@ -126,7 +126,7 @@ def not_found(
 
 
 def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
-    """Yield sentences about likely mistakes in `old`, and about skipped comparisons."""
+    """Yield a sentence about each likely mistake in `old` and each skipped comparison."""
     for name, is_too_large in (
         ("The file", haystack.too_large_for_relaxed),
         ("old_string", is_too_large_for_relaxed(old)),
@@ -188,14 +188,14 @@ def _lf_head(haystack: Haystack, size: int) -> str:
 
 
 def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
-    """Yield a text in pieces, so that other work can run in between and the call can be cancelled."""
+    """Yield text in pieces, so that other work can run in between and the call can be cancelled."""
     for start in range(0, len(text), PIECE_CHARS):
         haystack.checkpoint()
         yield text[start : start + PIECE_CHARS]
 
 
 def _squeezed(haystack: Haystack, text: str) -> str:
-    """Return the words of a text, joined by single spaces."""
+    """Return the words of `text`, joined by single spaces."""
     joined: list[str] = []
     is_within_word = False
     for piece in _pieces(haystack, text):

@@ -102,7 +102,7 @@ class FileSnapshot:
 
 
 def take_snapshot(target: TargetFile) -> FileSnapshot:
-    """Read a whole file to change it. Raises a `ToolError` if it is a directory, too large or unreadable."""
+    """Read a whole file to change it. Raises a `ToolError` if the file is a directory, too large or unreadable."""
     location = target.location
     if target.workspace.stat(location) is None:
         return FileSnapshot(None, None)
@@ -177,7 +177,7 @@ def refuse_part_of_hidden(target: TargetFile, snapshot: FileSnapshot) -> None:
 
 
 def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) -> None:
-    """Refuse, once, a text that would undo the latest write if another client may have made that write."""
+    """Refuse, once, to write content that would undo the latest write if another client may have made that write."""
     reads, path = target.reads, target.location.path
     replaced = reads.replaced(path) if reads is not None else None
     if reads is None or replaced is None:
@@ -197,7 +197,7 @@ def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) ->
 
 
 def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
-    """List, in brackets, the lines that differ from what the client saw; empty if they are unknown or hidden."""
+    """List, in parentheses, the lines that differ from what the client saw; empty if they are unknown or hidden."""
     old = target.reads.content(target.location.path) if target.reads is not None else None
     if old is None or snapshot.data is None or target.hidden_by(snapshot) is not None:
         return ""
@@ -230,7 +230,7 @@ def refuse_look_alike(target: TargetFile) -> None:
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
-    """Encode a text in an encoding that covers Unicode or is known to be sufficient.
+    """Encode text in an encoding that covers Unicode or is known to be sufficient.
 
     Refuses lone surrogates, which no encoding can represent (`invalid_tool_params`).
     """
@@ -275,7 +275,7 @@ class FileChange(ABC):
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
         """Return further fields of the structured result.
 
-        `has_final_diff` is whether the result has a diff, because the user modified the change.
+        `has_final_diff` says whether the result has a diff, which it has if the user modified the change.
         """
 
     @property
@@ -340,8 +340,9 @@ def make_change(
 ) -> ToolResult:
     """Make a change, and record the file as seen by this client. Blocking.
 
-    `plan` plans the change for a text; its other argument is whether the user wrote that text. `planned` is the plan
-    made for the question, and is reused if it still fits. `confirmed_state` is the state of the file that the user saw.
+    `plan` takes the new text, and whether the user wrote that text, and returns the planned change. `planned` is the
+    plan made for the question, which is reused if it still fits. `confirmed_state` is the state of the file that the
+    user saw.
 
     Raises:
         ToolError: The change cannot be made. The old content is intact.
@@ -400,7 +401,7 @@ def _result(
         sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated
     )
     if change.hidden_by is not None:
-        # The display may reach the model, which must not learn hidden content by writing.
+        # The display may reach the model, which must not learn hidden content by writing to the file.
         display = (
             f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
             f"its content is hidden from agents by {change.hidden_by}."
@@ -468,6 +469,6 @@ def about_broken_links(count: int) -> str:
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:
-    """Truncate a text to at most `size` bytes, at the end of a line, and mark the cut."""
+    """Truncate `text` to at most `size` bytes, at the end of a line, and mark the cut."""
     shown, is_cut = cut_at_line(text, size)
     return f"{shown}\n[cut here]" if is_cut else shown

@@ -1,4 +1,4 @@
-"""The journal of changes by tools, with the file contents before and after, so that they can be undone.
+"""The journal of changes by tools, with the file contents before and after, so that the changes can be undone.
 
 The journal is one SQLite file in a private folder of the user, shared by all servers. Equal contents are stored only
 once, keyed by SHA-256. A change is recorded before it is made, and the record is withdrawn if the change fails. If the
@@ -163,7 +163,7 @@ class Journal:
         """Return the last changes to files in some folders, newest first.
 
         Args:
-            client: The client, or `None` for all.
+            client: The client's name in the journal, or `None` for all clients.
             roots: Real paths of the folders.
             limit: The maximum number of changes.
             path: Return only changes to this file.
@@ -198,7 +198,7 @@ class Journal:
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
-        """Delete all records permanently. A damaged file is removed."""
+        """Delete all records permanently. If the database is damaged, its files are removed."""
         if not os.path.lexists(self._file):
             return
         try:

@@ -53,7 +53,7 @@ class NotebookEdit(FileChange):
     done: EditMode
     cell_id: str  # the cell's name after the change; for a deleted cell, its old name
     cell_type: str
-    cells: int  # number of cells afterwards
+    cells: int  # number of cells after the change
 
     @property
     def sentence(self) -> str:
@@ -112,7 +112,7 @@ def plan_notebook_edit(
     except NotANotebookError as error:
         raise _not_a_notebook(location.shown, str(error)) from None
     target.signal.raise_if_aborted()
-    # Check the source itself, because the escapes of JSON would hide invalid characters.
+    # Check the source itself, because JSON escapes would hide invalid characters.
     encode_or_refuse(source, old.encoding, "new_source")
     names, notes = notebook.names, list[str]()
     number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
-MAX_UNKNOWN_WORDS = 3  # other words in a placeholder, such as the name of an omitted function
+MAX_UNKNOWN_WORDS = 3  # maximum number of unlisted words in a placeholder, such as the name of an omitted function
 _MAX_WORDS = 12
 _MORE_GONE = 2  # ambiguous lines count if the edit removes this many times as many lines as it adds
 _LINE = re.compile(
@@ -34,7 +34,7 @@ _SIGN_WORDS = """
 existing rest remaining remainder unchanged same previous prior keep kept omitted unmodified elided truncated
 snip snipped abbreviated untouched identical
 """
-# Words of a sentence in a placeholder: subject and predicate
+# Words that are the subject or the predicate of a sentence in a placeholder
 _SUBJECT_WORDS = "existing rest remaining remainder other others else everything previous prior lines"
 _PREDICATE_WORDS = "unchanged same omitted unmodified elided untouched identical intact remain remains stay stays"
 # Other words that occur in placeholders
@@ -63,7 +63,7 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     Args:
         new: The text to be written.
         old: The text that it replaces, or `None` if the old text must not influence the result.
-        known: A text whose lines are never reported; by default the old text.
+        known: Text whose lines are never reported; by default, `old`.
         path: The path of the file. In Markdown, `#` begins a heading.
     """
     found = dict(_omissions(new))

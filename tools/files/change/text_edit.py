@@ -1,4 +1,4 @@
-"""`edit`: finds a text, replaces it in the file's bytes, and reports the surrounding lines."""
+"""`edit`: finds `old_string`, replaces it in the file's bytes, and reports the surrounding lines."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class TextEdit(FileChange):
     proposal_noun: ClassVar[str] = "new text"
 
     match: TextMatch | None = None  # the matches, or `None` for a new file
-    spans: tuple[Span, ...] = ()  # where the inserted texts are in the new text
-    lines: tuple[int, ...] = ()  # first lines of the matches in the old text, at most `MAX_STRUCTURED_LINES`
+    spans: tuple[Span, ...] = ()  # where the insertions are in the new text
+    lines: tuple[int, ...] = ()  # numbers of the lines where matches begin, at most `MAX_STRUCTURED_LINES`
 
     @property
     def sentence(self) -> str:
@@ -242,10 +242,10 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
 
 
 def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
-    """Return the whole new text with `new` in place of every match, and the spans of the inserted texts, in order.
+    """Return the whole new text with `new` in place of every match, and the spans of the insertions, in order.
 
-    LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If it deletes
-    whole lines, the ending of the last one is deleted too.
+    LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If a match
+    consists of whole lines, the ending of the last line is deleted too.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
     # Explicit carriage returns are intended, and without line breaks there is nothing to adapt.

@@ -24,7 +24,7 @@ BLANKS = " \t"  # the white space to ignore; other space characters count as loo
 # Limit on matches; this many take about 50 MB and one second
 MAX_MATCHES = 200_000
 PIECE_CHARS = 1 << 16  # characters searched per step; with a repetitive text, this takes a few milliseconds
-# Longer texts are not compared line by line, because copies of this many characters take up to 100 MB
+# Longer text is not compared line by line, because copies of this many characters take up to 100 MB
 MAX_RELAXED_CHARS = 8_000_000
 # The same limit in lines; this many take about 50 MB and half a second
 MAX_RELAXED_LINES = 300_000
@@ -49,7 +49,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters `start:end` of a text."""
+    """The characters `start:end` of the searched text."""
 
     start: int
     end: int
@@ -65,7 +65,7 @@ class TextMatch:
 
 
 def never_ends() -> None:
-    """Do nothing. Serves as the checkpoint of work that cannot be cancelled."""
+    """Do nothing. Serves as the checkpoint for work that cannot be cancelled."""
 
 
 class Haystack:
@@ -277,7 +277,7 @@ def _each_line(strip: Callable[[str, str], str], text: str) -> str:
 def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
     """Find runs of whole lines in `text` that equal `wanted`.
 
-    Both texts may have been stripped or folded, but must have as many lines as before.
+    Both may have been stripped or folded, but must have as many lines as the originals.
 
     A single search in the joined lines, instead of a comparison per window, keeps the time linear.
     """

@@ -63,7 +63,7 @@ def try_lock(descriptor: int) -> bool | None:
     """Try to take the lock that keeps other processes out. Return `None` if locks are not supported."""
     if sys.platform == "win32":
         return None
-    import fcntl  # noqa: PLC0415 - POSIX only
+    import fcntl  # noqa: PLC0415 - exists only on POSIX
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +105,7 @@ def alone_in(folder: Folder) -> Generator[None]:
             yield
         finally:
             if locked and sys.platform != "win32":
-                import fcntl  # noqa: PLC0415 - POSIX only
+                import fcntl  # noqa: PLC0415 - exists only on POSIX
 
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
@@ -117,7 +117,7 @@ _INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK"
 # Folders with fewer entries are searched for leftovers at every write, which takes less than a millisecond.
 LARGE_FOLDER = 1_000
 REST_SECONDS = 10.0  # pause between searches of a large folder; one with 150,000 files takes a tenth of a second
-MAX_RESTING = 1_000  # large folders remembered; the least recently used are dropped first
+MAX_RESTING = 1_000  # maximum number of large folders to remember; the least recently used are dropped first
 # For each folder that is large or still being searched, when this process last started to search it
 _last_searched: dict[FolderId, float] = {}
 
@@ -143,7 +143,7 @@ class Temporary:
 
 @contextmanager
 def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
-    """Create a temporary file, which the `with` block must rename. An error in the block removes the file.
+    """Create a temporary file, which the `with` block must rename. If the block raises an error, the file is removed.
 
     Leftover temporary files in the folder are removed too. The umask is applied to the mode.
     """

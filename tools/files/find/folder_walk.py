@@ -19,7 +19,7 @@ from tools.text.file_names import shown_whole_path
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
 CHECK_EVERY = 500  # entries of one folder between checks of the clock and for cancellation
 MAX_LINKED = 100  # symlinks to folders that one walk follows, because a pattern may name many symlinks that form loops
-MAX_REFUSALS = 3  # skipped folders for which the result gives the reason
+MAX_REFUSALS = 3  # maximum number of skipped folders for which the result gives the reason
 
 
 class Selection(Protocol):
@@ -234,7 +234,8 @@ class Walk:
     def names_below(self, folder: Location) -> Callable[[str], bool]:
         """Return a function that checks whether a path relative to a folder exists.
 
-        A pattern may need very many checks, and symlinks make each one slow. When the time is up, the result is False.
+        A pattern may need very many checks, and symlinks make each one slow. Once the time is up, the function returns
+        False.
         """
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 

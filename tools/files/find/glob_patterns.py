@@ -16,7 +16,7 @@ from functools import cache
 from tools.text.file_names import one_line
 from tools.text.look_alikes import visible_form
 
-MAX_ALTERNATIVES = 256  # patterns that braces may expand to
+MAX_ALTERNATIVES = 256  # maximum number of patterns that braces may expand to
 # Maximum total length of these patterns: eight of the longest patterns, or 128 characters for each of 256 patterns
 MAX_EXPANDED_CHARS = 32_768
 _BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # parts of braces; a backslash escapes the next character
@@ -99,7 +99,7 @@ _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
 _LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part without any character that has look-alikes
 _WILDCARDS = re.compile(r"[*?\[\\]")
 _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
-Names = Callable[[str], bool]  # whether a name, or a path of several names, matches
+Names = Callable[[str], bool]  # tests a name, or a path of several names
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class PathPattern:
         return self._positions[numbers]
 
     def matches(self, path: str) -> bool:
-        """Return True if the relative path of a file, with forward slashes, matches."""
+        """Return True if a file matches. `path` is its relative path, with forward slashes."""
         *folders, name = path.split("/")
         position = self.start()
         for folder in folders:
@@ -324,7 +324,7 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
 
 
 def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
-    """Return the test for a name. A name that equals the part always matches, even if the part has brackets."""
+    """Return a function that tests a name. A name that equals `part` always matches, even if `part` has brackets."""
     same = part.lower() if ignore_case else part
     if literal or not _WILDCARDS.search(part):
         return _Name(same, ignore_case)

@@ -76,8 +76,8 @@ def proposal(
 def readings(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
     """Return existing paths that a missing path may mean.
 
-    This is the path without the extra text that people or models add, such as quotes, if that path exists; otherwise
-    it is the paths that look the same. If `is_new` is true, diff prefixes are kept, because a new file may be in a
+    Extra text that people or models add, such as quotes, is removed. If the resulting path does not exist either, the
+    paths that look the same are returned. If `is_new` is true, diff prefixes are kept, because a new file may be in a
     folder named `a` or `b`.
     """
     for text in _without_marks(location.spelled, _MARKS[:-1] if is_new else _MARKS):

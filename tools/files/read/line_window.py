@@ -25,7 +25,7 @@ from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 BLOCK = 1 << 20  # bytes of one read when lines are counted
 # Maximum bytes that one call reads to find a line or the end, which takes half a second. Counts are cached
 SOUGHT_BYTES = 1 << 29
-STEP = 1 << 16  # bytes between cached counts; only such a step is searched for the beginning of a line
+STEP = 1 << 16  # bytes between cached counts; only one such step is searched for the beginning of a line
 MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes per MB of file
 # A file that has changed within this time may change again with the same timestamp, so its counts are not cached
 SETTLED_NS = 100_000_000
@@ -255,7 +255,7 @@ class LinePart:
 
     text: str
     start: int  # number of the first character, from 0
-    length: int  # characters of the line that were counted
+    length: int  # number of characters of the line that were counted
     is_counted: bool  # whether all characters were counted
     is_decodable: bool
 
@@ -398,7 +398,7 @@ class _Lines:
 
 
 def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
-    """Return True if every line of a text is short enough to be shown in full."""
+    """Return True if every line of `text` is short enough to be shown in full."""
     return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
 
 
@@ -474,7 +474,7 @@ def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
-                "The file is not UTF-8, and has no byte order mark of UTF-16 or UTF-32: bytes that could not be "
+                "The file is not UTF-8, and has no UTF-16 or UTF-32 byte order mark: bytes that could not be "
                 f"decoded are shown as {REPLACEMENT}."
             )
         header += notes

@@ -1,7 +1,7 @@
 """Detects the type of a file that is not plain text, and decides how to send it to the model.
 
-The signature in the content decides; the name counts only without a signature. The table of types is fixed, because the
-operating system's table differs between machines.
+The signature in the content decides; the name counts only if there is no signature. The table of types is fixed,
+because the operating system's table differs between machines.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def media_parts(
     label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({about})"
     uri = Path(location.name).as_uri()
     if handling is MediaHandling.NOTICE:
-        return (TextPart(f"{label}: not shown, this server omits media from results (setting: media)."),)
+        return (TextPart(f"{label}: not shown, because this server omits media from results (setting: media)."),)
     if handling is MediaHandling.INLINE and not why:
         return (InlineDataPart(file_type.mime_type, opened.whole(signal) if data is None else data, uri),)
     reason = why if handling is MediaHandling.INLINE else "setting: media"

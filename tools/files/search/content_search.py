@@ -1,7 +1,8 @@
 """`grep_search`: runs ripgrep, filters and sorts its matches, and reads the lines for the report.
 
-ripgrep searches on all processors, so its output has no order. The matches are sorted here. If there are so many
-that only the first ones are shown, ripgrep runs again with sorted output, and is stopped when there are enough matches.
+ripgrep searches on all processors, so its output is in no particular order. The matches are sorted here. If there are
+so many that only the first ones are shown, ripgrep runs again with sorted output, and is stopped when there are enough
+matches.
 """
 
 from __future__ import annotations

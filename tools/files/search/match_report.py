@@ -59,7 +59,7 @@ def excerpt(
         source = Source.from_bytes(shown.text.encode() if match.is_decoded else shown.body)
     else:
         source = Source(opened.stream, size, len(encoding.bom) if encoding else 0)
-    source.separator = b"\n"  # as in ripgrep
+    source.separator = b"\n"  # as ripgrep counts lines
     columns = dict(zip(match.lines, match.columns, strict=True))
 
     def numbers() -> Iterator[int]:

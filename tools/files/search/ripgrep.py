@@ -30,7 +30,7 @@ MAX_FILE_BYTES = 100_000_000
 # Maximum matching lines per file if the lines to show are selected later
 MAX_LINES_OF_FILE = 1_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
-# Options of every run. As in the other tools, git's ignore rules apply only inside repositories.
+# Options for every run. As in the other tools, git's ignore rules apply only inside repositories.
 _OPTIONS = (
     "--no-config", "--no-messages", "--no-ignore-dot", "--no-ignore-global", "--hidden", "--color=never", "--null",
     "--text",  # binary files are recognised later, when lines are read
