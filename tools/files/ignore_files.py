@@ -347,7 +347,7 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
         # UTF-32 begins with UTF-16's byte order mark, but then contains NUL characters.
         is_text = "\0" not in content.decode("utf-16" if is_utf_16 else "utf-8")
     except UnicodeDecodeError:
-        is_text = not is_utf_16 and _UNREADABLE.isdisjoint(content)  # file names in a legacy encoding
+        is_text = not is_utf_16 and _UNREADABLE.isdisjoint(content)  # the patterns may be in a legacy encoding
     if not is_text:
         raise _unknown_protection(folder, name, "is not UTF-8 text")
     rules = parse_rules(content)

@@ -51,7 +51,7 @@ def eol_style(text: str) -> Eol | None:
 
 
 class NearbyEndings:
-    """Finds the line ending near a position. Positions must ascend, so that no text is searched twice."""
+    """Finds the line ending near a position. Positions must ascend, so that no part of the text is searched twice."""
 
     def __init__(self, text: str) -> None:
         self._text = text

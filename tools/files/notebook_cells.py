@@ -160,7 +160,7 @@ def _after(mark: str, text: str, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How JSON is formatted at some position."""
+    """How JSON is formatted at a position in the notebook."""
 
     unit: str | None  # the indentation per level; `None` if everything is on one line
     newline: str

@@ -57,8 +57,8 @@ _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: stat a descriptor without asking a file server
 _OF_DESCRIPTOR = 0x1000 | 0x4000
 _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # the mode and the device numbers in `struct statx`
-# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are missing,
-# because the file system under an overlay may be implemented by a program. tmpfs is missing, because it has no reads
+# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are not listed,
+# because the file system under an overlay may be implemented by a program. tmpfs is not listed, because it has no reads
 # that fail instead of waiting, and its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
@@ -346,7 +346,7 @@ def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
 
 
 class PathKind(Enum):
-    """What the entry at a path is. A symlink is a kind of its own, whatever it leads to."""
+    """The kind of the entry at a path. A symlink is always a `LINK`, regardless of its target."""
 
     FOLDER = "folder"
     FILE = "file"
@@ -621,7 +621,7 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
                     os.mkdir(folder.named(name), dir_fd=folder.descriptor)
                     made.append(path)
                 except FileExistsError:
-                    pass  # created by another process in the meantime
+                    pass  # another process has just created it
             folder = open_folder(path, to_list=False)
     except OSError:
         remove_folders(made)

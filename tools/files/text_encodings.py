@@ -142,8 +142,8 @@ _RANKED = (
 )
 RANK_PENALTY = 0.03  # per rank: a rarer encoding is proposed only if the text makes more sense in it
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
-# Other codecs that callers can name. All of them contain ASCII, have no state, and encode each character separately, so
-# a part of the text has the same bytes wherever it stands.
+# Other codecs that callers can name. All of them are supersets of ASCII, have no state, and encode each character
+# separately, so a part of the text has the same bytes wherever it occurs.
 _ALSO_NAMED = """
 iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 iso8859-13
 iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 cp858 cp860 cp861 cp862 cp863 cp865
@@ -158,7 +158,7 @@ _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
 _LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are always single characters in the encodings above
 
 
-# In windows-1252: non-ASCII letters, words with them, and characters that never stand between two letters
+# In windows-1252: non-ASCII letters, words with them, and characters that never occur between two letters
 _WEST = rb"\x8a\x8c\x8e\x9a\x9c\x9e\x9f\xc0-\xd6\xd8-\xf6\xf8-\xff"
 _WEST_WORD = re.compile(b"[A-Za-z%b]*[%b][A-Za-z%b]*" % (_WEST, _WEST, _WEST))
 _NOT_WEST = re.compile(

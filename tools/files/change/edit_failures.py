@@ -114,7 +114,7 @@ def not_found(
     if not is_read:
         sentences.append("You have not read this file yet; read it first.")
     if nearest is None:
-        sentences.append("Copy old_string from the file exactly as it is, without line numbers.")
+        sentences.append("Copy old_string exactly from the file, without line numbers.")
         return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, " ".join(sentences))
     sentences.append(
         f"The most similar part of the file, lines {nearest.first}-{nearest.last}, is below. If you mean this part, "

@@ -275,7 +275,7 @@ class FileChange(ABC):
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
         """Return further fields of the structured result.
 
-        `has_final_diff` says whether the result has a diff, which it has if the user modified the change.
+        `has_final_diff` says whether the result already has a diff, because the user modified the change.
         """
 
     @property
@@ -363,7 +363,7 @@ def make_change(
             )
         sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
-        # Always write a hidden file, because skipping the write would reveal that the content is the same.
+        # Always write a file with hidden content, because skipping the write would reveal that the content is the same.
         if identity is None or change.hidden_by is not None or change.data != change.snapshot.data or change.removes:
             with recorded(target, change.snapshot, change.data, sha256, change.diff, change) as record:
                 if change.removes and identity is not None:

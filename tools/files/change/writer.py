@@ -271,7 +271,10 @@ def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None
 
 @cache
 def _rename_new() -> Callable[[int | None, str, str], bool] | None:
-    """Return the system's rename without replacement, which returns False if the file system does not support it."""
+    """Return a function that renames a file without replacing another, or `None` if the system has none.
+
+    The function returns False if the file system does not support this.
+    """
     if sys.platform != "linux":
         return None
     import ctypes  # noqa: PLC0415 - not needed at startup

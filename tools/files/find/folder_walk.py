@@ -100,7 +100,7 @@ class Filters:
 class Found(NamedTuple):
     path: str  # relative to the starting folder, with forward slashes
     is_link: bool  # whether the entry is a symlink (see `Filters.links`), not a regular file
-    info: os.stat_result | None  # its stat; `None` without `Filters.stats`, or if the entry has been removed
+    info: os.stat_result | None  # the entry's stat; `None` without `Filters.stats`, or if the entry is gone
 
 
 @dataclass(slots=True)

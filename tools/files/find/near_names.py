@@ -172,7 +172,7 @@ class _Ranking:
         return [path for path in ranked if self._rated[path] > self._rated[ranked[0]] - 0.1]
 
     def _likeness_of(self, name: str) -> float:
-        """Return the similarity of a name to the wanted one, up to 1."""
+        """Return the similarity of a name to the wanted name, from 0 to 1."""
         stem, suffix = os.path.splitext(name)
         if stem == self._stem:
             return 1 if suffix == self._suffix else 0.95
@@ -182,9 +182,9 @@ class _Ranking:
         return 0.9 * self._matcher.ratio() + 0.1 * (suffix == self._suffix)
 
     def _closeness_of(self, folder: str) -> float:
-        """Return how well a folder fits, up to 0.3.
+        """Return a score, from 0 to 0.3, for how well a folder fits.
 
-        The wanted folder is best, followed by one whose path ends with the wanted path, or the reverse.
+        The wanted folder is best, followed by a folder whose path ends with the wanted path, or the reverse.
         """
         if folder == self._folder:
             return 0.3

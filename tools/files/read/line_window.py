@@ -114,7 +114,7 @@ class LineIndex:
                 counted += block.count(source.separator, start, start + STEP)
                 counts.append(counted)
             last = block[-1:]
-            # A file that was truncated in the meantime ends early.
+            # If the file was truncated after it was opened, it ends early.
             is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
         if is_complete and not last and source.size:
             last = source.read_at(source.size - 1, 1)

