@@ -98,7 +98,7 @@ class Child:
                 start_thread(self._watch)
             except ExhaustedError as error:
                 self.__exit__()
-                raise ChildFailedError("the thread that watches it could not start") from error
+                raise ChildFailedError("the thread that watches the process could not start") from error
 
     def __enter__(self) -> Self:
         return self
@@ -221,7 +221,7 @@ class DocumentWorker(Child):
             Deadline(signal, seconds),
             given=document,
             errors=subprocess.DEVNULL,
-            # The PDF library must not find programs to decode images.
+            # The PDF library must not find programs that decode images.
             environment={"PATH": ""},
         )
 

@@ -34,8 +34,8 @@ GIT_IGNORE_FILE = ".gitignore"
 GIT_FOLDER = ".git"  # a repository's data folder, or a file that names it
 # Only the first megabyte of an ignore file is read; real ones have a few kilobytes at most
 MAX_IGNORE_FILE_BYTES = 1 << 20
-# The allowed cost of all git rules that apply to one folder; deeper files are ignored above this cost. The limit is the
-# same for agent-ignore files, but a deeper one then hides its whole folder.
+# The allowed cost of all git rules that apply to one folder; above this cost, deeper files are ignored. The limit is
+# the same for agent-ignore files, but above it, a deeper file hides its whole folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
 # Bytes that occur in text only if it is UTF-16
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
@@ -269,7 +269,10 @@ def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
 
 
 def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
-    """Return the beginning of one of git's regular files, which is never shown; empty if it cannot be read."""
+    """Return the beginning of one of git's own files; empty if it is not a regular file or cannot be read.
+
+    The content is never shown.
+    """
     try:
         with open_regular(path, through_links=through_links) as opened:
             size = opened.info.st_size

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, cast
 
-# Larger notebooks are not parsed, because parsing holds the interpreter's lock, for up to 50 ms with this size
+# Larger notebooks are not parsed, because parsing holds the interpreter's lock, for up to 50 ms at this size
 MAX_NOTEBOOK_BYTES = 16_000_000
 # Limit on the approximate number of values in a notebook, for the same reason. Commas and opening brackets are counted.
 MAX_VALUES = 300_000

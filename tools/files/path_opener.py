@@ -62,7 +62,7 @@ _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # the mode and the device numbe
 # that fail instead of waiting, and its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
-PAUSE_SECONDS = 0.1  # after a miss, the cache is not tried for this long
+PAUSE_SECONDS = 0.1  # how long the cache is not tried after a miss
 # Maximum attempts to open a path. The kernel asks for another attempt if a folder is moved while it resolves the path
 _ATTEMPTS = 100
 TEMPORARY_PREFIX = ".coretools-"  # prefix of the temporary files that writes create

@@ -85,7 +85,7 @@ class Workspace:
         *,
         respect_git_ignore: bool = True,  # whether calls leave out files that git ignores, by default
         respect_agent_ignore: bool = True,  # whether agent-ignore files apply, by default
-        ignore_case: bool | None = None,  # whether names that differ only in case mean the same file; `None`: detect
+        ignore_case: bool | None = None,  # whether names that differ only in case mean one file; detected if `None`
         # Real paths of further folders whose files may be read by name. These folders are not listed with the roots,
         # are never written to, and need not exist.
         readable: Sequence[str] = (),

@@ -255,7 +255,7 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
 
 
 def _most_similar(keys: list[str], wanted: list[str]) -> int | None:
-    """Return the line where `old` would begin, based on the most similar pair of single lines.
+    """Return the line where `old` would begin, based on the most similar pair of lines.
 
     Half of the time is spent on finding lines with many common words, the rest on comparing those lines by character.
     """

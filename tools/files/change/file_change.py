@@ -291,7 +291,7 @@ class FileChange(ABC):
 
     @property
     def held_bytes(self) -> int:
-        """The memory that this plan occupies."""
+        """The memory that this plan occupies, in bytes."""
         return len(self.data) + len(self.snapshot.data or b"")
 
     @property
@@ -432,7 +432,7 @@ class ChangeRecord:
     """The journal's record of a change."""
 
     number: int | None = None  # the change's number, by which it can be undone
-    why_not: str = ""  # why the change cannot be undone, as a sentence; empty if it can, or if no record is kept
+    why_not: str = ""  # a sentence that says why the change cannot be undone; empty if it can, or if none is recorded
 
     @property
     def notes(self) -> list[str]:

@@ -328,7 +328,7 @@ def _mark_undone(database: sqlite3.Connection, path: object) -> None:
     Therefore any changes between a change and its undo, by any client, are no longer in the file: they failed, or were
     undone in another way.
     """
-    undos: dict[int, bool] = {}  # for each undone change, whether its undo counts
+    undos: dict[int, bool] = {}  # for each undone change, whether its undo is still in effect
     marks: list[tuple[bool, int]] = []
     rows = database.execute("SELECT id, undoes FROM change WHERE path = ? ORDER BY id DESC", (path,))
     for number, undoes in rows.fetchall():

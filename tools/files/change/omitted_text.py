@@ -1,4 +1,4 @@
-"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing a placeholder would delete the text.
+"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing one would delete that text.
 
 A placeholder line has only comment marks, dots or brackets around words that are typical of placeholders. Real files
 contain a few similar lines. An ambiguous line therefore counts only if it is not next to other comments, and if it

@@ -313,8 +313,8 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
 def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
     """Return how many leading lines of `new` lack the file's indentation, or `None` if `new` is indented like `old`.
 
-    The common leading lines of `old` and `new` decide. The next line of `new` counts too if it is indented like the
-    file, and if it is the first line or its indentation does not occur in `old`.
+    The common leading lines of `old` and `new` decide this. The next line of `new` counts too if it is indented like
+    the file, and if it is the first line or its indentation does not occur in `old`.
 
     Raises:
         ToolError: `new` has neither the indentation of the file nor that of `old`.

@@ -3,8 +3,8 @@
 The first strategy with a match decides, and only its matches count. Each later strategy ignores more differences, and
 from the third strategy on, a match must be unique. Nothing is guessed by similarity.
 
-Large texts are searched in pieces, so that other work can run and a call can be cancelled. Strategies that need an
-object per line are skipped for very large texts (`Haystack.too_large_for_relaxed`).
+Large text is searched in pieces, so that other work can run and a call can be cancelled. Strategies that need an object
+per line are skipped for very large text (`Haystack.too_large_for_relaxed`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.text.look_alikes import fold
 BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes
 # Limit on matches; this many take about 50 MB and one second
 MAX_MATCHES = 200_000
-PIECE_CHARS = 1 << 16  # characters searched per step; with a repetitive text, this takes a few milliseconds
+PIECE_CHARS = 1 << 16  # characters searched per step; in repetitive text, a step takes a few milliseconds
 # Longer text is not compared line by line, because copies of this many characters take up to 100 MB
 MAX_RELAXED_CHARS = 8_000_000
 # The same limit in lines; this many take about 50 MB and half a second
@@ -111,7 +111,7 @@ class Haystack:
 
     @cached_property
     def line_starts(self) -> array[int]:
-        """The start of each line in `lf_text`. Do not use it if `too_large_for_relaxed`."""
+        """The start of each line in `lf_text`. Must not be used if `too_large_for_relaxed` is true."""
         return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
 
     def raw(self, position: int) -> int:

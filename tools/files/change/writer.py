@@ -260,7 +260,7 @@ _RENAME_NOREPLACE = 1
 def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None:
     """Rename within a folder.
 
-    Without `replacing`, an existing file raises an `OSError` with `EEXIST`, if the system supports this.
+    If `replacing` is false and `target` exists, raises an `OSError` with `EEXIST`, if the system supports this.
     """
     rename_new = None if replacing or folder.descriptor is None else _rename_new()
     if rename_new is None or not rename_new(folder.descriptor, source, target):

@@ -17,8 +17,9 @@ from tools.text.file_names import shown_whole_path
 
 # Folders with third-party code or version control data that searches skip (as in Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
-CHECK_EVERY = 500  # entries of one folder between checks of the clock and for cancellation
-MAX_LINKED = 100  # symlinks to folders that one walk follows, because a pattern may name many symlinks that form loops
+CHECK_EVERY = 500  # how many entries of one folder are processed between checks of the clock and for cancellation
+# Maximum number of symlinks to folders that one walk follows. A pattern may name many symlinks that form loops
+MAX_LINKED = 100
 MAX_REFUSALS = 3  # maximum number of skipped folders for which the result gives the reason
 
 
@@ -114,7 +115,7 @@ class Walk:
     hidden: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
     # How many folders of each name were skipped because of the name
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
-    unreadable: int = 0  # folders that could not be read
+    unreadable: int = 0  # how many folders could not be read
     # Why a few folders were skipped (agent-ignore files that are not understood), and why symlinks were not followed
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False

@@ -185,12 +185,12 @@ class LineWindow:
     text: str  # the lines with their endings; the last one has an ending only if it ends the file
     first: int  # number of the first line, from 0; negative, from the end, if lines were not counted
     count: int  # number of lines; 0 if the window is past the end
-    total: int | None  # lines in the file, or `None` if not counted
+    total: int | None  # number of lines in the file, or `None` if not counted
     at_least: int  # the known minimum number of lines in the file
     reaches_end: bool
     cut: int | None  # index of the first truncated line, from 0
     is_decodable: bool  # whether the lines are valid UTF-8
-    chars: int  # characters of `text` that come from the file
+    chars: int  # number of characters of `text` that come from the file
     part: LinePart | None = None  # the part of a line, if one was requested
 
     @property
@@ -201,7 +201,7 @@ class LineWindow:
 def window(source: Source, wanted: WantedLines, identity: FileIdentity | None = None) -> LineWindow:
     """Return the requested lines, within the character limits.
 
-    The file must be in UTF-8 or another encoding that contains ASCII. Line counts are cached by `identity`, if given.
+    The file must be in UTF-8 or another superset of ASCII. Line counts are cached by `identity`, if given.
     Raises `file_too_large` if the first line is too far from where counting started.
     """
     offset, signal = wanted.offset, wanted.signal
@@ -416,9 +416,9 @@ class Reading:
     end: int = 0  # number of the last line shown, counted like `start`
     # Lines in the file, or `None` if unknown or not text. A final line ending does not start another line.
     total: int | None = None
-    truncated: bool = False  # lines after `end` were left out; continue with `next_offset`
-    shortened: bool = False  # at least one line was truncated at `Limits.line_chars`
-    chars: int = 0  # characters of the file's text in `parts`, without the header; 0 for media
+    truncated: bool = False  # whether lines after `end` were left out; continue with `next_offset`
+    shortened: bool = False  # whether at least one line was truncated at `Limits.line_chars`
+    chars: int = 0  # number of characters of the file's text in `parts`, without the header; 0 for media
     # Name of the encoding, `unknown-8bit` if unknown, `None` for media and binary files
     encoding: str | None = None
     # Hex digest of the whole content, if the file was read in full or has at most 8 MB; else `None`

@@ -31,7 +31,7 @@ from tools.files.workspace import Location
 MAX_SECONDS = 20.0
 # Address space of the child: several times what a large ordinary document needs, and acceptable on any machine
 MAX_MEMORY = 512 << 20
-MAX_CHARS = 4_000_000  # characters extracted from one document, about as many as in the longest books
+MAX_CHARS = 4_000_000  # maximum number of characters extracted from one document, as many as in the longest books
 MAX_AT_ONCE = 2  # maximum number of children at once, so that many calls do not use up all memory
 MAX_WAITING = 4  # maximum number of waiting calls; more are refused immediately
 # How long a call waits in the queue: three times the limit for a document, because others may be ahead in the queue

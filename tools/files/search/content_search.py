@@ -172,8 +172,8 @@ class ContentSearch:
     ripgrep: Ripgrep
     excluding: Ripgrep  # searches for the lines to exclude, also in decoded files
     decodes: bool  # whether decoding non-UTF-8 files could find more
-    huge: int = 0  # files named by the call that are too large to search
-    undecoded: int = 0  # files that are too large to decode
+    huge: int = 0  # number of files that the call names but that are too large to search
+    undecoded: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding
     otherwise: dict[str, str] = field(default_factory=dict[str, str])
     notes: Sequence[str] = ()  # why some symlinks that the filter names are not followed

@@ -20,8 +20,8 @@ from tools.files.search.ripgrep import MAX_LINES_OF_FILE, LineMatch, Query, Ripg
 from tools.files.text_encodings import UNKNOWN_8BIT, decode, readings, shown_text
 from tools.files.workspace import Location, Workspace
 
-FILES_AT_ONCE = 50  # files decoded per run of ripgrep
-TEXT_AT_ONCE = 4 << 20  # bytes of text after which no more files are added to a run
+FILES_AT_ONCE = 50  # maximum number of files decoded for one run of ripgrep
+TEXT_AT_ONCE = 4 << 20  # number of bytes of text after which no more files are added to a run
 # For larger files, the encoding is guessed first, because decoding with several encodings often takes longer
 MAX_READ_BYTES = 1 << 17
 

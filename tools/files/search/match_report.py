@@ -117,7 +117,7 @@ class ContentQuery:
     names_only: bool
     counts: bool  # whether to show the number of matches per file instead of the matches
     per_file: int | None
-    limit: int  # maximum matches in total; with `names_only` or `counts`, maximum files
+    limit: int  # maximum number of matches in total; with `names_only` or `counts`, maximum number of files
 
 
 class MatchReport:
@@ -133,8 +133,8 @@ class MatchReport:
         self._signal = signal
         self._starts = starts
         self._blocks: list[str] = []
-        self.matches = 0  # matching lines shown; with `names_only` or `counts`, files
-        self._counted = 0  # matching lines in counted files
+        self.matches = 0  # number of matching lines shown; with `names_only` or `counts`, number of files
+        self._counted = 0  # number of matching lines in the counted files
         self._files = 0
         self._binary = 0
         self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # limited, because parsing takes longer than searching
