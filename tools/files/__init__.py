@@ -1,4 +1,4 @@
 """Files of the workspace: opening, reading, changing, finding and searching them.
 
-Only this package opens workspace files. Every package above may import it.
+Only this package opens workspace files. Every package in a higher layer may import it.
 """

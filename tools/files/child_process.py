@@ -26,7 +26,8 @@ from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
 WATCH_SECONDS = 0.05  # how often cancellation and the time limit are checked while the child prints nothing
-REAP_SECONDS = 0.0002  # pause between checks whether a process has exited; most exit soon after closing their output
+# Pause between checks for the exit of a process; most processes exit soon after closing their output
+REAP_SECONDS = 0.0002
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
 MAX_STDERR_BYTES = 1 << 20
@@ -38,10 +39,11 @@ class ChildFailedError(Exception):
 
 
 class Child:
-    """A process in its own process group. It is killed at the end of the `with` block, and on Linux if the server dies.
+    """A process in its own process group, for use by one thread.
 
-    For use by one thread. A read kills the process if the deadline is over or the call is cancelled. Raises a
-    `ChildFailedError` if the process does not start.
+    The process is killed at the end of the `with` block and, on Linux, if the server dies. A read kills the process if
+    the deadline is over or the call is cancelled. The constructor raises a `ChildFailedError` if the process does not
+    start.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Child:
             )
             self.pid = self._process.pid
             if sys.platform == "linux":
-                import fcntl  # noqa: PLC0415 - POSIX only
+                import fcntl  # noqa: PLC0415 - exists only on POSIX
 
                 # Only this process has the other end of the pipe. However this process exits, the kernel closes that
                 # end and signals the pipe's owner, which is the child's process group.
@@ -96,7 +98,7 @@ class Child:
                 start_thread(self._watch)
             except ExhaustedError as error:
                 self.__exit__()
-                raise ChildFailedError("the thread that watches it could not start") from error
+                raise ChildFailedError("the thread that watches the process could not start") from error
 
     def __enter__(self) -> Self:
         return self
@@ -121,12 +123,12 @@ class Child:
         return os.read(descriptor, 1 << 16)
 
     def finish(self) -> tuple[int, bytes]:
-        """Return the exit code and stderr. Call this after all output was read."""
+        """Return the exit code and stderr. Call this after all output has been read."""
         if not self._reap(FINISH_SECONDS):
             raise ChildFailedError(f"the process closed its output but still runs after {FINISH_SECONDS:g} s")
         if self._stderr is None:
             return self._process.returncode, b""
-        # The child shares the file position, so it is now at the end of the child's output.
+        # The child shares the file position, which is therefore now at the end of the child's output.
         self._stderr.seek(0)
         return self._process.returncode, self._stderr.read(MAX_STDERR_BYTES + 1)
 
@@ -139,7 +141,10 @@ class Child:
             os.close(self._lifeline)
 
     def _watch(self) -> None:
-        """Kill the process when it is due. Runs in a thread on Windows, where a read blocks until the process exits."""
+        """Kill the process when the call is over or stderr is too long.
+
+        Runs in a thread on Windows, where a read blocks until the process exits.
+        """
         while self._process.poll() is None:
             self._kill_if_due()
             time.sleep(WATCH_SECONDS)
@@ -166,7 +171,7 @@ class Child:
         if not self._is_reaped:
             if sys.platform == "linux":
                 with suppress(ChildProcessError):  # another thread has reaped the process
-                    # The process id stays reserved until it is reaped, so it still identifies the children to kill.
+                    # Until the process is reaped, its id stays reserved, so it still identifies the children to kill.
                     if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                         self._end_group()
             self._is_reaped = self._process.poll() is not None
@@ -216,7 +221,7 @@ class DocumentWorker(Child):
             Deadline(signal, seconds),
             given=document,
             errors=subprocess.DEVNULL,
-            # The PDF library must not find programs to decode images.
+            # The PDF library must not find programs that decode images.
             environment={"PATH": ""},
         )
 
@@ -250,8 +255,8 @@ def find_configured(name: str, search_path: str, folder: str | None, roots: Sequ
     """Return the absolute path of a program named in the settings, or `None` if it cannot be run.
 
     A name without a folder is looked up outside the workspace. A path means exactly that file, wherever it is; `~` is
-    the home folder. A relative path starts from `folder`, which the operator chose. If it is `None`, relative paths
-    are rejected: if clients choose the folder, the same path would mean a different program for each client.
+    the home folder. A relative path starts from `folder`, which the operator chose. If `folder` is `None`, relative
+    paths are rejected: if clients chose the folder, the same path would mean a different program for each client.
     """
     if os.path.basename(name) == name:
         return find_program(name, search_path, roots)

@@ -28,11 +28,11 @@ MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several 
 COST_OF_RULE = 25  # the cost of a rule in time and memory; each of its characters adds 1
 # If a file has more rules than this and RE2 is installed, RE2 matches them all in one pass, which needs extra memory
 MAX_RULES_FOR_RE = 16
-MAX_CACHED_BYTES = 64_000_000  # approximate memory for cached rules
+MAX_CACHED_BYTES = 64_000_000  # approximate limit on the memory for cached rules
 # A rule's bytes of memory per unit of cost (measured and rounded up), and the bytes that RE2 may use
 _BYTES_OF_COST = 60
 _BYTES_OF_RE2 = 8 << 20
-MAX_PATTERN_CHARS = 4_096  # longest possible path; longer lines count as not understood
+MAX_PATTERN_CHARS = 4_096  # length of the longest possible path; longer lines count as not understood
 # Bytes that are white space or line ends in Latin-1, mapped to letters. Such bytes are common in UTF-8: the last byte
 # of `à` is 0xA0, which `pathspec` would trim.
 _LETTERS = {byte: byte + 0x100 for byte in (*range(0x20), 0x85, 0xA0)}
@@ -92,7 +92,7 @@ class RuleList:
             try:
                 self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in rules], backend="re2")
                 self.uses_re2 = True
-            except Exception:  # noqa: BLE001 - its errors cannot be named, because RE2 may be missing
+            except Exception:  # noqa: BLE001 - RE2's errors cannot be named, because RE2 may be missing
                 logger.debug("RE2 is not installed, or there are too many rules for it")
         if not self.uses_re2:
             bounded = [(_without_repetition(regex), hides) for regex, hides in rules]

@@ -1,11 +1,11 @@
-"""Extract the text of a PDF file or web page, which may be built to exhaust time and memory.
+"""Extracts the text of a PDF file or web page. The document may be built to exhaust time and memory.
 
 This module runs as a script, in a process that can be killed at any time and has none of the server's environment.
 `child_process.py` starts it. The arguments are the kind of document, the memory limit in bytes, the time limit in
 seconds, and then arguments that depend on the kind. Standard input is the document itself, so no path is opened here.
 Each line of standard output is a JSON object.
 
-`pdf FIRST LAST` (page numbers from 1; if LAST is 0, the last page of the file) writes
+`pdf FIRST LAST` (page numbers from 1; a LAST of 0 means the last page of the file) writes
 
     {"pages": 12}                   the number of pages, before anything else
     {"page": 3, "text": "...", "cut": false}    or {"page": 3, "failed": "broken"}, in order
@@ -43,7 +43,7 @@ NOISE = (
 )  # fmt: skip
 HIDDEN = ("template", "[aria-hidden=true]")  # elements with text that a page may show later, or to some users
 MAX_TRIED = 2_000_000  # pages with more characters are not converted a second time to find hidden text
-MAX_LEADS = 10  # limit for the meta refreshes, and for the frames, in the output
+MAX_LEADS = 10  # maximum number of meta refreshes, and of frames, in the output
 NICENESS = 10  # lower priority than the server, because many clients wait for the server
 _NOT_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 _ENDINGS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
@@ -60,8 +60,8 @@ _TITLE = re.compile(r"<title\b[^>]*>(.{0,2000}?)</title", re.IGNORECASE | re.DOT
 def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
     """Write the text of the document, and the reason why the text ends there."""
     if sys.platform != "win32":
-        import resource  # noqa: PLC0415 - POSIX only
-        import signal  # noqa: PLC0415 - only here
+        import resource  # noqa: PLC0415 - exists only on POSIX
+        import signal  # noqa: PLC0415 - needed only here
 
         # The alarm and the limits stop this process even if no parent is left to kill it.
         os.nice(NICENESS)
@@ -82,7 +82,7 @@ def main(kind: str, memory: int, seconds: int, *arguments: str) -> None:
 
 def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
     try:
-        import pypdf  # noqa: PLC0415 - only after the limits are set
+        import pypdf  # noqa: PLC0415 - loaded only after the limits are set
     except ImportError:
         yield {"end": "missing"}
         return
@@ -98,7 +98,7 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
             is_open = bool(reader.decrypt(""))
         except MemoryError:
             raise
-        except Exception:  # noqa: BLE001 - an unknown method or a missing cipher
+        except Exception:  # noqa: BLE001 - the method may be unknown, or its cipher missing
             is_open = False
     if not is_open:
         yield {"end": "encrypted"}
@@ -119,17 +119,17 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
 
 
 def _forbid_writing() -> None:
-    """Forbid writing to files. Must be called after the imports, which may cache byte code."""
+    """Forbid writing to files. Must be called after the imports, which may write byte code to a cache."""
     if sys.platform == "win32":
         return
-    import resource  # noqa: PLC0415 - POSIX only
+    import resource  # noqa: PLC0415 - exists only on POSIX
 
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def html(url: str) -> Iterator[dict[str, Any]]:
-    from html import unescape  # noqa: PLC0415 - only after the limits are set
+    from html import unescape  # noqa: PLC0415 - loaded only after the limits are set
 
     from html_to_markdown import ConversionOptions, PreprocessingOptions, convert  # noqa: PLC0415
 
@@ -174,7 +174,7 @@ def html(url: str) -> Iterator[dict[str, Any]]:
 
 def _leads(page: str) -> dict[str, list[str]]:
     """Find what a page loads on its own: the contents of its meta refreshes, and the URLs of its frames."""
-    from html import unescape  # noqa: PLC0415 - only after the limits are set
+    from html import unescape  # noqa: PLC0415 - loaded only after the limits are set
 
     leads: dict[str, dict[str, None]] = {"refresh": {}, "frames": {}}
     lower, end = page.lower(), 0
@@ -201,7 +201,7 @@ def _say(message: dict[str, Any]) -> None:
         sys.stdout.buffer.write(line)
         sys.stdout.buffer.flush()
     except OSError:
-        os._exit(1)  # nobody reads the output any more
+        os._exit(1)  # there is no longer a reader
 
 
 _READERS = {"pdf": pdf, "html": html}

@@ -34,8 +34,8 @@ GIT_IGNORE_FILE = ".gitignore"
 GIT_FOLDER = ".git"  # a repository's data folder, or a file that names it
 # Only the first megabyte of an ignore file is read; real ones have a few kilobytes at most
 MAX_IGNORE_FILE_BYTES = 1 << 20
-# The allowed cost of all git rules that apply to one folder; deeper files are ignored above this cost. The limit is the
-# same for agent-ignore files, but a deeper one then hides its whole folder.
+# The allowed cost of all git rules that apply to one folder; above this cost, deeper files are ignored. The limit is
+# the same for agent-ignore files, but above it, a deeper file hides its whole folder.
 MAX_COST_IN_FORCE = 2 * MAX_COST
 # Bytes that occur in text only if it is UTF-16
 _UNREADABLE = frozenset(range(0x20)) - frozenset(b"\t\n\f\r")
@@ -84,7 +84,7 @@ class IgnoreScope:
         """
         likely: Iterable[str] = names
         if self.forbidden is None:
-            # Few names match a rule, so a fast test finds those first.
+            # Few names match any rule, so a fast test first selects those that may match.
             files, end = (
                 [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules.count],
                 "/" * is_folder,
@@ -261,7 +261,7 @@ class PresentNames:
 
 
 def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
-    """Return the rules of a git ignore file that are understood; none if the file cannot be read."""
+    """Return those rules of a git ignore file that are understood, or no rules if the file cannot be read."""
     rules = parse_rules(_beginning_of(path, through_links=through_links))
     if rules.odd_line is not None:
         logger.warning("the pattern in line %s of an ignore file is not understood and is ignored", rules.odd_line)
@@ -269,7 +269,10 @@ def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:
 
 
 def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
-    """Return the beginning of one of git's regular files, which is never shown; empty if it cannot be read."""
+    """Return the beginning of one of git's own files; empty if it is not a regular file or cannot be read.
+
+    The content is never shown.
+    """
     try:
         with open_regular(path, through_links=through_links) as opened:
             size = opened.info.st_size
@@ -285,7 +288,7 @@ def _beginning_of(path: str, *, through_links: bool = False) -> bytes:
 
 
 def _read(opened: OpenedFile, size: int) -> bytes:
-    """Read `size` bytes, or up to the end. A single system call may return fewer."""
+    """Read `size` bytes, or up to the end. A single system call may return fewer bytes."""
     blocks: list[bytes] = []
     while size > 0:
         block: bytes | None = opened.stream.read(size)
@@ -347,7 +350,7 @@ def rules_for_agents(folder: str, name: str) -> RuleList | None:
         # UTF-32 begins with UTF-16's byte order mark, but then contains NUL characters.
         is_text = "\0" not in content.decode("utf-16" if is_utf_16 else "utf-8")
     except UnicodeDecodeError:
-        is_text = not is_utf_16 and _UNREADABLE.isdisjoint(content)  # file names in a legacy encoding
+        is_text = not is_utf_16 and _UNREADABLE.isdisjoint(content)  # the patterns may be in a legacy encoding
     if not is_text:
         raise _unknown_protection(folder, name, "is not UTF-8 text")
     rules = parse_rules(content)

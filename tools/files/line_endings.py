@@ -1,4 +1,4 @@
-"""The line endings of a text: their kinds, the kind for new lines, and how to split the text into lines."""
+"""The line endings in text: their kinds, the kind for new lines, and how to split text into lines."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def line_endings(text: str) -> LineEndings:
 
 
 def eol_style(text: str) -> Eol | None:
-    """Return the style of a text's line endings. Counts them only if the text has carriage returns."""
+    """Return the style of the line endings in `text`. Counts them only if there are carriage returns."""
     if "\r" not in text:
         return "lf" if "\n" in text else None
     return line_endings(text).style
 
 
 class NearbyEndings:
-    """Finds the line ending near a position. Positions must ascend, so that no text is searched twice."""
+    """Finds the line ending near a position. Positions must ascend, so that no part of the text is searched twice."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -68,7 +68,7 @@ class NearbyEndings:
         """Return the line ending for `new`, which replaces a span of the text.
 
         This is the most frequent ending in the span, else the next one after the span, else the last one of the text.
-        In a text without line endings, it is CRLF if `new` contains any, else LF.
+        If the text has no line endings, it is CRLF if `new` contains a CRLF, else LF.
         """
         text = self._text
         inside = line_endings(text[start:end]).majority
@@ -88,12 +88,12 @@ class NearbyEndings:
 
 
 def line_separator(text: str) -> str:
-    """Return the separator used to count lines: LF, or CR in texts without LF (from old Macs)."""
+    """Return the separator used to count lines: LF, or CR in text without LF (from old Macs)."""
     return "\r" if "\n" not in text and "\r" in text else "\n"
 
 
 def count_lines(text: str, separator: str | None = None) -> int:
-    """Count the lines of a text. A final line ending does not start another line."""
+    """Count the lines in `text`. A final line ending does not start another line."""
     ending = line_separator(text) if separator is None else separator
     return text.count(ending) + (bool(text) and not text.endswith(ending))
 
@@ -103,9 +103,9 @@ def to_lf(text: str) -> str:
 
 
 def split_lines(text: str) -> tuple[list[str], list[str]]:
-    """Split a text into lines and their endings. Joined alternately, the two lists give the text.
+    """Split `text` into lines and their endings. Joined alternately, the two lists give the text.
 
-    The last ending is always empty, so a text that ends with a line ending has an empty last line.
+    The last ending is always empty, so text that ends with a line ending has an empty last line.
     """
     if "\r" not in text:
         bodies = text.split("\n")

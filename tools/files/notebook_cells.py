@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, cast
 
-# Larger notebooks are not parsed, because parsing holds the interpreter's lock; for this size, up to 50 ms
+# Larger notebooks are not parsed, because parsing holds the interpreter's lock, for up to 50 ms at this size
 MAX_NOTEBOOK_BYTES = 16_000_000
 # Limit on the approximate number of values in a notebook, for the same reason. Commas and opening brackets are counted.
 MAX_VALUES = 300_000
@@ -35,7 +35,7 @@ _value_at = json.JSONDecoder(parse_int=whole_number).raw_decode
 
 
 class NotANotebookError(ValueError):
-    """A text is not a notebook. The message is the reason, phrased for the end of a sentence."""
+    """The content of a file is not a notebook. The message is the reason, worded as the end of a sentence."""
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -69,7 +69,7 @@ def names_of(cells: Sequence[Any]) -> list[str]:
 class JsonPart:
     """A member of an object or an element of a list, with its exact text."""
 
-    gap: str  # the text before it: white space, and a comma unless it is the first
+    gap: str  # the text before this part: white space, and a comma unless this is the first part
     label: str  # for a member: the key and the colon
     key: str
     value: Any
@@ -108,9 +108,10 @@ class Parts:
                 self.parts[0].gap = part.gap
 
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
-        """Insert a part whose `gap` is that of a first part, and adapt the gaps to the new order.
+        """Insert a part, and adapt the gaps to the new order. The only part of a list keeps its `gap`.
 
-        `comma` is the gap between two parts. It is used if there was only one part, without white space before it.
+        `comma` is the gap between two parts. It is used if there was only one part, without white space before that
+        part.
         """
         if self.parts:
             first = self.parts[0].gap
@@ -159,7 +160,7 @@ def _after(mark: str, text: str, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How JSON is formatted at some position."""
+    """How JSON is formatted at a position in the notebook."""
 
     unit: str | None  # the indentation per level; `None` if everything is on one line
     newline: str
@@ -203,7 +204,7 @@ class Notebook:
     text: str
     major: int  # major version of the format, at most 4
     has_ids: bool  # whether new cells get an id
-    language: str  # language of code cells, which format 3 stores
+    language: str  # language of the code cells, which format 3 stores in each of them
     lists: tuple[CellList, ...]
 
     @property

@@ -1,9 +1,9 @@
 """Opens regular files without blocking, and folders as descriptors that stay valid if their path changes.
 
 A real path is opened without following symlinks, with one system call if the kernel supports it, otherwise folder by
-folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files in them. Some files
-are opened without the workspace, such as ignore files and git's own files, which may be above the root. Their content
-is never shown.
+folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files inside the roots.
+Some files are opened without the workspace, such as ignore files and git's own files, which may be above the root.
+Their content is never shown.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from tools.files.read_ledger import FileIdentity
 
 WorkT = TypeVar("WorkT")
 MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
-# Components followed to find a real path, including those in symlinks: twice as many as the longest path has. Each
-# component needs a disk access. Without this limit, a path with forty long symlinks could take a tenth of a second.
+# Maximum number of components followed to find a real path, including those in symlinks: twice as many as the longest
+# path has. Each component needs a disk access. Without this limit, a path with forty long symlinks could take a tenth
+# of a second.
 MAX_NAMES = 4_096
 BLOCK_BYTES = 1 << 20  # size of one read when a whole file is read
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
@@ -56,12 +57,12 @@ _RESOLVE_CACHED = 0x20
 # `AT_EMPTY_PATH` and `AT_STATX_DONT_SYNC`: stat a descriptor without asking a file server
 _OF_DESCRIPTOR = 0x1000 | 0x4000
 _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # the mode and the device numbers in `struct statx`
-# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are missing,
-# because the file system under an overlay may be implemented by a program. tmpfs is missing, because it has no reads
+# Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are not listed,
+# because the file system under an overlay may be implemented by a program. tmpfs is not listed, because it has no reads
 # that fail instead of waiting, and its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
-PAUSE_SECONDS = 0.1  # after a miss, the cache is not tried for this long
+PAUSE_SECONDS = 0.1  # how long the cache is not tried after a miss
 # Maximum attempts to open a path. The kernel asks for another attempt if a folder is moved while it resolves the path
 _ATTEMPTS = 100
 TEMPORARY_PREFIX = ".coretools-"  # prefix of the temporary files that writes create
@@ -69,7 +70,7 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """Return a new name for a temporary file. Tools never show such files, because the target may be hidden."""
+    """Return a new name for a temporary file. Tools never show such files, because their targets may be hidden."""
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
@@ -154,7 +155,7 @@ class _KernelOpener:
         self._how, self._size = cache(lambda *fields: ctypes.byref(OpenHow(*fields))), ctypes.sizeof(OpenHow)
         self._errno = ctypes.get_errno
         self._call = system_call(ctypes.CDLL(None, use_errno=True))
-        # Keeps the interpreter's lock, because releasing it costs more than a call that does not block
+        # This call keeps the interpreter's lock, because releasing the lock costs more than a call that does not block.
         self._quick_call = system_call(library)
         self._statx, self._fstatfs = getattr(library, "statx", None), ctypes.CDLL(None).fstatfs
         self._new_buffer = ctypes.create_string_buffer
@@ -281,7 +282,7 @@ def lstat(path: str) -> os.stat_result:
 
 
 def exists(path: str) -> bool:
-    """Return True if a real path exists, even as a broken symlink. Raises an `OSError` if this is unknown."""
+    """Return True if a real path exists, even as a broken symlink. Raises an `OSError` if that cannot be determined."""
     try:
         if _mode.is_memory_only:
             os.close(open_link_free(path, JUST_LOOK | _NO_LINK))
@@ -307,7 +308,7 @@ def path_without_links(path: str) -> str | None:
 def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
     """Resolve all symlinks of an absolute path. Missing parts stay as written.
 
-    With `mount`, a pair of folders, the path and all symlinks are resolved as if the second folder were mounted on the
+    `mount` is a pair of folders: the path and all symlinks are resolved as if the second folder were mounted on the
     first. The content of the first folder is ignored. Raises an `OSError` with `ELOOP` if there are too many symlinks.
     """
     if not CAN_STEP:
@@ -345,7 +346,7 @@ def real_path(path: str, mount: tuple[str, str] | None = None) -> str:
 
 
 class PathKind(Enum):
-    """What the entry at a path is. A symlink is a kind of its own, whatever it leads to."""
+    """The kind of the entry at a path. A symlink is always a `LINK`, regardless of its target."""
 
     FOLDER = "folder"
     FILE = "file"
@@ -376,7 +377,7 @@ class NotRegularError(OSError):
 def open_regular(path: str, *, through_links: bool = False) -> OpenedFile:
     """Open a regular file for reading, without blocking. The caller closes it.
 
-    The path must be real, and is not checked against any root. With `through_links` it may contain symlinks.
+    The path is not checked against any root. It must be a real path, unless `through_links` is true.
 
     Raises:
         NotRegularError: The path is a folder, a device, a pipe or a socket.
@@ -446,7 +447,7 @@ class OpenedFile:
         return data
 
     def blocks(self, signal: AbortSignal) -> Iterator[bytes]:
-        """Yield the whole content in blocks, and check for cancellation before each."""
+        """Yield the whole content in blocks, and check for cancellation before each block."""
         self.stream.seek(0)
         while True:
             signal.raise_if_aborted()
@@ -456,7 +457,7 @@ class OpenedFile:
             yield block
 
     def whole(self, signal: AbortSignal) -> bytes:
-        """Return the whole content with few reads, and check for cancellation before each."""
+        """Return the whole content with few reads, and check for cancellation before each read."""
         self.stream.seek(0)
         pieces: list[bytes] = []
         wanted = self.info.st_size + 1
@@ -554,8 +555,8 @@ class Folder:
 def open_folder(path: str, *, to_list: bool = True) -> Folder:
     """Open the folder at a real path, without checking it against any root.
 
-    Without `to_list`, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a part of
-    its path is now a symlink.
+    If `to_list` is false, a folder without read permission can be opened too. Raises an `OSError` with `ELOOP` if a
+    part of the folder's path is now a symlink.
     """
     if not CAN_STEP:
         return Folder(path, None)
@@ -620,7 +621,7 @@ def make_folders(path: str, above: str) -> tuple[Folder, list[str]]:
                     os.mkdir(folder.named(name), dir_fd=folder.descriptor)
                     made.append(path)
                 except FileExistsError:
-                    pass  # created by another process in the meantime
+                    pass  # another process has just created it
             folder = open_folder(path, to_list=False)
     except OSError:
         remove_folders(made)

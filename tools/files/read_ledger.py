@@ -6,14 +6,14 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-MAX_FILES = 10_000  # files per client; the oldest reads are dropped first
-MAX_CONTENT_BYTES = 2_000_000  # bytes of file contents kept per client, to show what has changed
+MAX_FILES = 10_000  # maximum number of files per client; the oldest reads are dropped first
+MAX_CONTENT_BYTES = 2_000_000  # maximum bytes of file contents kept per client, to show what has changed
 
-MAX_REPLACED = 20  # overwritten contents kept per client
+MAX_REPLACED = 20  # maximum number of overwritten contents kept per client
 
 
 class FileIdentity(NamedTuple):
-    """A file's fingerprint, taken without reading it. A tuple, to save memory, because there may be very many."""
+    """A file's fingerprint, taken without reading the file. It is a tuple to save memory, because there may be many."""
 
     dev: int
     ino: int
@@ -80,7 +80,7 @@ class ReadLedger:
             return self._replaced.get(real_path)
 
     def is_first_notice(self, real_path: str) -> bool:
-        """Return True on the first call with this path or other text. Used to give each warning only once."""
+        """Return True on the first call with this path or other key. Used to give each warning only once."""
         with self._lock:
             is_first = real_path not in self._noticed
             if len(self._noticed) >= MAX_FILES:

@@ -12,7 +12,7 @@ Value = TypeVar("Value")
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return a stamp of a path, which differs after every change, or `None` if the path is not accessible.
+    """Return a stamp that differs after every change at a path, or `None` if the path is not accessible.
 
     A folder's stamp changes when an entry is added, removed or renamed.
     """

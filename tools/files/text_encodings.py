@@ -1,9 +1,9 @@
-"""Decodes the bytes of text files, and encodes texts for writing.
+"""Decodes the bytes of text files, and encodes text for writing.
 
-There are three cases. A byte order mark names the encoding. Without one, strictly valid UTF-8 is UTF-8. All other text
-has an unknown encoding: only its ASCII parts may be changed, byte for byte, and it is never re-encoded. To show such
-text, a guess is good enough, and is marked as a guess. Text is never written in a guessed encoding: to change non-ASCII
-parts, the caller has to name the encoding.
+There are three cases. A byte order mark names the encoding. Without a byte order mark, text that is strictly valid
+UTF-8 counts as UTF-8. All other text has an unknown encoding: only its ASCII parts may be changed, byte for byte, and
+it is never re-encoded. To show such text, a guess is good enough, and is marked as a guess. Text is never written in a
+guessed encoding: to change non-ASCII parts, the caller has to name the encoding.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _FIRST_OF_MARKS = {encoding.bom[:1] for encoding in _MARKED}
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    # The text without the byte order mark, and with unchanged line endings. In an unknown encoding, it has one
-    # character per byte, and only the ASCII characters are meaningful.
+    # The text without the byte order mark, and with unchanged line endings. If the encoding is unknown, the text has
+    # one character per byte, and only the ASCII characters are meaningful.
     text: str
-    encoding: Encoding  # `encode` with it restores the exact original bytes
+    encoding: Encoding  # with this encoding, `encode` restores the exact original bytes
 
     def shown(self) -> str:
         """The text for a person or a model."""
@@ -101,7 +101,7 @@ def looks_binary(head: bytes) -> bool:
 
 
 def decode(data: bytes) -> Decoded | None:
-    """Decode a whole file to a text that encodes to the same bytes.
+    """Decode a whole file to text that encodes to the same bytes.
 
     Returns `None` if the bytes are invalid in the encoding of their byte order mark (UTF-16 or UTF-32).
     """
@@ -122,11 +122,12 @@ def encode(text: str, encoding: Encoding) -> bytes:
 
 SAMPLE_BYTES = 4_000  # bytes of text to compare; more would take a long time and help little
 STEP_BYTES = 1 << 20  # bytes decoded in one step, so that no step processes a whole large file
-MAX_CHARACTER_BYTES = 4  # the longest character in any encoding that is guessed (GB18030)
+MAX_CHARACTER_BYTES = 4  # length of the longest character in any encoding that `guess` considers (GB18030)
 CONTEXT_BYTES = 32  # bytes of ASCII before a word that are compared together with the word
-# By how much the best encoding's score must differ from the next one to be probably right (0 is sense, 1 is nonsense)
+# The best encoding is probably right if its score differs from the next one by at least this much (0 is sense, 1 is
+# nonsense)
 CLEAR_LEAD = 0.1
-MAX_OTHERS = 3  # other possible encodings that a message names
+MAX_OTHERS = 3  # maximum number of other possible encodings that a message names
 # Text with this many valid characters per invalid byte counts as damaged UTF-8. Text in other encodings rarely looks
 # like this.
 VALID_SHARE = 2
@@ -141,8 +142,8 @@ _RANKED = (
 )
 RANK_PENALTY = 0.03  # per rank: a rarer encoding is proposed only if the text makes more sense in it
 _NAMES = {name: rank for rank, names in enumerate(_RANKED) for name in names}
-# Other codecs that callers can name. All of them contain ASCII, have no state, and encode each character separately, so
-# a part of a text has the same bytes wherever it stands.
+# Other codecs that callers can name. All of them are supersets of ASCII, have no state, and encode each character
+# separately, so a part of the text has the same bytes wherever it occurs.
 _ALSO_NAMED = """
 iso8859-1 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-11 iso8859-13
 iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 cp858 cp860 cp861 cp862 cp863 cp865
@@ -157,7 +158,7 @@ _HIGH_RUN = re.compile(rb"[\x80-\xff]+")
 _LOW = re.compile(rb"[\x00-\x2f]")  # bytes that are always single characters in the encodings above
 
 
-# In windows-1252: non-ASCII letters, words with them, and characters that never stand between two letters
+# In windows-1252: non-ASCII letters, words with them, and characters that never occur between two letters
 _WEST = rb"\x8a\x8c\x8e\x9a\x9c\x9e\x9f\xc0-\xd6\xd8-\xf6\xf8-\xff"
 _WEST_WORD = re.compile(b"[A-Za-z%b]*[%b][A-Za-z%b]*" % (_WEST, _WEST, _WEST))
 _NOT_WEST = re.compile(
@@ -179,7 +180,7 @@ class Guess:
 
 
 def guess(data: bytes) -> Guess | None:
-    """Guess the encoding of a text that is not valid UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
+    """Guess the encoding of text that is not valid UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
     may_block()
     valid = invalid = 0
     for word in _words(data):
@@ -214,7 +215,7 @@ def guess(data: bytes) -> Guess | None:
 
 @dataclass(frozen=True, slots=True)
 class ShownText:
-    """A text as displayed, regardless of its original bytes."""
+    """Text as displayed, regardless of its original bytes."""
 
     text: str
     body: bytes  # the text in UTF-8, lossy if `encoding` is unknown
@@ -223,7 +224,7 @@ class ShownText:
 
 
 def shown_text(data: bytes) -> ShownText:
-    """Decode a text for display only, never for writing."""
+    """Decode text for display only, never for writing."""
     mark, decoded = marked_encoding(data), decode(data)
     if decoded is not None and decoded.encoding.is_known:
         body = decoded.text.encode() if decoded.encoding.is_wide else data[len(decoded.encoding.bom) :]
@@ -252,7 +253,7 @@ def readings(data: bytes) -> dict[str, set[str]]:
 
 @lru_cache(256)
 def _scores(sample: bytes) -> dict[str, float]:
-    """Score how little sense a text makes in each encoding in which it is valid. 0 is best."""
+    """Score how little sense the sample makes in each encoding in which it is valid. The lowest score is the best."""
     from charset_normalizer import from_bytes  # noqa: PLC0415 - rarely needed
 
     codec_names = {codecs.lookup(name).name: name for name in _NAMES}
@@ -279,7 +280,7 @@ def _scores(sample: bytes) -> dict[str, float]:
 
 
 def _words(data: bytes) -> Iterator[bytes]:
-    """Yield the non-ASCII parts of a text with some context, about `SAMPLE_BYTES` in all.
+    """Yield the non-ASCII parts of `data` with some context, about `SAMPLE_BYTES` in all.
 
     No character is split, except at the end of a word that is cut to this length.
     """
@@ -299,7 +300,7 @@ def _words(data: bytes) -> Iterator[bytes]:
 
 
 def named(name: str) -> Encoding | None:
-    """Return the encoding of this name, or `None` if it is unknown or cannot encode parts of a text separately."""
+    """Return the encoding of this name, or `None` if it is unknown or cannot encode parts of the text separately."""
     try:
         codec = codecs.lookup(name).name
     except (LookupError, ValueError):
@@ -361,7 +362,7 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
 
 
 def encoding_to_write(name: str | None, present: Decoded | None, spelled: str) -> Encoding:
-    """Return the encoding for writing a whole file: the named one, else that of the current text.
+    """Return the encoding for writing a whole file: the named one, else that of the current text if known, else UTF-8.
 
     Raises a `ToolError` if the name is unknown, or if the file has the byte order mark of another encoding.
     """
@@ -398,7 +399,7 @@ def _same(name: str, encoding: Encoding) -> bool:
 
 
 def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
-    """Reject a text that the file's encoding cannot represent."""
+    """Reject text that the file's encoding cannot represent."""
     for character in text:
         if character.isascii():
             continue

@@ -1,8 +1,8 @@
-"""The only access of tools to files. Turns a path as written into a location inside a root, or an error.
+"""The only way for tools to access files. Turns a path as written into a location inside a root, or an error.
 
-Containment is checked on the real path, with every symlink resolved, by path components. The real path is then opened
-without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and never in a blocking way. All
-tools reach the disk through this module, and change files through `tools.files.change.writer`.
+Containment is checked component by component on the real path, in which every symlink is resolved. The real path is
+then opened without following symlinks, so it cannot lead elsewhere. Only regular files are opened, and never in a
+blocking way. All tools reach the disk through this module, and change files through `tools.files.change.writer`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.text.look_alikes import visible_form
 
 MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
 SCRATCH_NAME = "/tmp"  # noqa: S108 - the name of a client's scratch folder for tools and commands
-WORK_NAME = "/var/tmp"  # noqa: S108 - for temporary files of commands that change files
+WORK_NAME = "/var/tmp"  # noqa: S108 - the folder for temporary files of commands that change files
 _BELOW_TMP = "This workspace is in /tmp, so files that commands put elsewhere in /tmp are not kept."
 # Characters that a model may have copied with a shell escape (Qwen Code's list)
 _SHELL_ESCAPE = re.compile(r"\\([ \t()\[\]{};|*?$`'\"#&<>!~])")
@@ -62,7 +62,7 @@ class Location:
         return below.replace(os.sep, "/") or "."
 
 
-# Returns the rule, as written, that forbids reading a real path. Rules for a folder cover its contents
+# A function that returns the rule, as written, that forbids reading a real path. Rules for a folder cover its contents
 Forbidden = Callable[[str], str | None]
 
 
@@ -85,14 +85,14 @@ class Workspace:
         *,
         respect_git_ignore: bool = True,  # whether calls leave out files that git ignores, by default
         respect_agent_ignore: bool = True,  # whether agent-ignore files apply, by default
-        ignore_case: bool | None = None,  # whether names that differ only in case mean the same file; `None`: detect
+        ignore_case: bool | None = None,  # whether names that differ only in case mean one file; detected if `None`
         # Real paths of further folders whose files may be read by name. These folders are not listed with the roots,
         # are never written to, and need not exist.
         readable: Sequence[str] = (),
         forbidden: Forbidden | None = None,  # rules against reading; files that they cover are never listed
         rule_of_all_reading: str = "",  # the permission rule that forbids all reading or asks about it
         private: Sequence[str] = (),  # real paths of the server's own folders, which tools never read, find or write
-        scratch: Scratch | str = "",  # or a sentence that says why there is no such folder; empty if none is expected
+        scratch: Scratch | str = "",  # or a sentence about why there is no scratch folder; empty if none is expected
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
@@ -123,8 +123,9 @@ class Workspace:
 
         A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
         tried: without surrounding blanks, without the quotes around names in results, and without shell escapes. A
-        variant is used if it exists in the workspace. With `by_look`, a path that looks the same is accepted too if it
-        is the only one. No path outside the workspace is tried, so nothing about such paths is revealed.
+        variant is used if it exists in the workspace. If `by_look` is true, a path that looks the same is accepted too,
+        provided that it is the only one. No path outside the workspace is tried, so nothing about such paths is
+        revealed.
 
         Raises:
             ToolError: The path is blank, contains NUL, or begins with a `~` that would need to be expanded
@@ -225,13 +226,16 @@ class Workspace:
         return real if contains(self._top, real) else ""
 
     def rule_about_reading(self, location: Location) -> str | None:
-        """Return the permission rule, if any, because of which results must not show a file's content."""
+        """Return the permission rule that forbids showing a file's content in results, if there is one."""
         forbidden = self.forbidden_in(location)
         rule = (forbidden and forbidden(location.path)) or self._rule_of_all_reading
         return f"the {rule}" if rule else None
 
     def forbidden_in(self, place: Location) -> Forbidden | None:
-        """Return the rules against reading that apply to a location and its contents, by its real path or its name."""
+        """Return the rules against reading that apply to a location and its contents.
+
+        A rule may name the location by its real path or as the caller wrote it.
+        """
         forbidden, named = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
         if forbidden is None or named == place.path:
             return forbidden
@@ -320,7 +324,7 @@ class Workspace:
         return Location(root, real, self._name_of(real), in_scratch=root == self._top)
 
     def _root_above(self, real: str) -> str:
-        """Return the innermost root, readable or scratch folder that contains a real path; empty if there is none."""
+        """Return the innermost root, readable folder or scratch folder that contains a path; empty if there is none."""
         found = ""
         for root in self._folders:
             if len(root) > len(found) and contains(root, real):

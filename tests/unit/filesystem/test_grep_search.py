@@ -255,7 +255,7 @@ async def test_matches_of_one_file_can_be_limited(root: Path, context: ToolConte
     make(root, {"a.txt": "x\nx\nx\n", "b.txt": "x\n"})
     found = await lines(context, "x", max_matches_per_file=2)
     assert found[:-1] == ["File: a.txt", "L1: x", "L2: x", "---", "File: b.txt", "L1: x", "---"]
-    assert "At most 2 matches per file" in found[-1]
+    assert "at most 2 of its matches" in found[-1]
 
 
 @pytest.mark.requirement("grep.filter")

@@ -72,7 +72,7 @@ def test_long_outputs_are_cut_and_the_cut_is_told() -> None:
 def test_a_long_notebook_says_how_many_cells_are_left_out() -> None:
     text = rendered(*[code("z" * 30_000) for _ in range(10)])
     assert len(text) < MAX_NOTEBOOK_CHARS + 200
-    assert "7 of 10 cells were left out" in text
+    assert "7 of 10 cells not shown]" in text
 
 
 @pytest.mark.parametrize("data", [b"", b"not json", b"[]", b"{}", b'{"cells": 1}', b"[" * 100_000, b"\xff\xfe"])

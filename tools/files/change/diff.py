@@ -17,31 +17,32 @@ from tools.text.file_names import shown_name
 CONTEXT_LINES = 3  # unchanged lines around each change (as usual in unified diffs)
 MAX_DIFF_CHARS = 64_000  # longer diffs are truncated
 # Maximum number of lines between the first and the last difference, in either text. If every other line has changed,
-# `difflib` takes half a second for this many, and its time grows with the square of the number.
+# `difflib` takes half a second for this many lines, and its time grows with the square of their number.
 MAX_COMPARED_LINES = 4_000
-# Of a longer line, only the beginning, the differences from the replaced line and the end are shown
+# A longer line is reduced to its beginning, its differences from the old or new version of the line, and its end
 MAX_LINE_CHARS = 2_000
-# Characters shown of these differences, divided equally among them. A difference with more characters is reduced to its
-# beginning and end
+# How many characters of the differences in one line to show. Each difference gets an equal share. A difference that is
+# longer than its share is reduced to its beginning and end
 MAX_CHANGED_CHARS = 12_000
-MAX_PARTS = 40  # differences shown within one line
-# Characters of a line that are searched for differences; the rest counts as one difference
+MAX_PARTS = 40  # maximum number of differences shown within one line
+# If two lines differ over a range of more characters than this, the whole range counts as one difference
 MAX_COMPARED_CHARS = 100_000
-_SYNC_WORDS = 50  # words to look ahead for a place where two lines agree again
-# Word comparisons for all these searches in a line; beyond the limit, the rest of the line counts as one difference
+_SYNC_WORDS = 50  # how many words to look ahead for a place where two lines agree again
+# Limit on word comparisons in all of these searches for one line; beyond it, the rest of the line counts as one
+# difference
 _MAX_SYNC_WORK = 1_000_000
-# Characters shown of the beginning of a long line, on each side of a difference, and of the end of the line
+# How many characters of a long line to show: at its beginning, on each side of a difference, and at its end
 _HEAD, _AROUND, _TAIL = 300, 200, 100
 _NEAR = 20  # differences with at most this many characters between them are shown as one
 _WORD = re.compile(r"\w+|\W")
 _HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-MAX_TOLD_RUNS = 10  # maximum number of runs of changed lines that are listed
+MAX_TOLD_RUNS = 10  # maximum number of runs of consecutive changed lines to list
 _IN_PART = " characters, shown in part]"  # the end of a shortened line
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A change to one text."""
+    """A unified diff between the old and the new content of a file."""
 
     hunks: str  # the unified diff without its header, truncated at `MAX_DIFF_CHARS`; empty if nothing changed
     added: int
@@ -57,7 +58,10 @@ class Diff:
 
 
 def changed_lines(diff: Diff) -> str:
-    """Return the numbers of new lines that differ, as in `lines 3-5, 9`. For a deletion, this is the line after it."""
+    """Return the numbers of the changed lines in the new text, as in `lines 3-5, 9`.
+
+    For a deletion, the number is that of the line after it.
+    """
     runs: list[list[int]] = []
     number = 0
     for line in diff.hunks.split("\n"):
@@ -81,7 +85,7 @@ def _told(runs: list[list[int]]) -> str:
     return f"line{'s' if '-' in lines or ',' in lines else ''} {lines}" if lines else ""
 
 
-# Appended to a last line that has no ending. The line feed in it makes the line differ from one that has an ending
+# Appended to a last line that has no ending, so that it differs from the same line with an ending
 _NO_ENDING = "\n\\ No newline at end of file"
 _Change = tuple[int, int, int, int]  # start and end of the changed lines in the old text, then in the new text
 
@@ -182,7 +186,7 @@ def _common_suffix(old: str, new: str, limit: int) -> int:
 
 
 def _lines(text: str, separator: str) -> list[str]:
-    """Split a text into lines and strip their endings. A last line that had no ending is marked."""
+    """Split text into lines and strip their endings. A last line that had no ending is marked."""
     lines = text.split(separator)
     if lines[-1]:
         lines[-1] += _NO_ENDING
@@ -218,7 +222,7 @@ def _range(start: int, stop: int) -> str:
 
 
 def _marked(mark: str, lines: list[str], others: list[str] | None, separator: str) -> Iterator[str]:
-    """Yield lines of a hunk. A long line is reduced to its differences from the line in `others` that it replaces."""
+    """Yield lines of a hunk. A long line is reduced to its differences from the line at its position in `others`."""
     ending = "\n" if separator == "\n" else f"{separator}\n"
     for line, other in zip_longest(lines, (others or [])[: len(lines)]):
         shown = line if len(line) <= MAX_LINE_CHARS else _shortened(line, line if others is None else other or "")
@@ -226,7 +230,7 @@ def _marked(mark: str, lines: list[str], others: list[str] | None, separator: st
 
 
 def _shortened(line: str, other: str) -> str:
-    """Return the parts of a long line that identify it and show the change."""
+    """Return the parts of a long line that identify the line and show its differences from `other`."""
     text = line.removesuffix(_NO_ENDING)
     parts = [(0, _HEAD), (len(text) - _TAIL, len(text))]
     changes = _changes_within(text, other.removesuffix(_NO_ENDING))
@@ -248,7 +252,7 @@ def _shortened(line: str, other: str) -> str:
 
 
 def _changes_within(line: str, other: str) -> list[tuple[int, int]]:
-    """Return the start and end, in `line`, of each difference between two lines, within the search limits.
+    """Return the start and end, in `line`, of each difference from `other`, within the search limits.
 
     After a difference, both lines are scanned word by word until they agree again. `difflib` is not used, because it
     handles repeated words badly.

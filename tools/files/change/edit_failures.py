@@ -29,12 +29,12 @@ from tools.files.workspace import Location
 from tools.text.look_alikes import marked, visible_form
 
 MAX_LISTED_LINES = 10  # line numbers of matches listed in an error
-MAX_REGION_LINES = 10  # lines shown of the most similar part of the file
-MAX_LINE_CHARS = 300  # characters shown of each of these lines
+MAX_REGION_LINES = 10  # how many lines of the most similar part of the file to show
+MAX_LINE_CHARS = 300  # how many characters of each of these lines to show
 MAX_SECONDS = 0.5  # maximum time to compare single lines
 MIN_RATIO = 0.5  # minimum similarity of a line that is shown
-MAX_LINES = 300_000  # lines of the file to compare
-MAX_CHARS = 4_000_000  # characters of the file to search for causes
+MAX_LINES = 300_000  # how many lines of the file to compare
+MAX_CHARS = 4_000_000  # how many characters of the file to search for the likely cause
 _MAX_COMPARED = 200
 _MAX_CANDIDATES = 20
 _MAX_WORDS = 200
@@ -99,8 +99,8 @@ def not_found(
     nearest = None
     if skipped:
         sentences.append(
-            f"{skipped} places look like old_string, but the byte before each is not ASCII and may form one character "
-            "with the first byte of old_string in this file's encoding. Start old_string earlier or later."
+            f"Places that look like old_string: {skipped}. But the byte before each is not ASCII and may form one "
+            "character with the first byte of old_string in this file's encoding. Start old_string earlier or later."
         )
     else:
         sentences += causes(haystack, old_string, new_string)
@@ -114,7 +114,7 @@ def not_found(
     if not is_read:
         sentences.append("You have not read this file yet; read it first.")
     if nearest is None:
-        sentences.append("Copy old_string from the file exactly as it is, without line numbers.")
+        sentences.append("Copy old_string exactly from the file, without line numbers.")
         return ToolError(ToolErrorType.EDIT_NO_OCCURRENCE_FOUND, " ".join(sentences))
     sentences.append(
         f"The most similar part of the file, lines {nearest.first}-{nearest.last}, is below. If you mean this part, "
@@ -126,7 +126,7 @@ def not_found(
 
 
 def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
-    """Yield sentences about likely mistakes in `old`, and about skipped comparisons."""
+    """Yield a sentence about each likely mistake in `old` and each skipped comparison."""
     for name, is_too_large in (
         ("The file", haystack.too_large_for_relaxed),
         ("old_string", is_too_large_for_relaxed(old)),
@@ -163,7 +163,7 @@ def causes(haystack: Haystack, old: str, new: str) -> Iterator[str]:
             yield "old_string differs from the file only in white space: one of them has no-break spaces (U+00A0)."
         elif ("\t" in wanted) != ("\t" in text):
             where = "old_string" if "\t" in wanted else "the file"
-            yield f"old_string differs from the file only in white space: {where} has tabs, the other one has none."
+            yield f"old_string differs from the file only in white space: {where} has tabs; the other has none."
         else:
             yield "old_string differs from the file only in white space (indentation, spaces or line breaks)."
     elif (folded != text or visible_form(words) != words) and holds(_squeezed(haystack, folded), visible_form(words)):
@@ -188,14 +188,14 @@ def _lf_head(haystack: Haystack, size: int) -> str:
 
 
 def _pieces(haystack: Haystack, text: str) -> Iterator[str]:
-    """Yield a text in pieces, so that other work can run in between and the call can be cancelled."""
+    """Yield text in pieces, so that other work can run in between and the call can be cancelled."""
     for start in range(0, len(text), PIECE_CHARS):
         haystack.checkpoint()
         yield text[start : start + PIECE_CHARS]
 
 
 def _squeezed(haystack: Haystack, text: str) -> str:
-    """Return the words of a text, joined by single spaces."""
+    """Return the words of `text`, joined by single spaces."""
     joined: list[str] = []
     is_within_word = False
     for piece in _pieces(haystack, text):
@@ -217,11 +217,11 @@ class Nearest(NamedTuple):
 def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
     """Return the part of the file that shares the most lines with `old`.
 
-    If no line is shared, the part begins where `old` would, judged by the line that is most similar to one in `old`.
+    If no line is shared, the most similar pair of lines determines where `old` would begin, and the part begins there.
     """
     if is_too_large_for_relaxed(old):
         return None
-    # If the file has more lines, the rest becomes one item, so that no line before it is taken for the last line.
+    # Lines beyond the limit stay together as one last item, so that no line before them is taken for the last line.
     bodies = _lf_head(haystack, MAX_RELAXED_CHARS).split("\n", MAX_LINES + MAX_REGION_LINES)
     keys = [line.strip(BLANKS) for line in bodies[:MAX_LINES]]
     wanted = [line.strip(BLANKS) for line in to_lf(old).split("\n")]
@@ -255,9 +255,9 @@ def nearest_region(haystack: Haystack, old: str) -> Nearest | None:
 
 
 def _most_similar(keys: list[str], wanted: list[str]) -> int | None:
-    """Return the line where `old` would begin, based on the single most similar line.
+    """Return the line where `old` would begin, based on the most similar pair of lines.
 
-    Half of the time goes to finding lines with many common words, the rest to comparing these lines by character.
+    Half of the time is spent on finding lines with many common words, the rest on comparing those lines by character.
     """
     import difflib  # noqa: PLC0415 - needed only for failed edits
 

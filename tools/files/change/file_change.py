@@ -1,4 +1,4 @@
-"""Changes one file: plan the change, ask about it, check the file again, and write it.
+"""Changes one file: plans the change, asks the user about it, checks the file again, and writes it.
 
 Other modules of this package plan the change: `text_edit` for `edit`, `whole_file` for `write_file`, `notebook_change`
 for `notebook_edit`, and `revert` for undo. This module does what all of them need: it checks that the file is what the
@@ -35,7 +35,7 @@ from tools.text.file_names import exact_path, meant_path, sendable_name, shown_n
 
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
 ABSENT = "absent"  # the state of a file that does not exist
-EDITABLE_BYTES = 16_000  # text up to this size can be edited in the question
+EDITABLE_BYTES = 16_000  # the user can edit new content of at most this size in the question
 SHOWN_BYTES = 5_000  # maximum bytes of a change shown in the result, so that the result stays below 8 kB
 # The labels of the two sides of a diff in a question (as in Qwen Code and Gemini CLI)
 PROPOSED = ("Current", "Proposed")
@@ -74,9 +74,10 @@ class TargetFile:
         return self.reads.get(self.location.path) if self.reads is not None else None
 
     def hidden_by(self, snapshot: FileSnapshot) -> str | None:
-        """Return the rule about reading or the agent-ignore file that keeps the current content out of results.
+        """Return the reading rule or the agent-ignore file that keeps the current content out of results.
 
-        `None` if nothing does, or if the client has read or written exactly this content and its ledger is not shared.
+        Return `None` if there is none, or if the client has read or written exactly this content and its ledger is not
+        shared.
         """
         location, seen = self.location, self.seen
         if snapshot.data is None:
@@ -88,7 +89,7 @@ class TargetFile:
 
 
 class FileSnapshot:
-    """The current state of a file. Everything is `None` if it does not exist."""
+    """The current state of a file. All attributes are `None` if the file does not exist."""
 
     def __init__(self, data: bytes | None, identity: FileIdentity | None, digest: str | None = None) -> None:
         self.data = data
@@ -101,7 +102,7 @@ class FileSnapshot:
 
 
 def take_snapshot(target: TargetFile) -> FileSnapshot:
-    """Read a whole file to change it. Raises a `ToolError` if it is a directory, too large or unreadable."""
+    """Read a whole file to change it. Raises a `ToolError` if the file is a directory, too large or unreadable."""
     location = target.location
     if target.workspace.stat(location) is None:
         return FileSnapshot(None, None)
@@ -176,7 +177,7 @@ def refuse_part_of_hidden(target: TargetFile, snapshot: FileSnapshot) -> None:
 
 
 def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) -> None:
-    """Refuse, once, a text that would undo the latest write if another client may have made that write."""
+    """Refuse, once, to write content that would undo the latest write if another client may have made that write."""
     reads, path = target.reads, target.location.path
     replaced = reads.replaced(path) if reads is not None else None
     if reads is None or replaced is None:
@@ -196,7 +197,7 @@ def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) ->
 
 
 def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
-    """List, in brackets, the lines that differ from what the client saw. Empty if these are unknown or hidden."""
+    """List, in parentheses, the lines that differ from what the client saw; empty if they are unknown or hidden."""
     old = target.reads.content(target.location.path) if target.reads is not None else None
     if old is None or snapshot.data is None or target.hidden_by(snapshot) is not None:
         return ""
@@ -208,7 +209,10 @@ def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
 
 
 def refuse_look_alike(target: TargetFile) -> None:
-    """Refuse to create a file that looks like an existing one, unless the client quotes the name or knows that file."""
+    """Refuse to create a file whose name looks like an existing one.
+
+    The same call is accepted when it is repeated. Without a ledger to recognize this, the client must quote the name.
+    """
     location, reads = target.location, target.reads
     alike = [each.name for each in readings(target.workspace, location, is_new=True)]
     if not alike or (not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)):
@@ -226,7 +230,7 @@ def refuse_look_alike(target: TargetFile) -> None:
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
-    """Encode a text in an encoding that covers Unicode or is known to be sufficient.
+    """Encode text in an encoding that covers Unicode or is known to be sufficient.
 
     Refuses lone surrogates, which no encoding can represent (`invalid_tool_params`).
     """
@@ -256,9 +260,9 @@ class FileChange(ABC):
     encoding: Encoding  # encoding of the new content
     data: bytes
     diff: Diff
-    undoes: int | None = None  # the number of the undone change, for an undo
+    undoes: int | None = None  # for an undo, the number of the change that it undoes
     removes: bool = False  # whether the file is removed
-    mode: int | None = None  # mode of the removed or restored file
+    mode: int | None = None  # for an undo, the mode of the file
     hidden_by: str | None = None  # the rule or file that keeps the old content out of results
     notes: tuple[str, ...] = ()  # further remarks for the model
 
@@ -271,7 +275,7 @@ class FileChange(ABC):
     def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
         """Return further fields of the structured result.
 
-        `has_final_diff` is whether the result has a diff, because the user modified the change.
+        `has_final_diff` says whether the result already has a diff, because the user modified the change.
         """
 
     @property
@@ -287,7 +291,7 @@ class FileChange(ABC):
 
     @property
     def held_bytes(self) -> int:
-        """The memory that this plan occupies."""
+        """The memory that this plan occupies, in bytes."""
         return len(self.data) + len(self.snapshot.data or b"")
 
     @property
@@ -336,8 +340,9 @@ def make_change(
 ) -> ToolResult:
     """Make a change, and record the file as seen by this client. Blocking.
 
-    `plan` plans the change for a text; its other argument is whether the user wrote that text. `planned` is the plan
-    made for the question, and is reused if it still fits. `confirmed_state` is the state of the file that the user saw.
+    `plan` takes the new text, and whether the user wrote that text, and returns the planned change. `planned` is the
+    plan made for the question, which is reused if it still fits. `confirmed_state` is the state of the file that the
+    user saw.
 
     Raises:
         ToolError: The change cannot be made. The old content is intact.
@@ -358,7 +363,7 @@ def make_change(
             )
         sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
-        # Always write a hidden file, because skipping the write would reveal that the content is the same.
+        # Always write a file with hidden content, because skipping the write would reveal that the content is the same.
         if identity is None or change.hidden_by is not None or change.data != change.snapshot.data or change.removes:
             with recorded(target, change.snapshot, change.data, sha256, change.diff, change) as record:
                 if change.removes and identity is not None:
@@ -396,7 +401,7 @@ def _result(
         sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated
     )
     if change.hidden_by is not None:
-        # The display may reach the model, which must not learn hidden content by writing.
+        # The display may reach the model, which must not learn hidden content by writing to the file.
         display = (
             f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
             f"its content is hidden from agents by {change.hidden_by}."
@@ -427,7 +432,7 @@ class ChangeRecord:
     """The journal's record of a change."""
 
     number: int | None = None  # the change's number, by which it can be undone
-    why_not: str = ""  # why the change cannot be undone, as a sentence; empty if it can, or if no record is kept
+    why_not: str = ""  # a sentence that says why the change cannot be undone; empty if it can, or if none is recorded
 
     @property
     def notes(self) -> list[str]:
@@ -459,11 +464,11 @@ def recorded(
 
 
 def about_broken_links(count: int) -> str:
-    """Describe the other names of a file that keep the old content."""
-    return f"The file had {count} other {'name' if count == 1 else 'names'} (hard links); these keep the old content."
+    """Say how many other hard links of a file keep the old content."""
+    return f"The old content is still under {count} other {'name' if count == 1 else 'names'} (hard links) of the file."
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:
-    """Truncate a text to at most `size` bytes, at the end of a line, and mark the cut."""
+    """Truncate `text` to at most `size` bytes, at the end of a line, and mark the cut."""
     shown, is_cut = cut_at_line(text, size)
     return f"{shown}\n[cut here]" if is_cut else shown

@@ -1,10 +1,10 @@
-"""The journal of changes by tools, with the file contents before and after, so that they can be undone.
+"""The journal of changes by tools, with the file contents before and after, so that the changes can be undone.
 
-The journal is one SQLite file in a folder of the user, shared by all servers. Contents are stored once, by SHA-256. A
-change is recorded before it is made, and the record is withdrawn if the change fails. If the process is killed in
-between, the file still has the record's `before` content. Writes to the journal do not wait for the disk, so a crash of
-the machine can damage the journal but never a workspace file. If the journal fails, edits continue and report that they
-cannot be undone.
+The journal is one SQLite file in a private folder of the user, shared by all servers. Equal contents are stored only
+once, keyed by SHA-256. A change is recorded before it is made, and the record is withdrawn if the change fails. If the
+process is killed after it recorded a change and before it made the change, the file still has the record's `before`
+content. Writes to the journal do not wait for the disk, so a crash of the machine can damage the journal but never a
+workspace file. If the journal fails, edits continue and report that they cannot be undone.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ENDINGS = ("", "-shm", "-wal", "-journal")  # endings of the database file, and 
 BUSY_SECONDS = 0.5  # how long an edit waits while another server writes, which normally takes milliseconds
 DAY = 86_400.0
 # Twice SQLite's default. Contents of 100 kB are written a sixth faster, contents of 500 kB a third faster, and small
-# contents as fast as before. Even larger pages slow down changes to small files, because each change touches at least
-# five pages.
+# contents as fast as with the default. Even larger pages slow down changes to small files, because each change touches
+# at least five pages.
 PAGE_BYTES = 8_192
 _APPLICATION = 0x43544A31  # SQLite's application_id, which distinguishes the journal from other databases
 _SCHEMA = f"""
@@ -64,10 +64,10 @@ class JournaledChange:
     path: str  # real path of the file
     before: str | None  # SHA-256 of the old content; `None` if the file did not exist
     after: str | None  # SHA-256 of the new content; `None` if the file was removed
-    mode: int | None  # mode of a removed file
+    mode: int | None  # for an undo, the mode of the file, with which a removed file can be restored
     added: int  # number of added lines
     removed: int  # number of removed lines
-    undoes: int | None = None  # the number of the undone change, for an undo
+    undoes: int | None = None  # for an undo, the number of the change that it undoes
     is_undone: int = False  # whether the change has been undone; 0 or 1, as stored in SQLite
 
 
@@ -87,7 +87,7 @@ class NewChange:
 
 
 class JournalError(ToolError):
-    """The journal cannot be used, or has no room for a change. The message says why."""
+    """The journal cannot be used, or a file is too large for it. The message says why."""
 
     def __init__(self, why: str, *, is_damaged: bool = False) -> None:
         super().__init__(ToolErrorType.EXECUTION_FAILED, why)
@@ -100,7 +100,7 @@ def client_name(key: str) -> str:
 
 
 class Journal:
-    """The journal in one folder, which the first change creates. Thread-safe and blocking."""
+    """The journal in one folder. The first change creates the folder and the journal. Thread-safe and blocking."""
 
     def __init__(self, folder: str, max_bytes: int, max_days: float, max_file_bytes: int) -> None:
         self.max_file_bytes = max_file_bytes
@@ -143,7 +143,7 @@ class Journal:
         return number
 
     def withdraw(self, number: int) -> None:
-        """Delete the record of a change that was not made. It is harmless if a part of the record remains."""
+        """Delete the record of a change that was not made. If the journal fails, the record stays and is harmless."""
         with suppress(JournalError), self._transaction() as database:
             path = database.execute("SELECT path FROM change WHERE id = ? AND undoes NOTNULL", (number,)).fetchone()
             _delete(database, number)
@@ -163,12 +163,12 @@ class Journal:
         """Return the last changes to files in some folders, newest first.
 
         Args:
-            client: The client, or `None` for all.
+            client: The client's name in the journal, or `None` for all clients.
             roots: Real paths of the folders.
             limit: The maximum number of changes.
-            path: Only changes of this file.
-            number: Only this change.
-            counts: Only changes that have not been undone and are not undos themselves.
+            path: Return only changes to this file.
+            number: Return only the change with this number.
+            counts: Return only changes that have not been undone and are not undos themselves.
         """
         if not os.path.lexists(self._file):
             return []
@@ -198,7 +198,7 @@ class Journal:
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
-        """Delete all records permanently. A damaged file is removed."""
+        """Delete all records permanently. If the database is damaged, its files are removed."""
         if not os.path.lexists(self._file):
             return
         try:
@@ -236,9 +236,9 @@ class Journal:
 
     @contextmanager
     def _locked(self) -> Generator[sqlite3.Connection]:
-        """Yield the database to one thread.
+        """Yield the database to one thread at a time.
 
-        After a failure, close the database, which rolls the transaction back. The next use opens it again.
+        After a failure, close the database, which rolls the transaction back. The next use opens the database again.
         """
         try:
             import sqlite3  # noqa: PLC0415 - loaded on first use
@@ -251,13 +251,14 @@ class Journal:
             except BaseException as error:
                 with suppress(sqlite3.Error):
                     self._close()
-                if isinstance(error, sqlite3.Error | OSError | TypeError):  # a column can have a value of any type
+                # A `TypeError` means that a column has a value of another type, which SQLite permits.
+                if isinstance(error, sqlite3.Error | OSError | TypeError):
                     raise _unusable(error) from None
                 raise
 
     def _open(self) -> sqlite3.Connection:
         """Open the database, and create it if it is missing."""
-        import sqlite3  # noqa: PLC0415 - as above
+        import sqlite3  # noqa: PLC0415 - loaded on first use
 
         try:
             info = os.lstat(self._file)
@@ -327,7 +328,7 @@ def _mark_undone(database: sqlite3.Connection, path: object) -> None:
     Therefore any changes between a change and its undo, by any client, are no longer in the file: they failed, or were
     undone in another way.
     """
-    undos: dict[int, bool] = {}  # for each undone change, whether its undo counts
+    undos: dict[int, bool] = {}  # for each undone change, whether its undo is still in effect
     marks: list[tuple[bool, int]] = []
     rows = database.execute("SELECT id, undoes FROM change WHERE path = ? ORDER BY id DESC", (path,))
     for number, undoes in rows.fetchall():
@@ -345,11 +346,11 @@ def _delete(database: sqlite3.Connection, number: int) -> None:
 
 
 def _unusable(error: Exception) -> JournalError:
-    """Explain an error without text from the system, which may contain paths."""
-    import sqlite3  # noqa: PLC0415 - as above
+    """Explain an error without the system's own message, which may contain paths."""
+    import sqlite3  # noqa: PLC0415 - loaded on first use
 
     code = sqlite3.SQLITE_CORRUPT if isinstance(error, TypeError) else getattr(error, "sqlite_errorcode", None)
-    match code & 0xFF if code is not None else None:  # the other bits are details
+    match code & 0xFF if code is not None else None:  # the higher bits belong to the extended code
         case sqlite3.SQLITE_FULL:
             return JournalError("The change journal cannot be written: no space is left.")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:

@@ -53,7 +53,7 @@ class NotebookEdit(FileChange):
     done: EditMode
     cell_id: str  # the cell's name after the change; for a deleted cell, its old name
     cell_type: str
-    cells: int  # number of cells afterwards
+    cells: int  # number of cells after the change
 
     @property
     def sentence(self) -> str:
@@ -67,7 +67,7 @@ class NotebookEdit(FileChange):
         return {"cell_id": self.cell_id, "cell_type": self.cell_type, "cells": self.cells}
 
     def question(self, proposed: str) -> EditConfirmation:
-        """Like the base class, but the text of a deleted cell cannot be edited."""
+        """Return the question of the base class, but do not let the user edit the text of a deleted cell."""
         asked = super(NotebookEdit, self).question(proposed)
         return replace(asked, editable=None) if self.done == "delete" else asked
 
@@ -83,8 +83,8 @@ def plan_notebook_edit(
 ) -> NotebookEdit:
     """Plan a change to one cell. Writes nothing. `is_users` is as in `plan_edit`.
 
-    A new cell is inserted after the cell `cell_id`, or at the beginning without one. The outputs of changed code are
-    cleared.
+    A new cell is inserted after the cell `cell_id`, or at the beginning if `cell_id` is empty. The outputs of a changed
+    code cell are cleared.
     """
     location = target.location
     size = target.workspace.size_of(location)
@@ -92,7 +92,7 @@ def plan_notebook_edit(
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
             f"'{location.shown}' has {size:,} bytes. Notebooks above {MAX_NOTEBOOK_BYTES:,} bytes cannot be changed. "
-            "Nothing was written. Clear its outputs first, or change its JSON with edit.",
+            "Nothing was written. Clear the notebook's outputs first, or change its JSON with edit.",
         )
     snapshot = take_snapshot(target)
     if snapshot.data is None:
@@ -112,7 +112,7 @@ def plan_notebook_edit(
     except NotANotebookError as error:
         raise _not_a_notebook(location.shown, str(error)) from None
     target.signal.raise_if_aborted()
-    # Check the source itself, because the escapes of JSON would hide invalid characters.
+    # Check the source itself, because JSON escapes would hide invalid characters.
     encode_or_refuse(source, old.encoding, "new_source")
     names, notes = notebook.names, list[str]()
     number = _number_of(location.shown, notebook, names, cell_id) if cell_id else -1
@@ -196,7 +196,7 @@ def _type_of(cell: Any) -> str:
 
 
 def _lines(source: str, present: Any) -> str | list[str]:
-    """Convert a source to the form of the existing one: a string or a list of lines."""
+    """Convert a source to the form of the source `present`: a string or a list of lines."""
     return source if isinstance(present, str) else source.splitlines(keepends=True)
 
 
@@ -237,7 +237,7 @@ def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -
 
 
 def _put(cell: Parts, layout: Layout, key: str, value: Any) -> JsonPart:
-    """Set a member, or add it after the others."""
+    """Set a member of a cell, or add it after the other members."""
     raw = layout.written(value, 1)
     if (part := cell.find(key)) is None:
         part = JsonPart("", f'"{key}"{layout.colon}', key, value, 0, raw)
@@ -275,7 +275,11 @@ def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, dige
 
 
 def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Format a cell for a list. Also returns the gaps before the first cell, after the last one, and between cells."""
+    """Format a cell for a list of cells.
+
+    Returns the JSON of the cell, the white space before the first cell and after the last one, and the separator
+    between cells.
+    """
     holder = layout_of(text, where.holder)
     if where.parts.parts:
         first = where.parts.parts[0]

@@ -1,4 +1,4 @@
-"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing a placeholder would delete the text.
+"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing one would delete that text.
 
 A placeholder line has only comment marks, dots or brackets around words that are typical of placeholders. Real files
 contain a few similar lines. An ambiguous line therefore counts only if it is not next to other comments, and if it
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
-MAX_UNKNOWN_WORDS = 3  # other words in a placeholder, such as the name of an omitted function
+MAX_UNKNOWN_WORDS = 3  # maximum number of unlisted words in a placeholder, such as the name of an omitted function
 _MAX_WORDS = 12
 _MORE_GONE = 2  # ambiguous lines count if the edit removes this many times as many lines as it adds
 _LINE = re.compile(
@@ -34,7 +34,7 @@ _SIGN_WORDS = """
 existing rest remaining remainder unchanged same previous prior keep kept omitted unmodified elided truncated
 snip snipped abbreviated untouched identical
 """
-# Words of a sentence in a placeholder: subject and predicate
+# Words that are the subject or the predicate of a sentence in a placeholder
 _SUBJECT_WORDS = "existing rest remaining remainder other others else everything previous prior lines"
 _PREDICATE_WORDS = "unchanged same omitted unmodified elided untouched identical intact remain remains stay stays"
 # Other words that occur in placeholders
@@ -53,7 +53,7 @@ _SIGNS = frozenset(_SIGN_WORDS.split())
 _SUBJECTS = frozenset(_SUBJECT_WORDS.split())
 _PREDICATES = frozenset(_PREDICATE_WORDS.split())
 _WORDS = _SIGNS.union(_OTHER_WORDS.split())
-# Every placeholder contains one of these in lower case, and most other lines contain none
+# Every placeholder contains one of these in lower case, and most other lines contain none of them
 _HINTS = "..", "\u2026", "\u22ef", *_SIGN_WORDS.split()
 
 
@@ -63,7 +63,7 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     Args:
         new: The text to be written.
         old: The text that it replaces, or `None` if the old text must not influence the result.
-        known: A text whose lines are never reported; by default the old text.
+        known: Text whose lines are never reported; by default, `old`.
         path: The path of the file. In Markdown, `#` begins a heading.
     """
     found = dict(_omissions(new))
@@ -79,8 +79,8 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     counts, new_counts = Counter(before), Counter(lines)
     places = {line: at for at, line in enumerate(before) if line and counts[line] == new_counts[line] == 1}
     texts = [0, *accumulate(line != "" for line in before)]  # number of non-blank lines before each position
-    # The position in `before` of the last common line; since that line, the number of non-blank new lines, and the
-    # ambiguous lines
+    # `last` is the position in `before` of the last common line. Since that line, `came` counts the non-blank new
+    # lines, and `waiting` has the ambiguous ones.
     last, came, waiting = -1, 0, list[str]()
     for number, line in enumerate([*lines, None]):
         at = len(before) if line is None else places.get(line)

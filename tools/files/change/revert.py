@@ -1,7 +1,7 @@
-"""Undoes a change: find it, check that the file is still as the change left it, and restore the old content.
+"""Undoes a change: finds it, checks that the file is still as the change left it, and restores the old content.
 
-No other file, folder or repository is ever touched. A file that has changed since is left alone, and the differences
-are reported.
+No other file, folder or repository is ever touched. If the file has been changed again since then, it is left alone,
+and the differences are reported.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ class ChangeUndo(FileChange):
 
 
 def find_change(journal: Journal, client: str | None, workspace: Workspace, number: int | None) -> JournaledChange:
-    """Return the change with this number in the workspace, or the last one that is neither undone nor an undo.
+    """Return the change with this number, or, without a number, the last change that is neither undone nor an undo.
 
-    A change is skipped if its file already has the old content, for example because the write was interrupted.
+    Without a number, a change is skipped if its file already has the old content, for example because the write was
+    interrupted.
     """
     is_named = number is not None
     found = journal.changes(client, workspace.roots, limit=MAX_LOOKS, number=number, counts=not is_named)
@@ -85,7 +86,7 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
             why, lists = "another workspace's, or too old", "coretools-mcp changes lists"
         raise ToolError(
             ToolErrorType.FILE_NOT_FOUND,
-            f"There is no file change {number} in this workspace. It may be {why} and no longer kept; {lists} the "
+            f"There is no file change {number} in this workspace. It may be {why} to be kept; {lists} the "
             f"recorded changes. {NOT_COVERED}",
         )
     for change in found:
@@ -101,7 +102,7 @@ def _is_as_before(change: JournaledChange, workspace: Workspace) -> bool:
         target = target_of(change, workspace, None, AbortSignal())
         return take_snapshot(target).sha256 == change.before
     except ToolError:
-        return False  # the undo reports why
+        return False  # the undo of this change will fail and give the reason
 
 
 def target_of(
@@ -111,7 +112,10 @@ def target_of(
     signal: AbortSignal,
     author: Author | None = None,
 ) -> TargetFile:
-    """Return the file of a change, without following symlinks. Raises a `ToolError` if it is hidden from agents."""
+    """Return the file of a change, without following symlinks.
+
+    Raises a `ToolError` if the file is hidden from agents or must not be written.
+    """
     location = workspace.at(change.path)
     workspace.refuse_to_write(location)
     # Agents may not see the old content, but the user can undo the change.
@@ -122,7 +126,7 @@ def target_of(
 
 
 def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, client: str | None) -> ChangeUndo:
-    """Plan how to undo a change in the current file. Writes nothing. Blocking.
+    """Plan the undo of a change. Writes nothing. Blocking.
 
     `client` is the caller's name in the journal, or `None` for the user, who sees the changes of all clients.
 

@@ -1,4 +1,4 @@
-"""`edit`: finds a text, replaces it in the file's bytes, and reports the surrounding lines."""
+"""`edit`: finds `old_string`, replaces it in the file's bytes, and reports the surrounding lines."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ from tools.files.text_encodings import (
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
-MAX_STRUCTURED_LINES = 100  # line numbers of replacements in the structured result
-MAX_INDENTATION = 1_000  # characters before a match that are searched for its indentation
+MAX_STRUCTURED_LINES = 100  # maximum number of line numbers of replacements in the structured result
+MAX_INDENTATION = 1_000  # how many characters before a match to search for its indentation
 CONTEXT_LINES = 5  # unchanged lines shown around each change (as in Gemini CLI)
 
 
@@ -62,8 +62,8 @@ class TextEdit(FileChange):
     proposal_noun: ClassVar[str] = "new text"
 
     match: TextMatch | None = None  # the matches, or `None` for a new file
-    spans: tuple[Span, ...] = ()  # spans of the inserted texts in the new text
-    lines: tuple[int, ...] = ()  # first lines of the matches in the old text, at most `MAX_STRUCTURED_LINES`
+    spans: tuple[Span, ...] = ()  # where the insertions are in the new text
+    lines: tuple[int, ...] = ()  # numbers of the lines where matches begin, at most `MAX_STRUCTURED_LINES`
 
     @property
     def sentence(self) -> str:
@@ -194,7 +194,7 @@ def plan_edit(
     if location.path.lower().endswith(NOTEBOOK_ENDING):
         notes.append("The file is a notebook: notebook_edit changes its cells without the JSON.")
     if match.skipped:
-        notes.append(f"{match.skipped} other places may begin inside a character and were left alone.")
+        notes.append(f"Similar places left alone, because they may begin inside a character: {match.skipped}.")
     return TextEdit(
         target=target,
         snapshot=snapshot,
@@ -229,7 +229,7 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
         advice = "It seems to be UTF-8 with some damaged bytes. Repair them first, or replace only ASCII text."
         if guessed is not None:
             advice = (
-                f"It may be {guessed.name} ({guessed.how}): if the text looks right, repeat this with "
+                f"It may be {guessed.name} ({guessed.how}): if the text looks right, repeat this call with "
                 f"encoding='{guessed.name}'."
             )
         raise ToolError(
@@ -242,10 +242,10 @@ def _decode(location: Location, data: bytes, encoding: str | None, old_string: s
 
 
 def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tuple[str, tuple[Span, ...]]:
-    """Return the whole new text with `new` in place of every match, and the spans of the inserted texts, in order.
+    """Return the whole new text with `new` in place of every match, and the spans of the insertions, in order.
 
-    LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If it deletes
-    whole lines, the ending of the last one is deleted too.
+    LF in `new` becomes the line ending of the surrounding lines. An empty `new` deletes the matches. If a match
+    consists of whole lines, the ending of the last line is deleted too.
     """
     text, is_exact = haystack.text, match.strategy is Strategy.EXACT
     # Explicit carriage returns are intended, and without line breaks there is nothing to adapt.
@@ -313,14 +313,14 @@ def _rebuilt(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> s
 def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -> int | None:
     """Return how many leading lines of `new` lack the file's indentation, or `None` if `new` is indented like `old`.
 
-    This is decided by the lines that `old` and `new` both begin with. The next line of `new` counts too if it is
-    indented like the file. Unless it is the first line, its indentation must not occur in `old`.
+    The common leading lines of `old` and `new` decide this. The next line of `new` counts too if it is indented like
+    the file, and if it is the first line or its indentation does not occur in `old`.
 
     Raises:
         ToolError: `new` has neither the indentation of the file nor that of `old`.
     """
     known = {indentation_of(line) for line in old}
-    kept: list[tuple[bool, bool]] = []  # for each line, whether its indentation is that of `old`, and of the file
+    kept: list[tuple[bool, bool]] = []  # for each line, whether it is indented like `old`, and like the file
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         own, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = own == indentation_of(old_line), own == indentation_of(raw_line)

@@ -3,8 +3,8 @@
 The first strategy with a match decides, and only its matches count. Each later strategy ignores more differences, and
 from the third strategy on, a match must be unique. Nothing is guessed by similarity.
 
-Large texts are searched in pieces, so that other work can run and a call can be cancelled. Strategies that need an
-object per line are skipped for very large texts (`Haystack.too_large_for_relaxed`).
+Large text is searched in pieces, so that other work can run and a call can be cancelled. Strategies that need an object
+per line are skipped for very large text (`Haystack.too_large_for_relaxed`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tools.text.look_alikes import fold
 BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes
 # Limit on matches; this many take about 50 MB and one second
 MAX_MATCHES = 200_000
-PIECE_CHARS = 1 << 16  # characters searched per step; with a repetitive text, this takes a few milliseconds
-# Longer texts are not compared line by line, because copies of this many characters take up to 100 MB
+PIECE_CHARS = 1 << 16  # characters searched per step; in repetitive text, a step takes a few milliseconds
+# Longer text is not compared line by line, because copies of this many characters take up to 100 MB
 MAX_RELAXED_CHARS = 8_000_000
 # The same limit in lines; this many take about 50 MB and half a second
 MAX_RELAXED_LINES = 300_000
@@ -49,7 +49,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Characters `start:end` of a text."""
+    """The characters `start:end` of the searched text."""
 
     start: int
     end: int
@@ -61,18 +61,18 @@ class TextMatch:
 
     strategy: Strategy
     spans: tuple[Span, ...]  # positions in the raw text; empty only if all matches were skipped
-    skipped: int = 0  # matches left out because they may begin inside a character (unknown encodings)
+    skipped: int = 0  # matches dropped because they may begin inside a character (unknown encodings)
 
 
 def never_ends() -> None:
-    """Do nothing. Serves as the checkpoint of work that cannot be cancelled."""
+    """Do nothing. Serves as the checkpoint for work that cannot be cancelled."""
 
 
 class Haystack:
     """A file's text, and other forms of it that are created on demand.
 
-    In an unknown encoding there is one character per byte, and only ASCII is reliable. Every search calls the
-    checkpoint between its steps. The checkpoint can raise an exception to stop the work.
+    If the encoding is unknown, the text has one character per byte, and only ASCII is reliable. Every search calls the
+    checkpoint between its steps. The checkpoint can raise an exception to stop the search.
     """
 
     def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = never_ends) -> None:
@@ -99,7 +99,7 @@ class Haystack:
 
     @cached_property
     def too_large_for_relaxed(self) -> bool:
-        """True if the text is too large to compare line by line. Then only line endings are ignored."""
+        """True if the text is too large for the strategies after `FINAL_NEWLINE`."""
         endings = self.endings
         return len(self.text) > MAX_RELAXED_CHARS or endings.lf + endings.crlf + endings.cr > MAX_RELAXED_LINES
 
@@ -111,7 +111,7 @@ class Haystack:
 
     @cached_property
     def line_starts(self) -> array[int]:
-        """The start of each line in `lf_text`. Do not use it if `too_large_for_relaxed`."""
+        """The start of each line in `lf_text`. Must not be used if `too_large_for_relaxed` is true."""
         return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
 
     def raw(self, position: int) -> int:
@@ -151,7 +151,7 @@ class Haystack:
 def find_match(haystack: Haystack, old: str) -> TextMatch | None:
     """Return the matches of the first strategy that has any. `old` must not be empty.
 
-    Line-based strategies are skipped if either text is too large.
+    The strategies after `FINAL_NEWLINE` are skipped if either text is too large.
     """
     haystack.checkpoint()
     for strategy, spans in _searches(haystack, old):
@@ -222,9 +222,9 @@ def indentation_of(line: str) -> str:
 
 
 def indentation_map(old: str, raw: str) -> dict[str, str] | None:
-    """Map each indentation in `old` to the indentation in `raw`, a text with the same number of lines.
+    """Map each indentation in `old` to that of the same line in `raw`, which has the same number of lines.
 
-    Return `None` if an indentation has two counterparts, because the texts are then nested differently.
+    Return `None` if an indentation in `old` has two counterparts, because the texts are then nested differently.
     """
     mapping: dict[str, str] = {}
     for old_line, raw_line in zip(to_lf(old).split("\n"), to_lf(raw).split("\n"), strict=True):
@@ -240,7 +240,7 @@ def find_text(text: str, wanted: str, start: int = 0, checkpoint: Callable[[], N
 
     The checkpoint is called before each piece and can raise an exception to stop the search.
     """
-    # A step must be at least as long as `wanted`, so that the search is linear.
+    # A step must be at least as long as `wanted`, so that the time is linear.
     step = max(PIECE_CHARS, len(wanted))
     while start <= len(text) - len(wanted):
         checkpoint()
@@ -275,7 +275,9 @@ def _each_line(strip: Callable[[str, str], str], text: str) -> str:
 
 
 def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
-    """Find runs of whole lines in `text` that equal `wanted`. Both texts have the line breaks of the original texts.
+    """Find runs of whole lines in `text` that equal `wanted`.
+
+    Both may have been stripped or folded, but must have as many lines as the originals.
 
     A single search in the joined lines, instead of a comparison per window, keeps the time linear.
     """

@@ -58,7 +58,10 @@ def plan_write(
     encoding: str | None = None,
     is_users: bool = False,
 ) -> WholeFileWrite:
-    """Plan a write that keeps the encoding and line endings. Writes nothing. The parameters are as in `plan_edit`."""
+    """Plan a write that keeps the file's encoding and line endings. Writes nothing.
+
+    The parameters are as in `plan_edit`.
+    """
     location = target.location
     snapshot = take_snapshot(target)
     data = snapshot.data
@@ -85,7 +88,7 @@ def plan_write(
         present = guessed.decoded if guessed is not None else decoded
         old = present.shown() if present is not None else ""
         if encoding is None and not is_known:
-            note = "The file was not UTF-8, and had no byte order mark of UTF-16 or UTF-32. The new content is UTF-8."
+            note = "The file was not UTF-8, and had no UTF-16 or UTF-32 byte order mark. The new content is UTF-8."
             if guessed is not None:
                 note += f" It was shown as {guessed.name}; to write in that encoding, set encoding='{guessed.name}'."
             notes.append(note)

@@ -1,7 +1,7 @@
 """The only way in which tools change files. Writes the whole content to a new file, and renames it over the old one.
 
 Readers see the old or the new content, never a mixture. Mode, owner and extended attributes are kept; set-id bits are
-dropped. All operations go through one open folder, so they cannot be redirected.
+dropped. All operations use the descriptor of one open folder, so a changed path cannot redirect them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace
 
 CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another write checks for cancellation
-# Keyed by real path; unused locks are removed automatically
+# Locks keyed by the real path of the file; unused locks are removed automatically
 _file_locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 _guard = threading.Lock()  # held briefly for access to the tables of this module
 
@@ -63,7 +63,7 @@ def try_lock(descriptor: int) -> bool | None:
     """Try to take the lock that keeps other processes out. Return `None` if locks are not supported."""
     if sys.platform == "win32":
         return None
-    import fcntl  # noqa: PLC0415 - POSIX only
+    import fcntl  # noqa: PLC0415 - exists only on POSIX
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -78,8 +78,8 @@ def try_lock(descriptor: int) -> bool | None:
 def alone_in(folder: Folder) -> Generator[None]:
     """Briefly lock out other threads and servers while files in a folder are created and renamed.
 
-    Threads of this process queue up before one of them asks for the lock between processes, so that they do not compete
-    for it. On file systems without locks, other processes are not locked out.
+    Threads of this process queue up before one of them tries to get the lock between processes, so that they do not
+    compete for that lock. On file systems without locks, other processes are not locked out.
 
     Raises:
         OSError: `EBUSY` if others have held the lock for `BUSY_SECONDS`.
@@ -105,7 +105,7 @@ def alone_in(folder: Folder) -> Generator[None]:
             yield
         finally:
             if locked and sys.platform != "win32":
-                import fcntl  # noqa: PLC0415 - POSIX only
+                import fcntl  # noqa: PLC0415 - exists only on POSIX
 
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
@@ -117,8 +117,8 @@ _INSPECT = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK"
 # Folders with fewer entries are searched for leftovers at every write, which takes less than a millisecond.
 LARGE_FOLDER = 1_000
 REST_SECONDS = 10.0  # pause between searches of a large folder; one with 150,000 files takes a tenth of a second
-MAX_RESTING = 1_000  # large folders remembered; the least recently used are dropped first
-# When this process last started to search a folder that is large or still being searched
+MAX_RESTING = 1_000  # maximum number of large folders to remember; the least recently used are dropped first
+# For each folder that is large or still being searched, when this process last started to search it
 _last_searched: dict[FolderId, float] = {}
 
 
@@ -143,7 +143,7 @@ class Temporary:
 
 @contextmanager
 def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
-    """Create a temporary file, which the `with` block must rename. An error in the block removes the file.
+    """Create a temporary file, which the `with` block must rename. If the block raises an error, the file is removed.
 
     Leftover temporary files in the folder are removed too. The umask is applied to the mode.
     """
@@ -199,7 +199,7 @@ def _find_leftovers(folder: Folder) -> list[str]:
     return [name for name in names if is_temporary(name)]
 
 
-# Capabilities of a program, which new content must not inherit. Dropped like the set-id bits
+# Capabilities of a program. New content must not inherit them, so they are dropped, like the set-id bits
 _DROPPED_ATTRIBUTE = "security.capability"
 _ACCESS_LIST = "system.posix_acl_access"
 _LABELS = frozenset({"security.selinux"})  # attributes that the system assigns to every file
@@ -241,8 +241,8 @@ def take_over(temporary: Temporary, folder: Folder, name: str, before: os.stat_r
         inherited: list[str] = []
         with suppress(OSError):
             inherited = os.listxattr(descriptor)
-        # Attributes inherited from the folder (a default access control list) would give access to others. Losing other
-        # attributes is acceptable, but without its own access control list the file would be open to others.
+        # Attributes inherited from the folder (a default access control list) could give others access to the file. It
+        # is acceptable to lose other attributes, but without its own access control list the file would be too open.
         for attribute in inherited:
             if attribute not in wanted and attribute not in _LABELS:
                 with nullcontext() if attribute == _ACCESS_LIST else suppress(OSError):
@@ -260,7 +260,7 @@ _RENAME_NOREPLACE = 1
 def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None:
     """Rename within a folder.
 
-    Without `replacing`, an existing file raises an `OSError` with `EEXIST`, if the system supports this.
+    If `replacing` is false and `target` exists, raises an `OSError` with `EEXIST`, if the system supports this.
     """
     rename_new = None if replacing or folder.descriptor is None else _rename_new()
     if rename_new is None or not rename_new(folder.descriptor, source, target):
@@ -271,7 +271,10 @@ def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None
 
 @cache
 def _rename_new() -> Callable[[int | None, str, str], bool] | None:
-    """Return the system's rename without replacement, which returns False if the file system does not support it."""
+    """Return a function that renames a file without replacing another, or `None` if the system has none.
+
+    The function returns False if the file system does not support this.
+    """
     if sys.platform != "linux":
         return None
     import ctypes  # noqa: PLC0415 - not needed at startup
@@ -312,8 +315,8 @@ def replace_private_file(
 ) -> None:
     """Write or replace one of the server's own files in a private folder. Blocking.
 
-    With `waits`, the file is flushed to the disk so that it survives a crash of the machine. Raises an `OSError` if the
-    file was not written; the old file is then intact.
+    If `waits` is true, the file is flushed to the disk so that it survives a crash of the machine. Raises an `OSError`
+    if the file was not written; the old file is then intact.
     """
     with temporary_in(folder, PRIVATE_MODE) as temporary:
         descriptor = temporary.descriptor
@@ -395,7 +398,7 @@ def replace_file(
 
 
 def remove_file(workspace: Workspace, location: Location, expected: FileIdentity) -> None:
-    """Remove a file if it still has this fingerprint. The folders above it are kept.
+    """Remove a file if it still has the fingerprint `expected`. The folders above it are kept.
 
     Raises:
         ToolError: `file_changed_since_read` if the file has changed, otherwise the reason.
@@ -414,7 +417,7 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
 def _as_expected(folder: Folder, name: str, location: Location, expected: FileIdentity | None) -> os.stat_result | None:
     """Return the stat of the file to replace, or `None` for a new file.
 
-    Raises a `ToolError` if it is not as expected.
+    Raises a `ToolError` if the existing file is not the expected one.
     """
     before = folder.stat(name)
     if before is not None and stat.S_ISDIR(before.st_mode):

@@ -50,7 +50,7 @@ class _DefaultExcludes:
 
 
 class Candidate(NamedTuple):
-    """A file that may be read. There may be very many, so only the files that are read get a location."""
+    """A file that may be read. There may be very many candidates, so only the files that are read get a location."""
 
     path: str
     named: Location | None  # the file's location, if the call named the file

@@ -24,10 +24,10 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import sendable_name, shown_name, shown_whole_path
 
-CHECK_EVERY = 1_000  # entries between checks for cancellation
-# Symlinks that are resolved before sorting, so that symlinks to folders are sorted with the folders. If a folder has
-# more symlinks, they are all sorted with the files. Resolving a symlink takes microseconds, but milliseconds if
-# somebody has made it slow on purpose.
+CHECK_EVERY = 1_000  # how many entries are processed between checks for cancellation
+# Maximum number of symlinks to resolve before sorting, so that symlinks to folders are sorted with the folders. If a
+# folder has more symlinks, they are all sorted with the files. Resolving a symlink takes microseconds, but milliseconds
+# if somebody has made it slow on purpose.
 MAX_SORTED_LINKS = 500
 
 

@@ -17,9 +17,10 @@ from tools.text.file_names import shown_whole_path
 
 # Folders with third-party code or version control data that searches skip (as in Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
-CHECK_EVERY = 500  # entries of one folder between checks of the clock and for cancellation
-MAX_LINKED = 100  # symlinks to folders that one walk follows, because a pattern may name many symlinks that form loops
-MAX_REFUSALS = 3  # skipped folders for which the result gives the reason
+CHECK_EVERY = 500  # how many entries of one folder are processed between checks of the clock and for cancellation
+# Maximum number of symlinks to folders that one walk follows. A pattern may name many symlinks that form loops
+MAX_LINKED = 100
+MAX_REFUSALS = 3  # maximum number of skipped folders for which the result gives the reason
 
 
 class Selection(Protocol):
@@ -100,7 +101,7 @@ class Filters:
 class Found(NamedTuple):
     path: str  # relative to the starting folder, with forward slashes
     is_link: bool  # whether the entry is a symlink (see `Filters.links`), not a regular file
-    info: os.stat_result | None  # its stat; `None` without `Filters.stats`, or if the entry has been removed
+    info: os.stat_result | None  # the entry's stat; `None` without `Filters.stats`, or if the entry is gone
 
 
 @dataclass(slots=True)
@@ -114,19 +115,19 @@ class Walk:
     hidden: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
     # How many folders of each name were skipped because of the name
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
-    unreadable: int = 0  # folders that could not be read
+    unreadable: int = 0  # how many folders could not be read
     # Why a few folders were skipped (agent-ignore files that are not understood), and why symlinks were not followed
     refusals: list[str] = field(default_factory=list[str])
     timed_out: bool = False
     has_passed_links: bool = False  # whether skipped symlinks may lead to wanted files
-    # Targets of symlinks that the selection names, each with the selection inside it
+    # Targets of symlinks that the selection names, each with the selection that applies in it
     _linked: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
 
     def through_links(self, start: Location, selection: Selection) -> Iterator[tuple[Location, Selection]]:
         """Yield a folder to walk, then the targets of symlinks that the walks find and the selection names.
 
-        Each comes with its selection. Request the next folder only after the walk of this one is complete. Loops are
-        detected.
+        Each folder comes with its selection. Request the next folder only after the walk of the previous one is
+        complete. Loops are detected.
         """
         ahead = dict.fromkeys([(start, selection)])
         known = {(start.path, selection)}
@@ -148,7 +149,7 @@ class Walk:
         """Walk a folder. Folders come in order of their names, and the files of a folder in any order.
 
         The starting folder is walked even if it is ignored, because the call named it. `others` are roots that have
-        their own walk, and are skipped here. An `OSError` is raised only for the starting folder; other folders that
+        their own walk and are skipped here. An `OSError` is raised only for the starting folder; other folders that
         cannot be read are counted in `unreadable`.
         """
         filters = self.filters
@@ -234,7 +235,8 @@ class Walk:
     def names_below(self, folder: Location) -> Callable[[str], bool]:
         """Return a function that checks whether a path relative to a folder exists.
 
-        A pattern may need very many checks, and symlinks make each one slow. When the time is up, the result is False.
+        A pattern may need very many checks, and symlinks make each one slow. Once the time is up, the function returns
+        False.
         """
         return lambda path: not self.deadline.check() and self.workspace.has(folder, path)
 

@@ -16,7 +16,7 @@ from functools import cache
 from tools.text.file_names import one_line
 from tools.text.look_alikes import visible_form
 
-MAX_ALTERNATIVES = 256  # patterns that braces may expand to
+MAX_ALTERNATIVES = 256  # maximum number of patterns that braces may expand to
 # Maximum total length of these patterns: eight of the longest patterns, or 128 characters for each of 256 patterns
 MAX_EXPANDED_CHARS = 32_768
 _BRACE = re.compile(r"\\.|[{},]", re.DOTALL)  # parts of braces; a backslash escapes the next character
@@ -93,13 +93,13 @@ def _check_size(count: int, chars: int) -> None:
         raise PatternRefusedError(f"its braces expand to more than {MAX_EXPANDED_CHARS} characters; use fewer")
 
 
-MAX_PATTERN_CHARS = 4_096  # longest possible path
+MAX_PATTERN_CHARS = 4_096  # length of the longest possible path
 _EXTENDED = re.compile(r"[@?]\(([^()/]*+)\)")
 _UNKNOWN_EXTENDED = re.compile(r"!\([^()/]*+\)|[+*]\([^()/|]*+\|[^()/]*+\)")
 _LOOKS_ALONE = re.compile(r"[^ '\"-]*")  # a part without any character that has look-alikes
 _WILDCARDS = re.compile(r"[*?\[\\]")
 _ESCAPE_OR_BRACKET = re.compile(r"\\(.)|\[\^?", re.DOTALL)
-Names = Callable[[str], bool]  # whether a name, or a path of several names, matches
+Names = Callable[[str], bool]  # tests a name, or a path of several names
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class PatternPosition:
         return self.pattern.position(frozenset(reached))
 
     def linked(self, name: str) -> PatternPosition | None:
-        """Like `enter`, for a symlink to a folder. A symlink that matches only wildcards is not followed."""
+        """Like `enter`, for a symlink to a folder. A symlink that matches only a wildcard is not followed."""
         is_named = any(isinstance(step, _Name) and step(name) for step, _, is_last in self.steps if not is_last)
         return self.enter(name) if is_named else None
 
@@ -202,7 +202,7 @@ class PathPattern:
         return next((at for at in before if self._steps[at] is None or isinstance(self._steps[at], _Name)), -1)
 
     def reachable(self, number: int) -> Iterator[int]:
-        """Yield a step, and the steps after it that may also come next, because `**` can match zero folders."""
+        """Yield the number of a step, and of later steps that may also come next, because `**` can match nothing."""
         while self._steps[number] is not None:
             yield number
             if not isinstance(self._steps[number], _PatternTree):
@@ -220,7 +220,7 @@ class PathPattern:
         return self._positions[numbers]
 
     def matches(self, path: str) -> bool:
-        """Return True if the relative path of a file, with forward slashes, matches."""
+        """Return True if a file matches. `path` is its relative path, with forward slashes."""
         *folders, name = path.split("/")
         position = self.start()
         for folder in folders:
@@ -233,8 +233,8 @@ def compile_patterns(
 ) -> PathPattern:
     """Compile alternative relative patterns. Raises a `PatternRefusedError` for an unusable pattern.
 
-    Leading parts for which `exists` returns True are taken literally. With `at_any_depth`, a pattern without a slash
-    matches names in any folder, as in ignore files.
+    Leading parts for which `exists` returns True are taken literally. If `at_any_depth` is true, a pattern without a
+    slash matches names in any folder, as in ignore files.
     """
 
     def braces_of(found: re.Match[str]) -> str:
@@ -324,7 +324,7 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
 
 
 def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
-    """Return the test for a name. A name that equals the part always matches, even if the part has brackets."""
+    """Return a function that tests a name. A name that equals `part` always matches, even if `part` has brackets."""
     same = part.lower() if ignore_case else part
     if literal or not _WILDCARDS.search(part):
         return _Name(same, ignore_case)
@@ -336,9 +336,10 @@ def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
 
     @cache
     def matcher() -> Callable[[str], object]:
-        # Compile the pattern on the first name, because compiling takes time and a walk runs in a thread. `fnmatch`
-        # makes stars atomic, so the time is at most proportional to the length of the part times that of the name.
-        # `fnmatch` has no backslash escapes, negates only with `!`, and may take a long time to find the end of a `[`.
+        # Compile the pattern only when the first name is tested, because compiling takes time and a walk runs in a
+        # thread. `fnmatch` makes stars atomic, so the time to match is at most proportional to the length of the part
+        # times that of the name. `fnmatch` has no backslash escapes, negates only with `!`, and may take a long time to
+        # find the end of a `[`.
         end = part.rfind("]")
 
         def rewritten(found: re.Match[str]) -> str:

@@ -25,7 +25,7 @@ from tools.text.look_alikes import visible_form
 NEAR_SECONDS = 0.2  # time to search for similar names; enough for about ten thousand files
 MAX_PROPOSED = 3
 MIN_LIKENESS = 0.7  # minimum similarity of two names; equal names have 1
-_CHECK_EVERY = 200  # names compared between checks of the clock
+_CHECK_EVERY = 200  # how many names are compared between checks of the clock
 # Text that often surrounds paths, and its replacement
 _MARKS = (
     (re.compile(r"""^[`'"<\u2018\u201c]*@?|[`'">\u2019\u201d,;.]+$"""), ""),
@@ -38,7 +38,7 @@ _MARKS = (
 def not_there(workspace: Workspace, location: Location, signal: AbortSignal, *, folders: bool = False) -> ToolError:
     """Return the error for a missing path (`file_not_found`), with suggestions.
 
-    With `folders`, folders are suggested too.
+    If `folders` is true, folders are suggested too.
     """
     meant = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
     return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{meant}")
@@ -76,8 +76,9 @@ def proposal(
 def readings(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
     """Return existing paths that a missing path may mean.
 
-    This is the path without the extra text that people or models add, such as quotes, else paths that look the same.
-    With `is_new`, the prefixes of diffs are kept, because a new file may be in a folder named `a` or `b`.
+    Extra text that people or models add, such as quotes, is removed. If the resulting path does not exist either, the
+    paths that look the same are returned. If `is_new` is true, diff prefixes are kept, because a new file may be in a
+    folder named `a` or `b`.
     """
     for text in _without_marks(location.spelled, _MARKS[:-1] if is_new else _MARKS):
         try:
@@ -105,7 +106,7 @@ def _without_marks(spelled: str, marks: Sequence[tuple[re.Pattern[str], str]] = 
 def _nearest(workspace: Workspace, location: Location, deadline: Deadline, folders: bool) -> list[Location]:
     """Find files with the most similar names in the same folder or elsewhere in the root.
 
-    If there are none and the folder is missing too, find folders with names similar to its name.
+    If there are none and the folder is missing too, find folders with names similar to the missing folder's name.
     """
     absent, above = location.path, os.path.dirname(location.path)
     while contains(location.root, above) and workspace.kind_of(workspace.at(above)) is not PathKind.FOLDER:
@@ -171,7 +172,7 @@ class _Ranking:
         return [path for path in ranked if self._rated[path] > self._rated[ranked[0]] - 0.1]
 
     def _likeness_of(self, name: str) -> float:
-        """Return the similarity of a name to the wanted one, up to 1."""
+        """Return the similarity of a name to the wanted name, from 0 to 1."""
         stem, suffix = os.path.splitext(name)
         if stem == self._stem:
             return 1 if suffix == self._suffix else 0.95
@@ -181,9 +182,9 @@ class _Ranking:
         return 0.9 * self._matcher.ratio() + 0.1 * (suffix == self._suffix)
 
     def _closeness_of(self, folder: str) -> float:
-        """Return how well a folder fits, up to 0.3.
+        """Return a score, from 0 to 0.3, for how well a folder fits.
 
-        The same folder is best, followed by one with more or fewer parents.
+        The wanted folder is best, followed by a folder whose path ends with the wanted path, or the reverse.
         """
         if folder == self._folder:
             return 0.3

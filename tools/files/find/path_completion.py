@@ -1,8 +1,8 @@
 """Completes a path that is being typed, with entries of one folder, or with files anywhere inside it.
 
-For entries, only that one folder is listed, however large the tree is. The search for files whose names contain a text
-is used for a few characters typed without a folder. It has its own time limit, and returns what it has found when the
-time is up.
+For entries, only that one folder is listed, however large the tree is. If a few characters are typed without a folder,
+files whose names contain them are searched for in the whole tree. This search has its own time limit, and returns what
+it has found when the time is up.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def typed_paths(line: str) -> list[TypedPath]:
 
 
 def last_typed(line: str) -> TypedPath:
-    """Return the path being typed at the end of a line. Empty after a separator."""
+    """Return the path being typed at the end of a line. After a separator, the path is empty."""
     last = TypedPath("", len(line))
     for item in _scan(line):
         last = item
@@ -93,7 +93,7 @@ def _after_separators(line: str, position: int) -> int:
 
 LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between keystrokes
 BELOW_SECONDS = 0.2  # time for a search of all files inside a folder; enough for about ten thousand
-MAX_BELOW = 1_000  # files after which such a search stops; the best of them are returned
+MAX_BELOW = 1_000  # number of files after which such a search stops; the best of these files are returned
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +101,17 @@ class Candidates:
     # Paths relative to the folder, best first, with forward slashes; folders end in a slash
     names: tuple[str, ...] = ()
     total: int = 0  # the number of completions; `names` may have fewer
-    partial: bool = False  # there may be more than `total`, because time ran out
+    partial: bool = False  # whether there may be more than `total`, because a limit was reached
 
 
 def entries_that_start_with(
     workspace: Workspace, folder: Location, start: str, limit: int | None, signal: AbortSignal
 ) -> Candidates:
-    """Return the entries of a folder whose names begin with a text, without regard to case.
+    """Return the entries of a folder whose names begin with `start`, without regard to case.
 
-    Folders come before files, and dotfiles last. Entries that are ignored, or neither files nor folders, are left out.
-    So are symlinks that are broken, leave the workspace or lead to hidden files. An unreadable or hidden folder has no
-    completions.
+    Folders come before files, and dotfiles last. Entries that are ignored, or neither files nor folders, are omitted,
+    and so are symlinks that are broken, leave the workspace or lead to hidden files. An unreadable or hidden folder has
+    no completions.
     """
     deadline = Deadline(signal, LIST_SECONDS)
     if agent_ignore_file(workspace, folder) is not None:
@@ -148,7 +148,7 @@ class _NameHolds(Everything):
 
 
 def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
-    """Return files inside a folder whose base names contain a text, without regard to case.
+    """Return files inside a folder whose base names contain `text`, without regard to case.
 
     Names that begin with the text come first, then the least nested files.
     """

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 MAX_PIXELS = 8_000  # limit per side; APIs reject larger images, which ends the conversation
-_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # segments that begin with the size
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # segments that contain the image's size
 
 
 @dataclass(slots=True)

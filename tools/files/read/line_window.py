@@ -23,14 +23,14 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 
 BLOCK = 1 << 20  # bytes of one read when lines are counted
-# Maximum bytes that one call reads to find a line or the end (half a second). Counts are cached
+# Maximum bytes that one call reads to find a line or the end, which takes half a second. Counts are cached
 SOUGHT_BYTES = 1 << 29
-STEP = 1 << 16  # bytes between cached counts; only such a step is searched for the beginning of a line
+STEP = 1 << 16  # bytes between cached counts; only one such step is searched for the beginning of a line
 MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes per MB of file
 # A file that has changed within this time may change again with the same timestamp, so its counts are not cached
 SETTLED_NS = 100_000_000
 TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window is rarely larger
-# If more of a file is left, it is not read just to count its lines (this much takes about 10 ms)
+# The rest of a file is not read just to count its lines if it is larger than this, which takes about 10 ms to read
 COUNTED_BYTES = 16 << 20
 CUT_MARK = "... [truncated]"  # marks the end of a truncated line (as in Qwen Code and Gemini CLI)
 MAX_UTF8_BYTES = 4
@@ -55,7 +55,7 @@ class Source:
         return cls(BytesIO(data), len(data))
 
     def read_at(self, position: int, length: int) -> bytes:
-        """Return `length` bytes, fewer only at the end. Reads again if needed: one unbuffered read may return less."""
+        """Return `length` bytes, fewer only at the end. Reads again if needed: one unbuffered read may return fewer."""
         self._stream.seek(position + self._skipped)
         data = self._stream.read(length)
         while len(data) < length and (more := self._stream.read(length - len(data))):
@@ -114,14 +114,17 @@ class LineIndex:
                 counted += block.count(source.separator, start, start + STEP)
                 counts.append(counted)
             last = block[-1:]
-            # A file that was truncated in the meantime ends early.
+            # If the file was truncated after it was opened, it ends early.
             is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
         if is_complete and not last and source.size:
             last = source.read_at(source.size - 1, 1)
         return LineIndex(counts, is_complete, is_complete and last not in (b"", source.separator))
 
     def position_of(self, line: int, source: Source) -> int | None:
-        """Return where a line begins, or `None` past the end. Raises `file_too_large` if it is not counted yet."""
+        """Return where a line begins, or `None` past the end.
+
+        Raises `file_too_large` if the lines before it have not all been counted.
+        """
         if line == 0:
             return 0
         if self.counted < line:
@@ -182,12 +185,12 @@ class LineWindow:
     text: str  # the lines with their endings; the last one has an ending only if it ends the file
     first: int  # number of the first line, from 0; negative, from the end, if lines were not counted
     count: int  # number of lines; 0 if the window is past the end
-    total: int | None  # lines in the file, or `None` if not counted
+    total: int | None  # number of lines in the file, or `None` if not counted
     at_least: int  # the known minimum number of lines in the file
     reaches_end: bool
     cut: int | None  # index of the first truncated line, from 0
     is_decodable: bool  # whether the lines are valid UTF-8
-    chars: int  # characters of `text` that come from the file
+    chars: int  # number of characters of `text` that come from the file
     part: LinePart | None = None  # the part of a line, if one was requested
 
     @property
@@ -198,7 +201,7 @@ class LineWindow:
 def window(source: Source, wanted: WantedLines, identity: FileIdentity | None = None) -> LineWindow:
     """Return the requested lines, within the character limits.
 
-    The file must be in UTF-8 or another encoding that contains ASCII. Line counts are cached by `identity`, if given.
+    The file must be in UTF-8 or another superset of ASCII. Line counts are cached by `identity`, if given.
     Raises `file_too_large` if the first line is too far from where counting started.
     """
     offset, signal = wanted.offset, wanted.signal
@@ -252,7 +255,7 @@ class LinePart:
 
     text: str
     start: int  # number of the first character, from 0
-    length: int  # characters of the line that were counted
+    length: int  # number of characters of the line that were counted
     is_counted: bool  # whether all characters were counted
     is_decodable: bool
 
@@ -395,7 +398,7 @@ class _Lines:
 
 
 def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
-    """Return True if every line of a text is short enough to be shown in full."""
+    """Return True if every line of `text` is short enough to be shown in full."""
     return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
 
 
@@ -404,18 +407,18 @@ class Reading:
     """The result of one read. Treat it as immutable; a frozen class would triple the cost of creating one."""
 
     # The content for the model, never empty. Text is a single `TextPart`: a header if something was left out, and the
-    # lines as they are in the file.
+    # unchanged lines of the file.
     parts: tuple[Part, ...]
     kind: FileKind  # how the file is shown
     # Number of the first line shown, from 1; 0 if none is shown (empty files, media). If the file is too large to count
-    # lines, it is negative and counts from the end (-1 is the last line).
+    # its lines, the number is negative and counts from the end (-1 is the last line).
     start: int = 0
     end: int = 0  # number of the last line shown, counted like `start`
     # Lines in the file, or `None` if unknown or not text. A final line ending does not start another line.
     total: int | None = None
-    truncated: bool = False  # lines after `end` were left out; continue with `next_offset`
-    shortened: bool = False  # at least one line was truncated at `Limits.line_chars`
-    chars: int = 0  # characters of the file's text in `parts`, without the header; 0 for media
+    truncated: bool = False  # whether lines after `end` were left out; continue with `next_offset`
+    shortened: bool = False  # whether at least one line was truncated at `Limits.line_chars`
+    chars: int = 0  # number of characters of the file's text in `parts`, without the header; 0 for media
     # Name of the encoding, `unknown-8bit` if unknown, `None` for media and binary files
     encoding: str | None = None
     # Hex digest of the whole content, if the file was read in full or has at most 8 MB; else `None`
@@ -471,7 +474,7 @@ def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
             header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
-                "The file is not UTF-8, and has no byte order mark of UTF-16 or UTF-32: bytes that could not be "
+                "The file is not UTF-8, and has no UTF-16 or UTF-32 byte order mark: bytes that could not be "
                 f"decoded are shown as {REPLACEMENT}."
             )
         header += notes

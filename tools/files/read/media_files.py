@@ -1,7 +1,7 @@
 """Detects the type of a file that is not plain text, and decides how to send it to the model.
 
-The signature in the content decides; the name counts only without a signature. The table of types is fixed, because the
-operating system's table differs between machines.
+The signature in the content decides; the name counts only if there is no signature. The table of types is fixed,
+because the operating system's table differs between machines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tools.text.file_names import shown_whole_path
 
 # Largest media file inside a result, in bytes (4 MB as base64). A larger file becomes a link
 MAX_INLINE_BYTES = 3_000_000
-HEAD_BYTES = 1 << 16  # size of the first read: enough to detect the type, and all of most source files
+HEAD_BYTES = 1 << 16  # size of the first read: enough to detect the type, and to read most source files completely
 PDF_WITHIN = 1024  # bytes allowed before the header of a PDF (as in Acrobat)
 
 
@@ -73,7 +73,7 @@ _PDF_HEADER = re.compile(rb"%PDF-\d\.\d")
 _OGG, _ID3, _MATROSKA = b"OggS\0", b"ID3", b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
 _BEGINNINGS = (*(beginning for beginning, _ in (*_SIGNATURES, *_CONTAINERS)), _OGG, _ID3, _MATROSKA)
-# Media types whose first bytes are only a weak sign. The name decides if the content is not text
+# Media types whose first bytes are only a weak sign. If the content is not text, the name decides
 _NAMED = {
     ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
     ".mpg": "video/mpeg", ".mpeg": "video/mpeg",
@@ -152,7 +152,7 @@ def media_parts(
     label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({about})"
     uri = Path(location.name).as_uri()
     if handling is MediaHandling.NOTICE:
-        return (TextPart(f"{label}: not shown, this server omits media from results (setting: media)."),)
+        return (TextPart(f"{label}: not shown, because this server omits media from results (setting: media)."),)
     if handling is MediaHandling.INLINE and not why:
         return (InlineDataPart(file_type.mime_type, opened.whole(signal) if data is None else data, uri),)
     reason = why if handling is MediaHandling.INLINE else "setting: media"

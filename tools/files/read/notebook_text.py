@@ -14,7 +14,7 @@ from tools.text.terminal_text import terminal_text
 
 MAX_OUTPUT_CHARS = 10_000  # characters of one cell's outputs (as in Qwen Code)
 MAX_NOTEBOOK_CHARS = 100_000  # characters of a whole notebook (as in Qwen Code)
-# Characters of one output, with progress bars, that are rendered as on a terminal; the rest is not shown
+# Maximum characters of one output, including progress bars, to render as a terminal would; the rest is not shown
 CLEANED_CHARS = 40 * MAX_OUTPUT_CHARS
 _NOT_MIME = re.compile(r"[^A-Za-z0-9.+/-]")
 
@@ -51,7 +51,7 @@ def render(data: bytes) -> str | None:
         if outputs := _outputs(_list(cell.get("outputs")) or []):
             text += f"Output:\n{_block(outputs, '')}"
         if len(text) > room:
-            texts.append(f"\n[cut here: {len(cells) - number + 1} of {len(cells)} cells were left out]\n")
+            texts.append(f"\n[cut here: {len(cells) - number + 1} of {len(cells)} cells not shown]\n")
             break
         texts.append(text)
         room -= len(text)

@@ -27,11 +27,11 @@ from tools.files.read.media_files import PDF, FileKind, media_parts
 from tools.files.text_encodings import UTF_8
 from tools.files.workspace import Location
 
-# Per document: enough for several hundred ordinary pages (about 30 ms each), and not too long a wait
+# Time limit per document: enough for several hundred ordinary pages (about 30 ms each), and not too long a wait
 MAX_SECONDS = 20.0
 # Address space of the child: several times what a large ordinary document needs, and acceptable on any machine
 MAX_MEMORY = 512 << 20
-MAX_CHARS = 4_000_000  # characters extracted from one document, about as many as in the longest books
+MAX_CHARS = 4_000_000  # maximum number of characters extracted from one document, as many as in the longest books
 MAX_AT_ONCE = 2  # maximum number of children at once, so that many calls do not use up all memory
 MAX_WAITING = 4  # maximum number of waiting calls; more are refused immediately
 # How long a call waits in the queue: three times the limit for a document, because others may be ahead in the queue
@@ -79,7 +79,7 @@ class PdfText:
     first: int
     last: int
     is_complete: bool  # whether the text has every requested page
-    cut: str  # why the text is incomplete, for the end of a sentence; empty if the text was enough
+    cut: str  # why the text is incomplete, worded as the end of a sentence; empty if the text was enough
     has_words: bool  # whether any page has text
 
     @property
@@ -105,7 +105,7 @@ def extract(
 ) -> PdfText | None:
     """Extract the text of a PDF, or return `None` if no PDF reader is installed. Blocking: call it in a worker thread.
 
-    Moves the file position. `is_enough` gets the text of each page, and returns True to stop.
+    Moves the file position. `is_enough` gets the text of each page and returns True to stop.
 
     Raises:
         ToolError: `read_content_failure` if the PDF is encrypted or damaged, or if no page could be read within the
@@ -177,7 +177,7 @@ def extract(
         else:
             reason = (
                 "is a damaged PDF file, or one that unpacks to far more than it should, so its text cannot be read. "
-                "Ask the user to open it and save it again, or for its content."
+                "Ask the user to open it and save it again, or to give you its content."
             )
         raise ToolError(ToolErrorType.READ_CONTENT_FAILURE, f"'{name}' {reason}")
     text = "".join(texts)

@@ -24,11 +24,11 @@ from tools.files.read_ledger import ReadLedger, SeenFile
 from tools.files.workspace import Location, Workspace, explain
 from tools.text.file_names import one_line, sendable_name, shown_path, shown_whole_path
 
-MAX_MEDIA_BYTES = 10_000_000  # raw bytes of media in one result, which become 13 MB in base64
+MAX_MEDIA_BYTES = 10_000_000  # maximum raw bytes of media in one result, which become 13 MB in base64
 MAX_LISTED = 100  # maximum number of unread files listed
 MAX_REASONS = 20  # maximum number of skipped files listed with a reason
-MAX_LISTED_CHARS = 10_000  # characters per list, because paths may be very long
-MAX_REASON_CHARS = 400  # characters of one reason
+MAX_LISTED_CHARS = 10_000  # maximum number of characters per list, because paths may be very long
+MAX_REASON_CHARS = 400  # maximum number of characters of one reason
 END_MARKER = "\n--- End of content ---"
 
 
@@ -124,7 +124,8 @@ class Batch:
     def _open(self, location: Location) -> OpenedFile:
         """Open a file.
 
-        Further files in the same folder are opened through the open folder, which is faster than by path and as safe.
+        Further files in the same folder are opened through the open folder. This is faster than opening them by path,
+        and as safe.
         """
         above, _, name = location.path.rpartition(os.sep)
         if above != self._above:
@@ -218,7 +219,7 @@ def _notes(batch: Batch, walk: Walk) -> list[str]:
 
 
 def _list_of(lines: Iterable[str], total: int) -> list[str]:
-    """Format as many lines as fit as a list, followed by the number of lines left out and the end of the note."""
+    """Format the lines that fit as a list, followed by the number of omitted lines and the end of the note."""
     listed = [f"- {line}" for line in _fitting(lines)]
     more = total - len(listed)
     return [*listed, *([f"- and {more:,} more"] if more else []), "]"]

@@ -1,7 +1,8 @@
 """`grep_search`: runs ripgrep, filters and sorts its matches, and reads the lines for the report.
 
-ripgrep searches on all processors, so its output has no order. The matches are sorted here. If there are so many
-that only the first ones are shown, ripgrep runs again with sorted output, and is stopped when there are enough matches.
+ripgrep searches on all processors, so its output is in no particular order. The matches are sorted here. If there are
+so many that only the first ones are shown, ripgrep runs again with sorted output, and is stopped when there are enough
+matches.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from tools.files.search.ripgrep import (
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import brief, shown_whole_path
 
-MAX_PATTERN_CHARS = 10_000  # longer than any real pattern, but still fits on the command line of every system
-# A name in a glob that ripgrep reads in the same way as this server: literal text and single stars
+MAX_PATTERN_CHARS = 10_000  # longer than any real pattern, but short enough for the command line of every system
+# Matches names in a glob that ripgrep interprets in the same way as this server: literal text and single stars
 _PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
 
 
@@ -128,7 +129,7 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         name = "pattern" if error.query is main else "exclude_pattern"
         hint = pattern_hint(error.query.pattern, fixed=error.query.fixed)
         if not hint and not error.query.fixed:
-            hint = "To search for it as literal text set fixed_strings to true."
+            hint = "To search for it as literal text, set fixed_strings to true."
         raise _unusable(name, error.query.pattern, f"ripgrep reports: {error}. {hint}".rstrip()) from None
     searched, timed_out = rg.searched, rg.timed_out or excluding.timed_out
     if not report.matches and not timed_out and query.glob is not None and not is_file:
@@ -171,11 +172,12 @@ class ContentSearch:
     ripgrep: Ripgrep
     excluding: Ripgrep  # searches for the lines to exclude, also in decoded files
     decodes: bool  # whether decoding non-UTF-8 files could find more
-    huge: int = 0  # files named by the call that are too large to search
-    undecoded: int = 0  # files that are too large to decode
-    otherwise: dict[str, str] = field(default_factory=dict[str, str])  # the `otherwise` of `matches_in_texts`
-    notes: Sequence[str] = ()  # why symlinks in the filter are not followed
-    # Targets of symlinks that the filter names, each with the selection inside it
+    huge: int = 0  # number of files that the call names but that are too large to search
+    undecoded: int = 0  # number of files that are too large to decode
+    # Files that match only in an encoding that is not used to show them, each with that encoding
+    otherwise: dict[str, str] = field(default_factory=dict[str, str])
+    notes: Sequence[str] = ()  # why some symlinks that the filter names are not followed
+    # Targets of symlinks that the filter names, each with the selection that applies in it
     _linked: Sequence[tuple[Location, Selection]] = ()
 
     def follow_links(self, starts: Sequence[Location], position: PatternPosition, walk: Walk) -> None:
@@ -192,9 +194,9 @@ class ContentSearch:
     def matches(
         self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
     ) -> Generator[tuple[Location, LineMatch]]:
-        """Yield files with up to `most` matching lines each, and the folder that their paths are relative to.
+        """Yield each matching file with up to `most` of its lines, and before it the folder that its path starts from.
 
-        Lines that also match `exclude` are left out. Raises a `RefusedQueryError` for an unusable pattern.
+        Lines that also match `exclude` are dropped. Raises a `RefusedQueryError` for an unusable pattern.
         """
         if exclude is not None and (reason := self.excluding.refusal(exclude)):
             raise RefusedQueryError(exclude, reason)
@@ -211,7 +213,10 @@ class ContentSearch:
     def _places(
         self, starts: Sequence[Location], *, is_file: bool
     ) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
-        """Yield each folder to search, the paths in it (none means everything), and the files that may be shown."""
+        """Yield each folder to search, the paths to search in it, and the files that may be shown.
+
+        If there are no paths, everything in the folder is searched.
+        """
         for start in starts:
             if is_file:
                 # A file named by the call must be readable. Git's ignore rules do not apply to it.
@@ -243,7 +248,7 @@ class ContentSearch:
         exclude: Query | None,
         most: int,
     ) -> Generator[LineMatch]:
-        """Yield the matches inside a folder, without excluded lines, in the order of paths."""
+        """Yield the matches inside a folder, without excluded lines, sorted by path."""
         count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
         with closing(
             self._below(folder, visible, query, count)
@@ -274,7 +279,7 @@ class ContentSearch:
             yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 
     def _below(self, folder: Location, visible: VisibleFiles, query: Query, count: str) -> Generator[LineMatch]:
-        """Yield the visible matches inside a folder in ripgrep's order: sorted by name, from the top down."""
+        """Yield the visible matches inside a folder, sorted by path as ripgrep sorts: name by name, as bytes."""
         options = [count, *visible.options]
         unsorted: list[LineMatch] = []
         lines = 0
@@ -293,7 +298,7 @@ class ContentSearch:
             yield from (match for match in found if visible.holds(match.path))
 
     def _without(self, folder: Location, found: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
-        """Yield matches, leaving out the lines that `exclude` finds."""
+        """Yield the matches in `found` without the lines that match `exclude`."""
         while some := list(islice(found, EXCLUDED_AT_ONCE)):
             left = {match.path: match for match in some}
             count = f"--max-count={MAX_LINES_OF_FILE}"
@@ -358,7 +363,7 @@ class VisibleFiles:
 
     @property
     def options(self) -> list[str]:
-        """Return options that make ripgrep leave out files itself, so that it searches less."""
+        """Return options that make ripgrep itself skip many of the hidden files, so that it searches less."""
         folders = [f"--glob=!{name}/" for name in sorted(self._filters.folders)]
         ignored = f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"
         return [*folders, ignored, *self._type_options]

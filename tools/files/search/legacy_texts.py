@@ -1,8 +1,8 @@
-"""Searches non-UTF-8 files in the text that `read_file` shows, not in their bytes.
+"""Searches the decoded text of non-UTF-8 files, as `read_file` shows it, instead of their bytes.
 
-Several files are decoded into one text for ripgrep, so that they match as other files do. Guessing the encoding takes
-longer than everything else. Therefore every possible text of a file is searched, and the encoding is guessed only if
-one of them matches.
+Several files are decoded into one text, which ripgrep searches, so that they match as other files do. Guessing the
+encoding takes longer than everything else. Therefore every possible text of a file is searched, and the encoding is
+guessed only if one of these texts matches.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from tools.files.search.ripgrep import MAX_LINES_OF_FILE, LineMatch, Query, Ripg
 from tools.files.text_encodings import UNKNOWN_8BIT, decode, readings, shown_text
 from tools.files.workspace import Location, Workspace
 
-FILES_AT_ONCE = 50  # files decoded per run of ripgrep
-TEXT_AT_ONCE = 4 << 20  # bytes of text after which no more files are added to a run
-MAX_READ_BYTES = 1 << 17  # for larger files, the encoding is guessed first, because several decodings often take longer
+FILES_AT_ONCE = 50  # maximum number of files decoded for one run of ripgrep
+TEXT_AT_ONCE = 4 << 20  # number of bytes of text after which no more files are added to a run
+# For larger files, the encoding is guessed first, because decoding with several encodings often takes longer
+MAX_READ_BYTES = 1 << 17
 
 
 class _TextReading(NamedTuple):
@@ -43,10 +44,10 @@ def matches_in_texts(
     exclude: Query | None,
     otherwise: dict[str, str],
 ) -> Generator[LineMatch]:
-    """Yield the files of `paths`, relative to `folder`, with lines that match `query` but not `exclude`, in order.
+    """Yield the files with lines that match `query` but not `exclude`, in the order of `paths`.
 
-    Files are decoded on demand until ripgrep's time is up. Files that match only in an unlikely encoding are added to
-    `otherwise` with that encoding.
+    The `paths` are relative to `folder`. Files are decoded on demand until ripgrep's time is up. Files that match only
+    in an unlikely encoding are added to `otherwise` with that encoding.
     """
     waiting = iter(paths)
     while not ripgrep.timed_out:

@@ -59,7 +59,7 @@ def excerpt(
         source = Source.from_bytes(shown.text.encode() if match.is_decoded else shown.body)
     else:
         source = Source(opened.stream, size, len(encoding.bom) if encoding else 0)
-    source.separator = b"\n"  # as in ripgrep
+    source.separator = b"\n"  # as ripgrep counts lines
     columns = dict(zip(match.lines, match.columns, strict=True))
 
     def numbers() -> Iterator[int]:
@@ -107,17 +107,17 @@ _MEGABYTES = MAX_FILE_BYTES // 1_000_000
 class ContentQuery:
     pattern: str
     path: str | None  # the folder or file to search; `None` for all roots
-    glob: str | None  # filter for the files to search; with a leading `!`, files that match are left out
+    glob: str | None  # filter for the files to search; with a leading `!`, matching files are not searched
     ignore_case: bool
     fixed_strings: bool
-    exclude: str | None  # a regular expression; lines that also match it are left out
+    exclude: str | None  # a regular expression; lines that also match it are dropped
     no_ignore: bool  # whether to search git-ignored files and folders skipped by default
     before: int
     after: int
     names_only: bool
     counts: bool  # whether to show the number of matches per file instead of the matches
     per_file: int | None
-    limit: int  # maximum matches in total; with `names_only` or `counts`, maximum files
+    limit: int  # maximum number of matches in total; with `names_only` or `counts`, maximum number of files
 
 
 class MatchReport:
@@ -133,8 +133,8 @@ class MatchReport:
         self._signal = signal
         self._starts = starts
         self._blocks: list[str] = []
-        self.matches = 0  # matching lines shown; with `names_only` or `counts`, files
-        self._counted = 0  # matching lines in counted files
+        self.matches = 0  # number of matching lines shown; with `names_only` or `counts`, number of files
+        self._counted = 0  # number of matching lines in the counted files
         self._files = 0
         self._binary = 0
         self._notebook_bytes_left = MAX_NOTEBOOK_BYTES  # limited, because parsing takes longer than searching
@@ -148,7 +148,7 @@ class MatchReport:
 
     @property
     def most_per_file(self) -> int:
-        """The matches needed per file: one more than can be shown, to detect that there are more."""
+        """How many matches per file are needed: one more than can be shown, to detect that there are more."""
         query = self._query
         if query.counts:
             return query.per_file or MAX_LINES_OF_FILE
@@ -211,7 +211,7 @@ class MatchReport:
     def _cells(self, opened: OpenedFile, location: Location) -> Callable[[int, int | None], str] | None:
         """Return a function that names the notebook cell at a position.
 
-        `None` for other files or after too many notebooks.
+        Return `None` for other files, and once too many bytes of notebooks have been parsed.
         """
         size = opened.info.st_size
         if not location.path.lower().endswith(NOTEBOOK_ENDING) or size > self._notebook_bytes_left:
@@ -278,7 +278,7 @@ class MatchReport:
                 "exclude_pattern, or use names_only or max_matches_per_file.]"
             )
         if self._per_file_reached:
-            text.append(f"[At most {query.per_file:,} matches per file are shown; there may be more.]")
+            text.append(f"[Each file is shown with at most {query.per_file:,} of its matches; there may be more.]")
         skipped = [f"{count(self._binary, 'binary file')} with matches"] if self._binary else []
         skipped += [f"{count(huge, 'file')} over {_MEGABYTES} MB"] if huge else []
         if skipped:
@@ -290,8 +290,8 @@ class MatchReport:
             )
         if undecoded:
             text.append(
-                f"[{count(undecoded, 'file')} over {MAX_DECODED_BYTES >> 20} MB not in UTF-8 were not decoded but "
-                "searched as bytes, so only ASCII text is found in them.]"
+                f"[Searched as bytes, so that only ASCII text is found: {count(undecoded, 'file')}, over "
+                f"{MAX_DECODED_BYTES >> 20} MB and not UTF-8.]"
             )
         text += [f"[{note}]" for note in notes]
         if left_out_some:

