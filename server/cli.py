@@ -33,7 +33,6 @@ from server.console import (
 )
 from tools.contract.display import visible
 from tools.contract.tool_errors import exhaustion_of
-from tools.machine.process_limits import share_arenas
 from tools.shell.broker.process_privacy import make_private
 
 if TYPE_CHECKING:
@@ -65,7 +64,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     watchdog = None
     if arguments.command == "serve":
         make_private()  # called before the watchdog starts, because the watchdog is a fork of this process
-        share_arenas()
         watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
         gc.disable()
     try:
