@@ -108,8 +108,8 @@ def serve_http(port: int) -> None:
                     self.event("message", json.dumps(message))
 
             self.head(200, "text/event-stream", None)
+            streams[address] = say  # before the client knows the address
             self.event("endpoint", address)
-            streams[address] = say
             self.rfile.read(1)  # until the client goes
             self.close_connection = True
             del streams[address]
