@@ -158,7 +158,7 @@ def add(
     shown = visible_line(path)
     secrets = _refer(entry, environ)
     if secrets and not options.is_sure:
-        said = f"{', '.join(secrets)} looks like a secret that {shown} would store in plain text"
+        said = f"{shown} would store in plain text what looks like a secret: {', '.join(secrets)}"
         by_option = " or by --env NAME" if "command" in entry else ""
         hint = f"Set a variable and refer to it as '${{NAME}}'{by_option}, or use --yes to write the value anyway"
         raise CommandFailure(f"{said}; nothing was added. {hint}.")
@@ -183,7 +183,7 @@ def add(
             return 0
         sys.stdout.write(f"Added to {shown}: {name}\n")
         if secrets:
-            said = f"{', '.join(secrets)} looks like a secret and is stored in {shown} in plain text"
+            said = f"{shown} stores in plain text what looks like a secret: {', '.join(secrets)}"
             note(f"{said}; refer to a variable instead ('${{NAME}}')")
     if (why := _why_left_out(report, name)) is not None:
         note(f"{name} was added but is not used: {why}")

@@ -200,7 +200,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         if isinstance(tool, StoppedMCPTool):
             show(visible(without_gaps(tool.words)), "")
     if not is_sure:
-        await agree("Approve the current version?", "nothing was changed")
+        await agree("Approve the current version of each tool?", "nothing was changed")
     for alias, entries in by_alias.items():
         try:
             await THREADS.run(lambda alias=alias, entries=entries: write_approved(path, alias, entries))

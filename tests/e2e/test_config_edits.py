@@ -254,11 +254,11 @@ def test_another_secret_is_refused_and_written_only_for_who_is_sure_and_then_it_
     file.chmod(0o644)
     refused = run(home, "add", "--no-check", *arguments)
     assert (refused.returncode, refused.stdout, file.read_text()) == (1, "", "{}")
-    assert f"{where} looks like a secret" in refused.stderr
+    assert f"what looks like a secret: {where}" in refused.stderr
     assert ("--env" in refused.stderr) is ("--" in arguments)  # an address has none
     written = run(home, "add", "--no-check", "--yes", *arguments)
     assert written.returncode == 0
-    assert f"{where} looks like a secret and is stored in {file} in plain text" in written.stderr
+    assert f"{file} stores in plain text what looks like a secret: {where}" in written.stderr
     assert "now readable only by you" in written.stderr
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "hunter2" not in refused.stderr + written.stderr

@@ -84,7 +84,7 @@ class SkillTool(BuiltinTool[SkillParams]):
                     "it.",
                 )
             files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MAX_NAMED])
-            where = f"The skill's address is {brief(skill.uri)}. Its files are resources:{files or ' none.'}"
+            where = f"The skill's address is {brief(skill.uri)}. Its files, as resources:{files or ' none.'}"
             return ToolResult(f"{text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
         where = f"The skill is in {shown_whole_path(skill.folder)}."
         if why := _open_to(skill, context):

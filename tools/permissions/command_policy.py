@@ -443,8 +443,8 @@ class _CommandPolicy:
             seen += allowed_reading(self._rules, self._request.home)
             targets = (each.real for each in self._paths.named if each.is_written and is_inside(each.real, self._roots))
             writable += (path for path in targets if not os.path.isdir(path))
-            # If files are hidden in the workspace, do not show the repository that contains the workspace, because the
-            # rest of the repository may contain hidden files too.
+            # If there are rules about files, or ignored files, do not show the repository that contains the workspace,
+            # because the rest of the repository may contain files to hide too.
             is_hiding = self._has_rules_about_files or self._hidden.ignored
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)

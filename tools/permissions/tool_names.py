@@ -31,7 +31,7 @@ GROUPS: Mapping[str, frozenset[str]] = {
 
 STARTING = frozenset({"lsp"})
 """Tools that may start a program without a sandbox. An allow rule for a group, such as `Read`, does not cover them,
-because consent to reading files does not include running programs."""
+because consent to reading files does not include running programs. The rule must name one of them, or everything."""
 
 # The built-in tools of each profile. A profile that is not listed has all tools
 PROFILES: Mapping[str, frozenset[str]] = {

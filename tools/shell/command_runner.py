@@ -288,7 +288,8 @@ class FinishedCommand:
     shown: ShownOutput
     seconds: float  # the command's running time, without the time in the queue
     left_running: tuple[int, ...] = ()  # ids of processes that the command left running
-    job: Job | None = None  # the job of these processes; `None` if there are none, or if no job was possible
+    # The job of these processes; `None` if there are none, or if no job was possible and they were stopped
+    job: Job | None = None
 
 
 class CommandRunner(Runner):

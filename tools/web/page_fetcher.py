@@ -116,9 +116,9 @@ def report(
 ) -> ToolResult:
     """Build the result for the part of a page that begins at the character with the index `start`.
 
-    The part has at most `length` characters. It ends after a whole line if a line ends in its last tenth.
-    `about` is the caller's question, and `others` are further URLs in the call. `is_refetched` is true if the page had
-    to be fetched again for a later part.
+    The part has at most `length` characters. It ends after a whole line if a line ends in its last tenth. `about` is
+    the caller's question, and `others` are further URLs in the call. `is_refetched` is true if the page had to be
+    fetched again for a later part.
     """
     response, total = page.response, len(page.text)
     url = _cut(response.url)

@@ -43,7 +43,7 @@ class SharedApprovals:
         self._file = file
         self._apply = apply
         self._row: SealedRow[dict[str, Json]] = SealedRow(None, ABSENT)  # the latest known approvals for this file
-        self._is_renewed = False  # whether this replica has written the row since it began to use the file
+        self._is_renewed = False  # whether this replica has renewed the row since it began to use the file
         self._turns = anyio.Lock()
         self._news = anyio.Event()
 

@@ -1,6 +1,6 @@
 """Finds signs of malice in upstream tool definitions, without a model, and labels them for people.
 
-A label is a reason to look, not a proof, and does not block a tool. Only a missing approval in the lock file does so.
+A label is a reason to look, not a proof, and does not block a tool. Only a missing or outdated approval does so.
 """
 
 from __future__ import annotations

@@ -280,7 +280,8 @@ class Upstream:
         self._looked: dict[str, float] = {}  # keyed by capability: when its lists were last read or scheduled
         self._read_again = anyio.Event()  # set after the next read
         self._warned = set[str]()
-        self._was_forgotten = False  # whether the server has lost the latest session, and no new one has replaced it
+        # Whether the server has lost the latest session, and the next attempt to connect is not over yet.
+        self._was_forgotten = False
 
     async def run(self, starter: ProcessStarter, audience: Audience) -> None:
         pause = FIRST_RETRY_SECONDS

@@ -114,7 +114,7 @@ class LoginAttempt:
 
 
 def login_store(replica: Replica, state_folder: str | None, storage: Literal["file", "keyring"]) -> LoginStore | None:
-    """Return the login storage: the replica's shared store, if it has one and keys, or else this machine's files.
+    """Return the login storage: the replica's shared store, if it has one and keys, or else storage on this machine.
 
     Returns `None` if this machine has no state folder.
     """

@@ -198,7 +198,7 @@ class Journal:
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
-        """Delete all records permanently. If the database is damaged, its files are removed."""
+        """Delete all records permanently. If the journal is unusable until then (`is_damaged`), remove its files."""
         if not os.path.lexists(self._file):
             return
         try:

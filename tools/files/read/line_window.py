@@ -78,7 +78,7 @@ class Source:
             missing -= found
             end = start
             if self.size - end >= SOUGHT_BYTES:
-                known = f"only {lines - missing:,} lines start within that distance"
+                known = f"the number of lines that start within that distance is {lines - missing:,}"
                 raise _too_far(f"line {lines:,} from the end", "the end of the file", known)
         return 0
 
@@ -130,7 +130,7 @@ class LineIndex:
         if self.counted < line:
             if self.is_complete:
                 return None
-            known = f"{self.counted:,} lines before it have been counted so far"
+            known = f"lines before it that have been counted so far: {self.counted:,}"
             raise _too_far(f"line {line + 1:,}", "the beginning of the file", known)
         number = bisect_left(self.counts, line)
         before = self.counts[number - 1] if number else 0

@@ -206,7 +206,7 @@ def _notes(batch: Batch, walk: Walk) -> list[str]:
     if batch.rest:
         notes.append(
             f"[{count(len(batch.rest), 'more file')} not read, because {batch.why_rest}. "
-            "Read them with read_file, or call read_many_files with fewer paths:"
+            "To read more, use read_file, or call read_many_files with fewer paths:"
         )
         sizes = ((rest, batch.workspace.size_of(rest.location(batch.workspace))) for rest in batch.rest)
         lines = (shown_whole_path(rest.path) + (f" ({size} bytes)" if size is not None else "") for rest, size in sizes)
