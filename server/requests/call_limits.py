@@ -54,7 +54,7 @@ class CallLimits:
             usage = self._clients[key] = _Usage(None if self._per_minute is None else Rate(self._per_minute))
         self._clients.move_to_end(key)
         if self._at_once is not None and usage.at_work >= self._at_once:
-            others = "of this client" if key else "of clients without a token"
+            others = "of this client" if key else "of clients without a token or session"
             told = f"The number of concurrent calls {others} has reached {usage.at_work} (limits.callsAtOnce)"
             return self._refused(ctx, f"{told}. This call was not run: wait for the running calls, then call again.")
         usage.at_work += 1

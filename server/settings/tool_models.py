@@ -230,7 +230,9 @@ class UndoSettings(Section):
     are reported.
     """
     max_bytes: Annotated[int, Field(ge=1_000_000, le=1_000_000_000_000)] = 256_000_000
-    """The maximum size of old contents in bytes, for all workspaces together; the oldest changes are deleted first."""
+    """The maximum size in bytes of everything that is kept to undo changes, for all workspaces together; the oldest
+    changes are deleted first.
+    """
     max_days: Annotated[int, Field(ge=1, le=3_650)] = 30
     """How many days a change is kept."""
     max_file_bytes: Annotated[int, Field(ge=0, le=64_000_000)] = 10_000_000

@@ -29,7 +29,7 @@ from tools.machine.threads import Threads
 FILE_BYTES = 64 << 20  # bytes kept per output; the rest is only counted
 CLIENT_BYTES = 1 << 30  # bytes of outputs kept per client; the oldest complete output is removed first
 DEEPEST = 100  # maximum nesting depth of folders to merge or keep, because each level needs an open descriptor
-MAX_TEMPORARY = 50_000  # maximum files and folders in a client's folder; if there are more, the folder is emptied
+MAX_TEMPORARY = 50_000  # a client's folder that has this many files and folders is emptied
 PIECE_OVERHEAD = 64  # bytes of memory per piece of output in addition to its content; matters for very small pieces
 PREFIX = "coretools-mcp-"
 LOCK_NAME = ".lock"

@@ -465,7 +465,10 @@ def recorded(
 
 def about_broken_links(count: int) -> str:
     """Say how many other hard links of a file keep the old content."""
-    return f"The old content is still under {count} other {'name' if count == 1 else 'names'} (hard links) of the file."
+    return (
+        f"The old content is still under {count} other {'name (a hard link)' if count == 1 else 'names (hard links)'} "
+        "of the file."
+    )
 
 
 def clipped(text: str, size: int = SHOWN_BYTES) -> str:
