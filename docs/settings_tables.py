@@ -35,7 +35,7 @@ TITLES: Mapping[str, str] = {
     "workspace": "the folders that tools may use",
     "limits": "how much one call may return, and how many calls are allowed",
     "shell": "how commands run",
-    "web": "what may be fetched, and which provider searches",
+    "web": "what may be fetched, and the search provider",
     "memory": "where memories are kept",
     "undo": "which old contents of changed files are kept",
     "lsp": "language servers",

@@ -77,7 +77,10 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class InstallRecord:
-    """A record of how an install changed a file, without the file's content, so that the install can be reverted."""
+    """A record of how an install changed a file, so that the install can be reverted.
+
+    It does not contain the file's content.
+    """
 
     file: str  # the real path
     name: str
@@ -88,9 +91,10 @@ class InstallRecord:
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """The servers moved behind coretools-mcp, by their names in the client's file.
+    """The servers moved behind coretools-mcp, keyed by their names in the client's file.
 
-    Each value is the alias in the user's settings, and the SHA-256 of the entry if the install added it.
+    Each value is the server's alias in the user's settings, and the SHA-256 of the entry there (empty if the install
+    did not add it).
     """
 
 
@@ -108,7 +112,7 @@ class ConfigChange:
 def install_change(
     target: ConfigFile, content: bytes | None, entry: Tree, environ: Mapping[str, str], moved: Iterable[str] = ()
 ) -> ConfigChange:
-    """Compute the file with the entry of coretools-mcp, and without the servers in `moved`.
+    """Compute the change that adds the coretools-mcp entry to the file and removes the servers in `moved`.
 
     Raises:
         CommandFailure: The file is not valid, the name belongs to another server, or coretools-mcp already has an entry
@@ -166,10 +170,10 @@ def install_change(
 
 
 def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping[str, str]) -> ConfigChange:
-    """Compute the file without the entry of coretools-mcp.
+    """Compute the change that removes the coretools-mcp entry from the file.
 
-    If the file is as the install left it, the result is the original file. Otherwise, only the entry is removed, and
-    the moved servers are put back.
+    If the file is as the install left it, the change restores the original file. Otherwise, only the entry is removed,
+    and the moved servers are put back.
 
     Raises:
         CommandFailure: The entry does not exist or does not start coretools-mcp, or the file is not valid.
@@ -213,7 +217,7 @@ def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str])
 
     Args:
         change: The change to write.
-        moved: Servers in the form of these settings, by their names in the client's file.
+        moved: Servers in the form of coretools-mcp's settings, keyed by their names in the client's file.
         environ: Locates the private folder.
     """
     record, own = change.record, user_file(environ) or ""

@@ -64,7 +64,7 @@ class ClientConfig:
     )  # members of every entry in addition to the command
     passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets even if the entry lists none
     reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot refer to one
-    names_variables: bool = False  # whether an entry lists the names of variables to pass in `env_vars`
+    names_variables: bool = False  # whether `env_vars` of an entry lists the names of variables to pass
     env_key: str = "env"  # the key of the variables in an entry
     is_one_list: bool = False  # whether `command` includes the arguments
     has_tools: bool = True  # whether the client has its own tools for files and commands
@@ -75,10 +75,11 @@ class ClientConfig:
     afterwards: str = ""  # the remaining steps for the user
     approval: str = ""  # one more step if the entry is in a project's file; NAME stands for the entry's name
     unattended: str = ""  # what the entry also needs for unattended runs
-    keys: Mapping[str, str] = field(default_factory=dict[str, str])  # keys in these settings, by the client's own keys
+    # Maps the client's own keys to the keys in coretools-mcp's settings
+    keys: Mapping[str, str] = field(default_factory=dict[str, str])
     is_single: bool = False  # whether the user must choose if several of the files exist
     counts_milliseconds: bool = False  # whether an entry's `timeout` is in milliseconds
-    knows_trust: bool = False  # whether a server's `trust` means the same as in these settings
+    knows_trust: bool = False  # whether a server's `trust` means the same as in coretools-mcp's settings
 
     def reaches_a_server(self, variable: str) -> bool:
         """Return whether a server gets this variable even if its entry does not list it."""
@@ -90,7 +91,7 @@ class ClientConfig:
 
 
 def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> Mapping[str, ClientConfig]:
-    """Return the clients by their names in commands, with their files on this machine."""
+    """Return the clients, keyed by their names in commands, with their files on this machine."""
     home = home_folder(environ)
     roaming, local = environ.get("APPDATA", ""), environ.get("LOCALAPPDATA", "")
     xdg = environ.get("XDG_CONFIG_HOME", "")
@@ -354,7 +355,7 @@ def _our_entry(
     client: ClientConfig | None,
     diagnostics: Diagnostics,
 ) -> Tree:
-    """Convert the entry of a server; `theirs` maps the client's own keys to the keys of these settings."""
+    """Convert the entry of a server; `theirs` maps the client's own keys to those of coretools-mcp."""
     known = {*keys_of(UpstreamSettings), "disabled"}
     entry: Tree = {}
     given = {theirs.get(key, key): value for key, value in given.items()}

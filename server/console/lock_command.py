@@ -1,4 +1,4 @@
-"""`lock`: approves the current upstreams and tools in `mcp.lock.json`, and shows differences from that file."""
+"""`lock`: writes the approved upstreams and tools to `mcp.lock.json`, and shows differences from that file."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Wish = Literal["write", "diff", "check"]
 
 
 def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
-    """Connect to all servers, and show or write the differences from the lock file.
+    """Connect to all servers, and show how they differ from the lock file, or update it.
 
     Args:
         report: The settings.
@@ -185,7 +185,7 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
 
 
 async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: bool) -> int:
-    """Show the current definitions of single tools, by published name, and approve them."""
+    """Approve the current definitions of the tools with these published names, after showing the blocked ones."""
     tools = {name: app.registry.find(name) for name in names}
     by_alias: dict[str, dict[str, Json]] = {}
     for name, tool in tools.items():

@@ -138,7 +138,7 @@ async def started(
         yield server
     finally:
         with anyio.CancelScope(shield=True):
-            # Like a client, close the input and let the server exit on its own. Otherwise, terminate it.
+            # Close the input, as a client would, so that the server exits on its own. If it does not, terminate it.
             if process.stdin is not None:
                 with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                     await process.stdin.aclose()

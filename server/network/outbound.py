@@ -47,7 +47,7 @@ class UnusableProxyError(httpx2.TransportError):
 
 
 def is_local(address: str) -> bool:
-    """Return whether the host of an address, in any spelling, is this machine."""
+    """Return whether the host of an address is this machine, however the host is spelled."""
     host = _host_of(address)
     ip = _ip_of(host)
     if ip is not None:
@@ -62,7 +62,10 @@ def _host_of(address: str) -> str:
 
 
 def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the IP address of a host, in any spelling that the system accepts, such as `127.1` or `0x7f000001`."""
+    """Parse a host that is an IP address, in any spelling that the system accepts, such as `127.1` or `0x7f000001`.
+
+    Returns `None` for any other host.
+    """
     with suppress(ValueError):
         ip = ip_address(host)
         return getattr(ip, "ipv4_mapped", None) or ip
@@ -72,7 +75,7 @@ def _ip_of(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def proxy_of(address: str) -> str | None:
-    """Return the proxy for an address from the environment, chosen as curl chooses it; `None` if there is none."""
+    """Return the proxy that the environment sets for an address, chosen as curl chooses it; `None` if there is none."""
     proxies, parts = getproxies_environment(), urlsplit(address)
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     port = parts.port or (443 if parts.scheme == "https" else 80)

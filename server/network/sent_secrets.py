@@ -1,4 +1,4 @@
-"""The secrets in requests to a server, hidden wherever the server repeats them, in every common encoding."""
+"""Hides the secrets sent to a server wherever its answers repeat them, in any common encoding."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SentSecrets:
             del self._forms[next(iter(self._forms))]
 
     def found_in(self, text: str) -> set[str]:
-        """Return the secrets that occur in `text`, in lower case and in the encoding used there."""
+        """Return the secrets that occur in `text`, each in the encoding used there, converted to lower case."""
         folded = text.lower()
         return {form for form in chain(*self._forms.values()) if form in folded}
 

@@ -28,7 +28,7 @@ AT_PROMPT: dict[str, Any] = {
             "name": PATHS,
             "title": "Paths",
             "description": "Files, folders or globs, separated by spaces or commas: README.md src/**/*.py. Put a "
-            'path with spaces into quotes: "my notes.txt". An @ before a path is allowed.',
+            'path with spaces in quotes: "my notes.txt". An @ before a path is allowed.',
             "required": True,
         }
     ],

@@ -46,7 +46,8 @@ TEMPLATE: Wire = {
     "uriTemplate": FILE_TEMPLATE,
     "name": "workspace-file",
     "title": "File of the workspace",
-    "description": "A file by its absolute path: text within the limits of read_file, any other file as bytes.",
+    "description": "A file by its absolute path. Text is truncated at the limits of read_file; any other file is "
+    "returned whole, as bytes.",
 }
 
 RESOURCE_NOT_FOUND = -32002  # in the handshake revisions; the 2026-07-28 revision uses `INVALID_PARAMS`
@@ -73,7 +74,7 @@ _MEMORY_URIS: Mapping[str, MemoryScope] = {f"memory://{scope}": scope for scope 
 
 _DESCRIPTIONS: Mapping[MemoryScope, str] = {
     "global": "The user's memory for all projects.",
-    "project": "The memory for this project, and everything else in its file.",
+    "project": "The memory for this project, and everything else in the memory file.",
 }
 
 
@@ -134,7 +135,7 @@ class FileRequests:
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
-        """List the memories. Files, of which there may be a hundred thousand, are reached through the template."""
+        """List memories and todos. Files are reached through the template, because there may be a hundred thousand."""
         is_open = self._why_not_offered(READER, ctx) is None
         resources = await self.remembered.listed(await self.context_of(ctx)) if is_open else []
         return {"resources": resources, **NEVER_CACHED}

@@ -66,7 +66,7 @@ def with_member(
     """Set the value at `path` in a JSON file; missing objects above it are created.
 
     Raises:
-        SettingsError: The file is not a JSON object, or a value on the way is not an object.
+        SettingsError: The file is not a JSON object, or a value along `path` is not an object.
     """
     document = JsonDocument.parse(content, source, max_bytes)
     containers = document.containers(path[:-1])
@@ -107,7 +107,7 @@ def doubtful_key(content: bytes, path: MemberPath, source: str, max_bytes: int =
     """Return what is wrong with the first key of `path` that is repeated or has two spellings; `None` if there is none.
 
     Raises:
-        SettingsError: The file is not a JSON object, or a value on the way is not an object.
+        SettingsError: The file is not a JSON object, or a value along `path` is not an object.
     """
     document = JsonDocument.parse(content, source, max_bytes)
     for depth, container in enumerate(document.containers(path[:-1])):
@@ -147,7 +147,7 @@ class _Container:
     @classmethod
     @lru_cache(maxsize=_LAST)
     def at(cls, text: str, start: int) -> _Container:
-        """Parse the container that begins at `start`. The text is valid JSON, without comments and trailing commas."""
+        """Parse the container that begins at `start`. The text is valid JSON, without comments or trailing commas."""
         decoder, position = json.JSONDecoder(), start + 1
         items: list[tuple[int, int, int]] = []
         keys: list[str] = []
@@ -173,7 +173,7 @@ class JsonDocument:
     mark: bytes  # the byte order mark, if any
     text: str
     plain: str  # the text without comments
-    strict: str  # the text without comments and trailing commas
+    strict: str  # the text without comments or trailing commas
     tree: Tree
 
     @classmethod
@@ -353,7 +353,7 @@ def toml_tree(content: bytes, source: str) -> Tree:
         SettingsError: The file is not valid TOML or not UTF-8.
     """
     try:
-        # A NaN is not equal to itself. Every NaN becomes the same object, which containers compare by identity.
+        # A NaN is not equal to itself, but containers treat identical objects as equal. So all NaNs become one object.
         text = content.removeprefix(BOM_UTF8).decode()
         return tomllib.loads(text, parse_float=lambda digits: math.nan if "nan" in digits else float(digits))
     except UnicodeDecodeError:
@@ -365,7 +365,7 @@ def toml_tree(content: bytes, source: str) -> Tree:
 
 
 def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
-    """Return a table as TOML. The values of `table` are strings, numbers, booleans, lists and objects of strings."""
+    """Return a table as TOML. Each value in `table` is a string, number, boolean, list, or object of strings."""
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
     return "\n".join([f"[{'.'.join(map(_toml_key, path))}]", *lines]) + "\n"
 

@@ -335,7 +335,7 @@ class IssuerSettings(Section):
     algorithms: tuple[
         Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
     ] = ("RS256", "PS256", "ES256", "EdDSA")
-    """The accepted signature algorithms of tokens."""
+    """The accepted algorithms of token signatures."""
     scopes: tuple[str, ...] = ()
     """The scopes that clients should request, as the issuer spells them; empty means read, write, run, upstream:*."""
     required_scopes: tuple[str, ...] = ()
@@ -498,7 +498,7 @@ class Settings(Section):
     shell: tool_models.ShellSettings = Field(default_factory=tool_models.ShellSettings.model_construct)
     """How commands run."""
     web: tool_models.WebSettings = Field(default_factory=tool_models.WebSettings.model_construct)
-    """What may be fetched, and which provider searches."""
+    """What may be fetched, and the search provider."""
     memory: tool_models.MemorySettings = Field(default_factory=tool_models.MemorySettings.model_construct)
     """Where memories are kept."""
     undo: tool_models.UndoSettings = Field(default_factory=tool_models.UndoSettings.model_construct)

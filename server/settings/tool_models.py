@@ -83,8 +83,8 @@ class LimitSettings(Section):
     read_many_chars: Count = _LIMITS.read_many_chars
     """The maximum number of characters in the result of one read_many_files call."""
     result_chars: Count | None = 100_000
-    """The maximum length in characters of a result from a server's tool that is passed on in full. A longer result is
-    saved to a file that the client can read. null passes everything on.
+    """Up to this length in characters, a result of a server's tool is passed on in full. A longer result is saved to a
+    file that the client can read. null passes everything on.
     """
     request_bytes: Annotated[int, Field(ge=1024, le=1_073_741_824)] = 16_777_216
     """The maximum size of one request from a client, in bytes."""

@@ -70,7 +70,7 @@ gets 404 and opens a new one, as the protocol requires. docs/scale.md has the co
 """
 MAX_KEPT = 64
 KEPT_BYTES = 512 << 10
-"""The limits on finished streams kept per session, in number and bytes. They are kept for clients that lose their
+"""The limits on finished streams kept per session, in number and bytes. Streams are kept for clients that lose their
 connection, because a sent response may not have arrived.
 """
 JSON, STREAM = "application/json", "text/event-stream"
@@ -96,8 +96,8 @@ _STATUS = {
 _REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of zero
 SESSION_ENDED = "The session ended before this request was answered, so it was cancelled."
 NO_SUCH_SESSION = (
-    "There is no such session, and nothing was done: it has ended, or its server was restarted. Send initialize "
-    "without the header Mcp-Session-Id to open another one, and repeat the request there."
+    "There is no such session: it has ended, or its server was restarted. Nothing was done. Send initialize without "
+    "the header Mcp-Session-Id to open another session, and repeat the request there."
 )
 NO_SESSION = (
     "This request names no session: send initialize first, and repeat the header Mcp-Session-Id of its response in "
@@ -213,7 +213,7 @@ class Sessions:
         return session
 
     def take(self, session: HttpSession) -> None:
-        """Count a request or open stream of a session."""
+        """Count a request or an open stream of a session."""
         session.requests += 1
         if session.id not in self._sessions:
             return  # the session was closed in the meantime
@@ -309,7 +309,7 @@ class StreamableHttp:
             known.
         max_bytes: The maximum size of a body.
         most_sessions: See `MAX_SESSIONS`.
-        idle_seconds: How long a session may be without requests and streams.
+        idle_seconds: How long a session may have no request and no open stream.
     """
 
     def __init__(

@@ -117,7 +117,7 @@ def test_a_server_that_cannot_be_reached_keeps_what_the_file_says_of_it(setup: S
     setup.orders.write_text('{"ends": true}')
     checked = setup.run("lock", "--check")
     assert checked.returncode == 2
-    assert "Everything that could be checked is as in" in checked.stdout
+    assert "Everything that could be checked matches" in checked.stdout
     assert setup.run("lock").returncode == 1
     assert setup.path.read_bytes() == before
 

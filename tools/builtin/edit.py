@@ -72,7 +72,7 @@ class EditTool(ChangingTool[EditParams]):
             "lines": {
                 "type": "array",
                 "items": {"type": "integer"},
-                "description": "First line of each replaced text, before the edit; at most 100.",
+                "description": "Line numbers where replaced texts began; only the first 100.",
             },
             "regions": {
                 "type": "array",

@@ -323,7 +323,7 @@ def display_block(display: ReturnDisplay) -> str | None:
 
 
 def display_object(display: ReturnDisplay) -> dict[str, object] | str | None:
-    """Return the display for programs, which is sent under `_meta`, or `None` if there is nothing to display.
+    """Return the display in machine-readable form, to be sent under `_meta`, or `None` if there is nothing to display.
 
     The display never contains a whole file.
     """

@@ -42,8 +42,8 @@ class Child:
     """A process in its own process group, for use by one thread.
 
     The process is killed at the end of the `with` block and, on Linux, if the server dies. A read kills the process if
-    the deadline is over or the call is cancelled. The constructor raises a `ChildFailedError` if the process does not
-    start.
+    the deadline has passed or the call is cancelled. The constructor raises a `ChildFailedError` if the process does
+    not start.
     """
 
     def __init__(

@@ -388,7 +388,7 @@ class Workspace:
                 ) from None
             raise ToolError(
                 ToolErrorType.READ_CONTENT_FAILURE,
-                f"'{location.shown}' is not a regular file but a device, pipe or socket, which is never opened.",
+                f"'{location.shown}' is not a regular file but a device, pipe or socket; these are never opened.",
             ) from None
         except (OSError, ValueError) as error:
             raise self.explain(error, location) from None

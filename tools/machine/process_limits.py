@@ -12,7 +12,7 @@ from functools import cache
 from tools.contract.tool_errors import exhaustion_of
 
 _MAX_OPEN_FILES = 16_384  # highest limit on open files that this server requests
-_usual_open_files: list[int] = []  # the limit on open files before it was raised; empty if it was not
+_usual_open_files: list[int] = []  # the limit on open files before it was raised; empty if not raised
 
 
 def allow_open_files() -> int:
@@ -61,8 +61,8 @@ def start_thread(work: Callable[[], None]) -> None:
 def share_arenas() -> None:
     """Let all threads share two memory arenas. Has no effect once a thread has used memory.
 
-    Otherwise, the C library reserves 64 MB of address space per thread. A busy server with eight threads then keeps
-    12 MB more, scattered over its arenas, and grows for longer.
+    Otherwise, the C library reserves 64 MB of address space per thread. A busy server with eight threads then holds
+    12 MB more, scattered over its arenas, and its memory use takes longer to level off.
     """
     if sys.platform != "linux":
         return

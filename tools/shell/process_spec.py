@@ -218,8 +218,8 @@ class Confinement(Protocol):
     ) -> ConfinedCommand:
         """Put a command into its view. Raises a `ToolError` if that is impossible, because a view is never widened.
 
-        The roots are real paths of the workspace folders. `private_folder`, if given, creates the folder for the
-        client's `/tmp`, which blocks.
+        The roots are real paths of the workspace folders. `private_folder`, if given, is a blocking function that
+        creates the folder for the client's `/tmp`.
         """
         ...
 
@@ -253,8 +253,8 @@ PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGIS
 PREFIXES = ("LC_", "XDG_")
 # There is no terminal, so editors and password prompts must fail at once. `GIT_ASKPASS` is empty so that git asks no
 # other program, and git's own prompt is off. `GIT_EDITOR` accepts git's proposed commit message, but an interactive
-# rebase fails, because nobody can edit its plan. `core.fsmonitor` is off, because git would run the program that it
-# names with every `git status`. `safe.bareRepository` keeps git from using a workspace folder that only looks like a
+# rebase fails, because nobody can edit its plan. `core.fsmonitor` is off, because every `git status` would run the
+# program that this setting names. `safe.bareRepository` keeps git from using a workspace folder that only looks like a
 # bare repository, and from running the programs that such a folder names.
 _FIXED = """
 TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat

@@ -22,7 +22,8 @@ from tools.text.file_names import one_line, shown_whole_path
 KILO = 1000
 DISPLAY_CHARS = 4_000  # characters of output shown to a person
 MAX_NAMED = 10
-NEAR_THE_LIMIT = 0.5  # above this share of its time limit, a result says how to get more time (as in Qwen Code)
+# Share of a command's time limit above which the result says how to get more time (as in Qwen Code)
+NEAR_THE_LIMIT = 0.5
 # Messages from the kernel or resolver about things outside the view.
 _WRITE_REFUSED = re.compile(r"read-only file system|\bEROFS\b|device or resource busy|\bEBUSY\b", re.IGNORECASE)
 _CLOSED = re.compile(r"permission denied|\bEACCES\b", re.IGNORECASE)
@@ -76,7 +77,7 @@ def size(count: int) -> str:
 
 
 def code_and_signal(status: ExitStatus | None) -> tuple[int | None, str | None]:
-    """Return the exit code and signal of a program. Both are `None` if it did not exit on its own."""
+    """Return the exit code and signal of a program. Both are `None` if it has not exited or was stopped at a limit."""
     return (status.code, status.signal) if status is not None else (None, None)
 
 
@@ -166,7 +167,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
 
 
 def _lacking_variables(environment: Mapping[str, str], text: str) -> list[str]:
-    """Return the variables that a command's output complains about and that were withheld from it."""
+    """Return the variables that a command's output complains about and that were withheld from the command."""
     words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}
     words.update(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", text))
     return sorted(words & os.environ.keys() - environment.keys())

@@ -46,7 +46,7 @@ _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 class LargeResults:
     """Stores large results."""
 
-    limit: int | None  # longest result, in characters, that is passed on in full; `None` means no limit
+    limit: int | None  # length in characters up to which a result is passed on in full; `None` means no limit
     folder_of: Callable[[str], PrivateFolder | None]  # returns the private folder of the client with this key
     has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has tools that read files
 

@@ -94,7 +94,7 @@ class Offer:
 
     lists: dict[str, list[Json]] = field(default_factory=dict[str, list[Json]])
     digests: dict[str, dict[str, Known]] = field(default_factory=dict[str, "dict[str, Known]"])
-    """The processed items of each list by name, so that an unchanged item is not processed again."""
+    """The processed items of each list, keyed by name, so that an unchanged item is not processed again."""
     left_out: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Items, and parts of items, that were omitted from each list because clients could not read them."""
     cut: set[str] = field(default_factory=set[str])  # lists that exceeded `MAX_BYTES`
@@ -126,10 +126,11 @@ async def read_lists(
 ) -> None:
     """Read lists concurrently.
 
-    Lists whose capability is missing are not requested, except tools, which some servers forget to declare.
+    A list whose capability is missing is not requested, except the list of tools: some servers forget to declare it.
 
-    Each list may take `seconds`, and is passed to `take` as soon as it has been read. `offer` records the items and
-    what was omitted. Raises an error if the tools cannot be listed, or if a list has come through this server itself.
+    Each list must arrive within `seconds`, and is passed to `take` as soon as it has been read. `offer` records the
+    items and what was omitted. Raises an error if the tools cannot be listed, or if a list has come through this server
+    itself.
     """
     problems: list[Exception] = []
 
@@ -188,7 +189,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
                 item = {**item, "inputSchema": {"type": "object", **cast("Json", schema)}}
             try:
                 encoded = to_json(item)
-                # The digest depends on the revision, because the same item may be treated differently in another one.
+                # The digest depends on the revision, because an item may be treated differently in another revision.
                 digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
                 known = before.get(name)
                 if known is None or known.digest != digest:

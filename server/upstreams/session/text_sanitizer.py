@@ -44,7 +44,10 @@ def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a resource or template with every character visible, even in its name, which no request contains."""
+    """Return a resource or template with every character visible, except in its URI.
+
+    Its name is changed too, which is safe because requests identify resources by URI.
+    """
     shown = _item(resource)
     shown["name"] = visible_line(shown["name"])
     return shown

@@ -1,7 +1,7 @@
 """This server's own keys in `_meta`. They record the origin of items, and nobody else may set them.
 
-Each running coretools-mcp server has a random number, which it sends in `_meta` of requests to upstreams, and of lists
-to other coretools-mcp servers. List items carry the numbers of the servers that they came through. An item
+Each running coretools-mcp server has a random id. The server sends it in `_meta` of requests to upstreams, and of lists
+to other coretools-mcp servers. List items carry the ids of the coretools-mcp servers that they came through. An item
 is not listed again to a server that it came through, so that lists stop growing even in a loop of servers.
 """
 
@@ -22,10 +22,10 @@ OWN_KEYS = "coretools-mcp/"
 
 UPSTREAM_KEY = "coretools-mcp/upstream"  # the `_meta` key that names the server of an item
 
-FACTS_KEY = "coretools-mcp/facts"  # the `_meta` key for facts about a result that programs can use
+FACTS_KEY = "coretools-mcp/facts"  # the `_meta` key for machine-readable facts about a result
 
 CHAIN_KEY = "coretools-mcp/chain"
-"""The `_meta` key with the numbers of the servers that a request or a list came through."""
+"""The `_meta` key with the ids of the coretools-mcp servers that a request or a list came through."""
 
 THIS_SERVER = secrets.token_hex(8)
 OF_THIS_SERVER: Json = {CHAIN_KEY: [THIS_SERVER]}  # the `_meta` of this server's own requests
@@ -52,8 +52,8 @@ _LISTED = 2  # the depth of list items in a response
 def remove_own_keys(said: Json, *, is_list: bool = False) -> None:
     """Remove this server's keys, in place, from every `_meta` of an upstream's message.
 
-    Protocol keys that some clients cannot read are removed too. A list and its items keep the numbers of the servers
-    that they came through.
+    Protocol keys that some clients cannot read are removed too. A list and its items keep the ids of the
+    coretools-mcp servers that they came through (`CHAIN_KEY`).
     """
     parts: list[Any] = [said]
     depth = 0
@@ -95,7 +95,7 @@ def with_origin(item: Mapping[str, Any], alias: str, **more: str) -> Json:
 
 
 def chain_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the numbers of the coretools-mcp servers in `_meta`; empty if `_meta` comes from another program."""
+    """Return the ids of the coretools-mcp servers in `_meta`; empty if `_meta` comes from another program."""
     chain: Any = meta.get(CHAIN_KEY)
     if not isinstance(chain, list):
         return ()
@@ -127,7 +127,7 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Adapt a list to its receiver.
 
-    Another coretools-mcp server does not get items that would loop; any other client does not get server numbers.
+    Another coretools-mcp server does not get items that would loop; any other client does not get server ids.
     """
     asker = set(chain_of(meta))
     found: list[Json] = []
@@ -148,5 +148,5 @@ def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> l
 
 
 def list_meta(meta: Mapping[str, Any]) -> Json:
-    """Return the `_meta` of a list, which has this server's number if the client is a coretools-mcp server."""
+    """Return the `_meta` of a list: this server's id if the client is a coretools-mcp server, otherwise nothing."""
     return {"_meta": OF_THIS_SERVER} if chain_of(meta) else {}

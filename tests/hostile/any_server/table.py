@@ -16,18 +16,18 @@ HEAD = """# Hostile cases, against this server and others
 
 <!-- Written by `make hostile-results`; the versions are in tests/hostile/any_server/results.py. -->
 
-Each case goes wrong in practice. `python -m tests.hostile --target COMMAND` runs them against any MCP server,
-and `make hostile` against this one. Every server was started as shown below, on the same machine.
+Each case is something that goes wrong in practice. `python -m tests.hostile --target COMMAND` runs the cases against
+any MCP server, and `make hostile` against this one. Every server was started as shown below, on the same machine.
 
 - **passed**: the server behaved as the promise says, whether or not it makes that promise.
 - **failed**: it did not, although it makes the promise. The last table says where.
 - A dash: it did not, and makes no such promise. This is not a defect: the others serve other purposes.
 - An empty cell: the case does not apply, because there is no such tool or mode.
 
-The simulated user says yes, except in cases about a no. DesktopCommander ran with one allowed folder and
-the command `dd` blocked; its own README says that it is not a sandbox. FastMCP ran as a proxy, with the proxy cases.
-server-filesystem offers only files. If you think that a cell is unfair to a server, look at the case in
-`tests/hostile/any_server/`.
+The simulated user says yes, except in cases that test a refusal. DesktopCommander ran with one allowed folder and
+the command `dd` blocked; its own README says that it is not a sandbox. FastMCP ran as a proxy, with only the protocol
+and proxy cases. server-filesystem offers only files. If you think that a cell is unfair to a server, look at the case
+in `tests/hostile/any_server/`.
 """
 
 

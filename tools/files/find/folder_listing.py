@@ -122,7 +122,7 @@ def list_folder(
             raise not_there(workspace, location, signal, folders=True) from None
         what = "a file, not a directory. Use read_file to see what is in it."
         if kind is PathKind.OTHER:
-            what = "not a folder but a device, pipe or socket, which is never opened."
+            what = "not a folder but a device, pipe or socket; these are never opened."
         raise ToolError(ToolErrorType.PATH_IS_NOT_A_DIRECTORY, f"'{location.shown}' is {what}") from None
     except FileNotFoundError:
         raise not_there(workspace, location, signal, folders=True) from None

@@ -28,7 +28,7 @@ def search_starts(
     if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
-            f"'{location.shown}' is a device, pipe or socket, which is never opened.",
+            f"'{location.shown}' is a device, pipe or socket; these are never opened.",
         )
     if agent:
         refuse_hidden(workspace, location, "searched")
