@@ -127,7 +127,7 @@ def test_decisions_that_are_not_written_at_the_end_are_counted_in_the_log(
     for _ in range(3):
         log.note(decided())
     log.close()
-    assert "3 decisions are missing" in caplog.text
+    assert "decisions missing from it: 3" in caplog.text
     with os.fdopen(os.open(path, os.O_RDWR), "rb", buffering=0) as reader:  # so that the thread of the log ends
         written = b""
         while written.count(b"\n") < 3:
@@ -177,4 +177,4 @@ def test_a_full_disk_is_told_in_the_log_and_stops_no_decision(caplog: pytest.Log
     log.note(decided())
     log.note(decided())
     log.close()
-    assert [record.levelname for record in caplog.records if "cannot be written" in record.message] == ["ERROR"] * 2
+    assert [record.levelname for record in caplog.records if "could not be written" in record.message] == ["ERROR"] * 2

@@ -227,7 +227,7 @@ class LanguageServerSession:
         except AnswerError as error:
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
-                f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS]}. Check the "
+                f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS].rstrip('.')}. Check the "
                 "position, or use grep_search.",
             ) from None
         except TimeoutError:

@@ -66,8 +66,6 @@ ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the l
 _NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file for a shell to run first
 _WHY_NO_COMMAND = {
-    0: "the process that starts commands died, and it is unknown whether the command had already begun; check before "
-    "you try again",
     errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
     "list_directory shows, or tell the user",
     errno.ENOTDIR: "its working directory is not a folder; give a folder as directory",
@@ -383,6 +381,9 @@ class CommandRunner(Runner):
             name = errno.errorcode.get(number, str(number))
             what = "the sandbox's program" if confined.engine is Engine.BUBBLEWRAP else "it"
             other = f"the operating system refused {what} ({name}); try once more, and if it fails again, tell the user"
+            if not number:
+                what = "The process that starts commands died, and it is unknown whether the command had begun. Check"
+                return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"{what} before you try again.")
             return ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}."
             )

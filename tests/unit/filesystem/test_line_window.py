@@ -197,7 +197,7 @@ def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
                 window(source, wanted, identity)
             assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
             assert f"{2 * BLOCK:,} bytes" in caught.value.message
-            assert f"{known * BLOCK // 8:,} lines before it" in caught.value.message
+            assert f"counted so far: {known * BLOCK // 8:,}" in caught.value.message
         assert window(source, wanted, identity).text == f"{wanted.offset:07d}\n{wanted.offset + 1:07d}"
         with pytest.raises(ToolError) as caught:
             window(source, WantedLines(-count + 5, 2, ROOMY, AbortSignal()))

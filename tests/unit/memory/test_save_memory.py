@@ -301,5 +301,5 @@ async def test_other_names_of_the_file_are_told_to_keep_the_old_content(root: Pa
     (root / "AGENTS.md").write_text("old\n")
     os.link(root / "AGENTS.md", root / "second.md")
     result = await save(context, fact="Tabs.")
-    assert "1 other name (hard links)" in str(result.llm_content)
+    assert "1 other name (a hard link)" in str(result.llm_content)
     assert (root / "second.md").read_text() == "old\n"

@@ -23,7 +23,7 @@ ODD_SERVERS: list[tuple[Any, str]] = [
     ({"command": " "}, "it has no command"),
     ({"command": "a", "timeout": 30.5}, "cannot read its timeout"),
     ({"command": "a", "env": {"A": 1}}, "cannot read its env.A"),
-    ({}, "it has no command and no address"),
+    ({}, "it has no command, and no address"),
     ("a", "it is not an object"),
 ]
 
