@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo 'make demo       see it work: one session with the installed server; installs it first if needed'
-	@echo 'make test       the whole suite, in about 15 minutes'
+	@echo 'make test       the whole suite, in about 8 minutes'
 	@echo 'make test-long  the long variants, in about 15 minutes'
 	@echo 'make fuzz       fuzz the parsers of foreign input, ten minutes each; the suite then replays what failed'
 	@echo 'make mutation   check whether tests notice small changes to security-relevant modules'
