@@ -79,9 +79,10 @@ async function refresh() {
   showTimes();
 }
 
-// The content without the countdowns.
+// The content without the countdowns, with all details closed.
 function textOf(element) {
   const copy = element.cloneNode(true);
+  for (const each of copy.querySelectorAll("details")) each.open = false;
   for (const each of copy.querySelectorAll("[data-seconds]")) each.remove();
   return copy.innerHTML;
 }
@@ -95,14 +96,16 @@ function showTimes() {
   }
 }
 
-// Replaces content that differs, and keeps scroll positions and the focus.
+// Replaces content that differs, and keeps open details, scroll positions and the focus.
 function update(old, now) {
   if (!old || !now || textOf(old) === textOf(now)) return;
   const boxes = () => [old, ...old.querySelectorAll(".scroll")];
   const places = boxes().map((each) => [each.scrollLeft, each.scrollTop]);
   const isHeld = old.contains(document.activeElement);
   const held = boxes().indexOf(document.activeElement);
+  const opened = new Set([...old.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
   old.replaceChildren(...now.childNodes);
+  for (const each of old.querySelectorAll("summary")) each.parentElement.open ||= opened.has(each.textContent);
   if (isHeld && document.activeElement === document.body) (boxes()[held] ?? document.getElementById("content")).focus({ preventScroll: true });
   boxes().forEach((each, at) => {
     if (places[at]) [each.scrollLeft, each.scrollTop] = places[at];

@@ -994,6 +994,8 @@ async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
         assert server["approval"].keys() == {"new"}
         await page.goto(f"{page.url}tools?q=good__echo")
         await page.get_by_text("Present version good__echo", exact=True).click()
+        await page.evaluate("refresh()")
+        await expect(page.locator("tbody pre")).to_be_visible()
         await expect(page.locator("tbody pre")).to_contain_text("Its description now:")
         await page.get_by_role("button", name="Approve the current version").click()
         await expect(page.get_by_role("button", name="Approve the current version")).to_have_count(0)

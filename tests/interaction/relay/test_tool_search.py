@@ -279,7 +279,7 @@ async def test_what_is_no_call_of_a_tool_of_a_server_is_refused_in_a_sentence(er
             assert f"Nothing was called: '{next(iter(unknown))}' is not a parameter of call_tool." in said
             assert "into 'arguments'" in said
         for query in ("", "  ", 5, None):
-            assert "query must be a text" in await told_no(client, "search_tools", {"query": query})
+            assert "query must be a string" in await told_no(client, "search_tools", {"query": query})
         assert "1000000 characters" in await told_no(client, "search_tools", {"query": "x" * 1_000_000})
         assert "control characters" in await told_no(client, "search_tools", {"query": "a\x00\x1b[2J"})
         for limit in (-1, 21, "5", True, 1.5):
