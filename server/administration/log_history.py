@@ -1,6 +1,6 @@
 """The latest log lines, for people who inspect a running server.
 
-A record about one upstream has the upstream's alias in the attribute `upstream`, which a `LoggerAdapter` sets.
+A record about one upstream has the upstream's alias in the `upstream` attribute, which a `LoggerAdapter` sets.
 """
 
 from __future__ import annotations

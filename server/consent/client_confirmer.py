@@ -79,7 +79,7 @@ class ConsentPolicy:
         return self.style == "form" and elicits(ctx.connection.capabilities, "form")
 
     def can_ask(self, ctx: RequestContext) -> bool:
-        """Return whether a person can be asked by other means than the client's own dialog."""
+        """Return whether a person can be asked some other way than in the client's own dialog."""
         return self.decider(ctx) == "page" or elicits(ctx.connection.capabilities, "form")
 
     def form(self, question: Question, protocol_version: str) -> Json:
@@ -140,8 +140,8 @@ class ClientConfirmer:
             why = ""
             if name := _framework(ctx):
                 why = (
-                    f", and it calls itself '{name}', as programs of agent frameworks do (a client with a dialog of "
-                    "its own should use another name)"
+                    f", and it calls itself '{name}', as programs built with agent frameworks do (a client with its "
+                    "own dialog should use another name)"
                 )
             way_out = f"This client has announced no form elicitation{why}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)

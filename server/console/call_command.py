@@ -226,7 +226,7 @@ def make_call(
                 if error.code == CONNECTION_CLOSED:
                     raise
                 spinner.say("")
-                message = error.message.replace(HOW_TO_LIST, "coretools-mcp tools lists them.")
+                message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
                 spinner.write(f"coretools-mcp: {visible(message)}\n")
                 return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED
             finally:

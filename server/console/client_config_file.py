@@ -362,7 +362,7 @@ def _digest_of(entry: Any) -> str:
 def _folder(environ: Mapping[str, str]) -> str:
     folder = own_folder(environ)
     if folder is None:
-        raise CommandFailure("there is no home folder, so changes cannot be recorded; --print shows the entry.")
+        raise CommandFailure("there is no home folder, so changes cannot be recorded; use --print to show the entry.")
     return os.path.join(folder, "installs")
 
 

@@ -84,7 +84,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
     own = user_file(environ)
     if own is None:
         raise CommandFailure(
-            "there is no home folder, so there is no settings file for the servers; --print shows the servers."
+            "there is no home folder, so there is no settings file for the servers; use --print to show them."
         )
 
     def with_servers(content: bytes) -> bytes:

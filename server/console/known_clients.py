@@ -427,7 +427,7 @@ def _our_entry(
         if kind == "input" and variable is not None:
             # `api-key` becomes `API_KEY`.
             ours = re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", variable.upper())
-            noted.add(f"{name} asks for the input {variable}; set the environment variable {ours} to it.")
+            noted.add(f"{name} asks for the input {variable}; set the environment variable {ours} to its value.")
             return f"${{{ours}}}"
         if kind in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator", "file"):
             noted.add(f"{name} uses ${{{kind}}}, which is unknown here; write the path instead.")

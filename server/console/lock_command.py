@@ -193,7 +193,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
             there = [each.name for each in app.registry.get_all_tools() if isinstance(each, DiscoveredMCPTool)]
             like = nearest(name, there)
-            told = f"Did you mean {like}?" if like else "coretools-mcp tools lists them."
+            told = f"Did you mean {like}?" if like else "Run coretools-mcp tools to list them."
             raise UsageError(f"no server has a tool '{name}' now. {told}")
         definition = next(each for each in upstream.offer.items(TOOLS) if each["name"] == tool.upstream_name)
         by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)

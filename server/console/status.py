@@ -30,8 +30,8 @@ from server.console import EXIT_FAILED
 from server.dashboard.control_socket import ask_server, ask_servers, link_file
 
 NONE_RUNS = (
-    "No server of yours is running. MCP clients start servers; coretools-mcp install lists the clients that "
-    "have coretools-mcp."
+    "No server of yours is running. MCP clients start servers; run coretools-mcp install to list the clients "
+    "that have coretools-mcp."
 )
 STUCK = "A server does not answer; its client can restart it."
 NONSENSE = "A server answered its control socket in a way that this version does not understand. Is it another version?"

@@ -40,7 +40,7 @@ _choice: ColourChoice = "auto"
 
 
 def choose_colour(choice: ColourChoice) -> None:
-    """Set the colour mode for all later output, from the option `--color`."""
+    """Set the colour mode for all later output, from the `--color` option."""
     global _choice  # noqa: PLW0603 - a process has one terminal
     _choice = choice
 

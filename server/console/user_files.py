@@ -1,4 +1,7 @@
-"""Reads and replaces the user's files for terminal commands, only if that is safe, and only as a whole."""
+"""Lets terminal commands read and replace the user's files, but only if that is safe.
+
+A file is always replaced as a whole.
+"""
 
 from __future__ import annotations
 

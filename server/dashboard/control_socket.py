@@ -51,7 +51,7 @@ OPENING_SECONDS = 60.0  # the limit for opening the dashboard, which imports a l
 PATH_BYTES = 100  # maximum length of the socket's path; the system allows 103 bytes on macOS and 107 on Linux
 LISTEN_AGAIN_SECONDS = 1.0
 LOOK_SECONDS = 0.2  # interval between two checks of the log for a follower
-NOT_OPENED = "the running server could not open the dashboard; coretools-mcp logs shows why"
+NOT_OPENED = "the running server could not open the dashboard; run coretools-mcp logs to see why"
 SUFFIX = ".sock"  # ending of a socket's name once the server accepts connections
 
 _NAME = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")

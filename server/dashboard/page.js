@@ -39,7 +39,7 @@ async function shownNow() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
     if (answer.status === 403) return location.reload();
     const text = await answer.text();
-    problem = answer.status < 500 ? "" : "The server failed to update this page; coretools-mcp logs shows why.";
+    problem = answer.status < 500 ? "" : "The server failed to update this page; run coretools-mcp logs to see why.";
     return problem ? undefined : new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
   } catch {
     problem = "The server does not answer, and has probably ended. This page is out of date.";

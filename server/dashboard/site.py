@@ -79,7 +79,7 @@ PAGES = {
 }
 ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 GONE = "This question is no longer waiting: it was answered, its call ended, or its time ran out. Nothing was changed."
-INTERNAL_ERROR = "The server could not do this because of an internal error. coretools-mcp logs shows what happened."
+INTERNAL_ERROR = "The server could not do this because of an internal error. Run coretools-mcp logs to see why."
 NOT_SIGNED_IN = (
     "This browser is not signed in. Run coretools-mcp dashboard in a terminal: it prints a link that signs in one "
     "browser, once, within a minute."
@@ -326,7 +326,7 @@ class Dashboard:
         return form
 
     async def _sent_for_question(self, request: Request) -> tuple[PendingQuestion, FormData]:
-        """Return the question that a form answers, which must still be waiting, and the form."""
+        """Return the question that a form answers, and the form. The question must still be open."""
         self._session(request)
         pending = self._waiting(request)
         form = await self._sent(request, pending.question.fingerprint)

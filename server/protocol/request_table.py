@@ -60,7 +60,7 @@ class RequestOutbound(Outbound, Protocol):
     """Sends messages to a client within one of its requests."""
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        """Within this context, the request waits for a person who is asked by other means than the client."""
+        """Within this context, the request waits for a person who is asked some other way than through the client."""
         ...
 
 

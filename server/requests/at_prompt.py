@@ -1,4 +1,4 @@
-"""The prompt `at`: adds files to the conversation of any client, like `@` in Qwen Code and Gemini CLI."""
+"""The `at` prompt: adds files to the conversation of any client, like `@` in Qwen Code and Gemini CLI."""
 
 from __future__ import annotations
 

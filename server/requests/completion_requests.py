@@ -1,4 +1,4 @@
-"""Completes paths: for the prompt `at`, the last path in its line; for the file resource template, its `path`.
+"""Completes paths: for the `at` prompt, the last path in its line; for the file resource template, its `path`.
 
 Each key press lists the folder that contains the name being typed. Text without a folder is also searched for in the
 names of files in all subfolders, for a limited time.

@@ -202,7 +202,7 @@ class ToolSearch:
         numbers = index.find(query, limit, lambda each: self._is_there(tools[each], rights))
         found, near = ([tools[each] for each in part] for part in numbers)
         lines = [f"{tool.name}: {_first_line(tool)}{_arguments_of(tool)}" for tool in found or near]
-        told = f"{DESCRIBE} shows the whole definition of one; {CALL} calls it."
+        told = f"Use {DESCRIBE} to see the whole definition of one, and {CALL} to call it."
         if found:
             return ToolResult("\n".join([*lines, told]), structured={"tools": list(map(_about, found))})
         said = (

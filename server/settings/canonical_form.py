@@ -278,7 +278,9 @@ def _absolute_path(path: Any, key: str, layer: Layer, environ: Mapping[str, str]
     if not isinstance(path, str):
         return path
     if not path.strip() or "\0" in path:
-        diagnostics.refuse(layer.source, f"{key} is a path that no folder can have; name a folder.")
+        diagnostics.refuse(
+            layer.source, f"{key} is blank or contains a NUL character, so it is not a valid path; name a folder."
+        )
         return path
     if path == "~" or path.startswith(("~/", "~" + os.sep)):
         path = os.path.join(home_folder(environ), path[2:])

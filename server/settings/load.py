@@ -97,7 +97,7 @@ class SettingsReport:
     candidates: tuple[SettingsFile, ...] = ()  # every possible settings file, and its state
     inputs: SettingsInputs | None = field(default=None, repr=False)
     lock: LockContent | None = None  # `None` if there is no place for a lock file
-    # The restrictions from workspace files, in case these files lose their trust.
+    # The restrictions from workspace files, kept in case these files are no longer trusted.
     restrictions: workspace_trust.Restrictions = field(default_factory=dict[str, Layer], repr=False)
 
     @property

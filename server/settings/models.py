@@ -341,7 +341,9 @@ class IssuerSettings(Section):
     required_scopes: tuple[str, ...] = ()
     """Scopes that every token must have."""
     default_scopes: tuple[str, ...] = ()
-    """The scopes for a token that has none of this server's scopes: read, write, run, upstream:ALIAS, upstream:*."""
+    """The scopes granted to a token that has none of this server's scopes (read, write, run, upstream:ALIAS,
+    upstream:*).
+    """
     scope_prefix: str = ""
     """The issuer's prefix for this server's scopes: with "tools.", a token has tools.read instead of read."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
@@ -391,7 +393,7 @@ class HttpSettings(Section):
     path. Clients over SSE send their messages to addresses under this path.
     """
     trusted_proxies: tuple[str, ...] = ()
-    """The addresses of reverse proxies whose header X-Forwarded-Prefix replaces rootPath."""
+    """The addresses of reverse proxies whose X-Forwarded-Prefix header replaces rootPath."""
     public_url: Annotated[
         str | None,
         Field(

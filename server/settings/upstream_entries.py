@@ -222,12 +222,12 @@ def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> I
             yield f"{here}.{wire_name(key)} is empty; set it or remove it."
     is_for_person = oauth.grant == "authorization-code"
     if oauth.client_id is None and (oauth.client_secret is not None or not is_for_person):
-        which = "clientSecret" if oauth.client_secret is not None else 'grant "client-credentials"'
+        which = "clientSecret" if oauth.client_secret is not None else 'the "client-credentials" grant'
         yield f"{here}.clientId is missing, but {which} needs it; the authorization server issues it."
     if oauth.private_key is not None and is_for_person:
-        yield f'{here}.privateKey is only for the grant "client-credentials"; set grant to that, or remove the key.'
+        yield f'{here}.privateKey is only for the "client-credentials" grant; set grant to that, or remove the key.'
     if not is_for_person and oauth.private_key is None and oauth.client_secret is None:
-        yield f'{here} has neither clientSecret nor privateKey, but grant "client-credentials" needs one of them.'
+        yield f'{here} has neither clientSecret nor privateKey, but the "client-credentials" grant needs one of them.'
     try:
         parts = urlsplit(oauth.client_metadata_url or "https://host/path")
         is_document = parts.scheme == "https" and bool(parts.hostname) and len(parts.path) > 1 and parts.port != 0

@@ -311,7 +311,7 @@ def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
 def retained_restrictions(
     restrictions: Restrictions, files: Iterable[SettingsFile], diagnostics: Diagnostics
 ) -> list[Layer]:
-    """Return the restrictions of files that have lost their trust while the server runs.
+    """Return the restrictions of files that are no longer trusted while the server is running.
 
     Otherwise, adding a single blank to such a file would remove its restricting rules.
     """

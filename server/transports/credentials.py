@@ -1,7 +1,7 @@
 """Secrets that the settings refer to but never contain: client tokens, replica keys, the store's password.
 
 The server keeps only digests of tokens, so it cannot reveal one. Each token has a name, which identifies the principal.
-A client's state (answers, jobs, files read, open questions) belongs to that name. The module `issuer` checks the tokens
+A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks the tokens
 of an authorization server.
 """
 

@@ -69,7 +69,7 @@ MAX_EARLY = 8  # maximum number of notifications kept until the first request (t
 MAX_HELD = 256  # number of messages waiting for the response to `initialize` above which reading pauses
 WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
-"""Requests that never wait for others: their responses are small, and show whether the client is still there."""
+"""Requests that never wait for others: their responses are small, and show the client that the server is there."""
 INLINE = frozenset({"initialize"})
 """Requests after which messages are held until the response, because some clients do not wait for it."""
 TOO_MANY = (
@@ -250,7 +250,10 @@ class Dispatcher:
             asked.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
     def go_on(self) -> None:
-        """Start waiting requests within the limits. Called when a request is done, or responses have been read."""
+        """Start queued requests, as far as the limits allow.
+
+        Called when a request is done, or responses have been read.
+        """
         while self.waiting and self._may_begin(next(iter(self.waiting)).size):
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size

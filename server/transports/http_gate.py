@@ -56,12 +56,15 @@ class HttpGate:
         # This protects against DNS rebinding, in which the host name of a foreign page resolves to this server.
         if not _is_among(host := shown.get(b"host", [""])[0].lower(), self._hosts):
             _warn_refused(host)
-            told = "This server does not serve the host in the header Host; http.allowedHosts adds hosts."
+            told = (
+                "This server does not serve the host in the Host header; the operator can add hosts to "
+                "http.allowedHosts."
+            )
             await refuse(HTTPStatus.MISDIRECTED_REQUEST, told, send)
             return
         if (origin := ",".join(shown.get(b"origin", [])).lower()) and not _is_among(origin, self._origins):
             _warn_refused(origin)
-            told = "Pages of this Origin may not use this server; http.allowedOrigins adds origins."
+            told = "Pages of this Origin may not use this server; the operator can add origins to http.allowedOrigins."
             await refuse(HTTPStatus.FORBIDDEN, told, send)
             return
         if origin and _is_among(origin, self._readers):
@@ -104,7 +107,7 @@ class HttpGate:
         raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))
 
     async def _refuse(self, refused: TokenRefusedError, send: Send) -> None:
-        # Some clients display the header WWW-Authenticate, but not the body.
+        # Some clients display the WWW-Authenticate header, but not the body.
         told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
         place = self._issuer.metadata_url if self._issuer is not None else ""
         told |= {"scope": refused.scope, "resource_metadata": place}

@@ -52,7 +52,7 @@ def open_socket(options: HttpOptions) -> socket.socket:
     if not (http.is_loopback or options.needs_token):
         raise ListenError(
             f"--host '{http.host}' is refused: other machines could reach it, and without a token anybody could run "
-            f"tools here. Set the variable {VARIABLE} to a token ({MAKE_ONE}), or configure http.tokens or "
+            f"tools here. Set {VARIABLE} to a token ({MAKE_ONE}), or configure http.tokens or "
             "http.oauth, preferably with --tls-cert and --tls-key too; or use 127.0.0.1."
         )
     if http.tls_cert is None and http.tls_key is not None:

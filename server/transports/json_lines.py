@@ -189,7 +189,7 @@ class OutgoingLines:
             self._pieces.popleft()
 
     def close(self) -> None:
-        """Drop the queue and release waiting senders, because there is no longer a reader."""
+        """Drop the queue and release the waiting senders, because there is no longer a reader."""
         self._is_closed = True
         self._pieces.clear()
         self.size = 0

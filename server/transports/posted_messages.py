@@ -27,7 +27,7 @@ async def read_posted(
     declared, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
     size = int(declared) if declared.isdigit() else 0
     if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
-        await refuse(HTTPStatus.BAD_REQUEST, "The header Content-Type must be application/json.", send)
+        await refuse(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.", send)
         return None
     pieces: list[bytes] = []
     while size <= max_bytes:

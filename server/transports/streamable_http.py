@@ -97,10 +97,10 @@ _REFUSED = re.compile(r"\bq\s*=\s*0(?:\.0*)?\s*(?:;|$)")  # a weight of zero
 SESSION_ENDED = "The session ended before this request was answered, so it was cancelled."
 NO_SUCH_SESSION = (
     "There is no such session: it has ended, or its server was restarted. Nothing was done. Send initialize without "
-    "the header Mcp-Session-Id to open another session, and repeat the request there."
+    "the Mcp-Session-Id header to open another session, and repeat the request there."
 )
 NO_SESSION = (
-    "This request names no session: send initialize first, and repeat the header Mcp-Session-Id of its response in "
+    "This request names no session: send initialize first, and repeat the Mcp-Session-Id header of its response in "
     "every later request."
 )
 
@@ -576,5 +576,5 @@ async def _accepts(scope: Scope, send: Send, kind: str) -> bool:
     if _takes(scope, kind):
         return True
     wanted = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind
-    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The header Accept must contain {wanted}.", send)
+    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {wanted}.", send)
     return False

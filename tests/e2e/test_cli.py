@@ -350,7 +350,7 @@ def test_a_call_that_nobody_can_be_asked_about_is_refused_once(root: Path) -> No
     assert "Index:" not in refused.stderr
     assert run("call", "glob", "--workspace", str(root)).returncode == 64, "an argument is missing"
     undone = run("undo", "99", "--workspace", str(root))
-    assert "coretools-mcp changes lists" in undone.stderr
+    assert "run coretools-mcp changes to see" in undone.stderr
 
 
 @pytest.mark.requirement("cli.explain")

@@ -451,7 +451,7 @@ def test_an_unknown_tool_is_answered_with_what_was_perhaps_meant(
     config = write_config(tmp_path, {"mcpServers": {"demo": stdio_upstream()}})
     done = run("call", written, "--workspace", str(root), "--config", str(config))
     assert done.returncode == 64
-    assert (f"Did you mean {meant}" if meant else "coretools-mcp tools lists them.") in done.stderr
+    assert (f"Did you mean {meant}" if meant else "Run coretools-mcp tools to list them.") in done.stderr
 
 
 @pytest.mark.requirement("cli.help")

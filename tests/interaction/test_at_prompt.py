@@ -1,4 +1,4 @@
-"""`@` for any client: the prompt `at` and its completion, over real clients in every protocol revision."""
+"""`@` for any client: the `at` prompt and its completion, over real clients in every protocol revision."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def builtin_tools(
     """Create every built-in tool, in the order in which they are listed.
 
     By default, only public addresses are fetched, no search provider is set up, memories belong to the project, and
-    there are no skills. The tool `task` is created only if `agents` and `programs` are given. `undo` adds the tools
+    there are no skills. The `task` tool is created only if `agents` and `programs` are given. `undo` adds the tools
     that list and undo changes, and `has_language_servers` decides whether `lsp` is listed.
     """
 

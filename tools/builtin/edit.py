@@ -85,7 +85,7 @@ class EditTool(ChangingTool[EditParams]):
     )
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept the older parameter `expected_replacements`. A count above one implies `replace_all`."""
+        """Accept the older `expected_replacements` parameter. A count above one implies `replace_all`."""
         expected = coerce(arguments.get("expected_replacements"), {"type": "integer"})
         if isinstance(expected, int) and expected > 1:
             arguments.setdefault("replace_all", True)

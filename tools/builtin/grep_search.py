@@ -77,7 +77,7 @@ class GrepTool(BuiltinTool[GrepParams]):
     }
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept the other tools' parameter `respect_git_ignore`: false means `no_ignore`."""
+        """Accept the other tools' `respect_git_ignore` parameter: false means `no_ignore`."""
         gathered = gather_options(arguments)
         options = gathered.pop(OPTIONS, None)
         if isinstance(options, dict) and cast("dict[str, Any]", options).get("respect_git_ignore") in (False, "false"):

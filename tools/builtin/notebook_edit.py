@@ -72,7 +72,7 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
             )
         if not params.cell_id and params.edit_mode != "insert":
             raise InvalidToolParamsError(
-                self.name, f"'cell_id' is needed to {params.edit_mode} a cell; read_file shows the ids."
+                self.name, f"'cell_id' is needed to {params.edit_mode} a cell; use read_file to see the ids."
             )
         if params.new_source and params.edit_mode == "delete":
             raise InvalidToolParamsError(

@@ -93,7 +93,7 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         return arguments
 
     def _named(self, todo: Any) -> Any:
-        """Rename Gemini CLI's field `description` of a todo to `content`, and drop null values."""
+        """Rename Gemini CLI's `description` field of a todo to `content`, and drop null values."""
         if not isinstance(todo, dict):
             return todo
         given = {name: value for name, value in cast("dict[str, Any]", todo).items() if value is not None}

@@ -227,8 +227,8 @@ class LanguageServerSession:
         except AnswerError as error:
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
-                f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS].rstrip('.')}. Check the "
-                "position, or use grep_search.",
+                f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS].rstrip('.')}. Check "
+                "the position, or use grep_search.",
             ) from None
         except TimeoutError:
             if heard == self.connection.heard:

@@ -142,7 +142,7 @@ class Threads:
         self._last_begun = 0.0  # when a thread last started work
         self._count = 0
         self._busy = 0  # number of threads that are working
-        self._stuck = 0  # number of threads that do abandoned work
+        self._stuck = 0  # number of threads that are busy with abandoned work
 
     def start(self) -> None:
         """Start the first thread if there is none. Raises an `ExhaustedError` if the system cannot create one."""
@@ -170,7 +170,7 @@ class Threads:
         """Submit work and wait for it. A cancellation drops work that is queued and abandons work that has begun.
 
         Raises:
-            ExhaustedError: No thread is available: the system cannot create one, or all threads do abandoned work.
+            ExhaustedError: The system cannot create a thread, or all threads are still busy with abandoned work.
         """
         job = self._take(work)
         try:
@@ -277,7 +277,10 @@ class Threads:
                         self._begin_next()
 
     def _look(self) -> None:
-        """Assign a thread to work that has waited too long. If all threads do abandoned work, waiting work fails."""
+        """Assign a thread to work that has waited too long.
+
+        If all threads are busy with abandoned work, queued work fails.
+        """
         if self._inbox is not None:
             self._inbox.deliver()
         with self._lock:

@@ -259,7 +259,7 @@ def remember(
                     raise ToolError(
                         ToolErrorType.FILE_WRITE_FAILURE,
                         f"The folder of the global memory cannot be created ({symbol}), so nothing was written. Ask "
-                        "the user to check the setting memory.globalFolder, or use the scope 'project'.",
+                        "the user to check the setting memory.globalFolder, or use the 'project' scope.",
                     ) from None
             before, seen = addition.snapshot, target.seen
             sha256 = hashlib.sha256(addition.data).hexdigest()

@@ -94,7 +94,7 @@ class MemoryFiles:
         if self.global_folder is None:
             raise ToolError(
                 ToolErrorType.EXECUTION_FAILED,
-                "There is no global memory, because the home folder is unknown. Use the scope 'project'. The operator "
+                "There is no global memory, because the home folder is unknown. Use the 'project' scope. The operator "
                 "can set a folder with memory.globalFolder.",
             )
         # Agent-ignore files belong in projects; nobody expects one in a settings folder.

@@ -1,6 +1,6 @@
 """Lists of commands that usually only read, and of commands that need the network.
 
-Being listed does not make a command trusted. A reading command runs in a view in which it can change nothing, so a
+Being listed does not make a command trusted. A read-only command runs in a view in which it can change nothing, so a
 wrong entry only makes a command fail, and a missing entry only causes a question. Only the commands on the short list
 at the end of this module are trusted: they may run without a sandbox.
 """

@@ -1,7 +1,7 @@
 """Decides whether a shell command may run, and in which view of the machine.
 
 The words of a command decide which rule applies and what a person is asked. The view limits what the command can do,
-even if the words were misunderstood. Without a sandbox, only a short list of reading commands runs without consent,
+even if the words were misunderstood. Without a sandbox, only a short list of read-only commands runs without consent,
 unless a rule or the mode allows more.
 
     denied by a rule                            refused
@@ -428,7 +428,7 @@ class _CommandPolicy:
     def _view(self, network: Network, asking: _Asking) -> CommandView:
         """Return the view that the command runs in after any necessary consent."""
         is_asked = bool(asking.reasons)
-        # A reading command with the network gets an empty `/tmp`, because nobody was asked about what other commands
+        # A read-only command with the network gets an empty `/tmp`, because nobody was asked about what other commands
         # left in `/tmp`. If its words name files in `/tmp`, it gets the working view, with caches and temporary files.
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)

@@ -195,7 +195,7 @@ class _Reader:
         self.found = CommandText()
         self.texts: list[str] = []  # command strings for shells, to be parsed later
         self._folder: str | None = ""
-        # Arguments after redirections, keyed by the id of the command's node; `None` stands for the argument `-`
+        # Arguments after redirections, keyed by the id of the command's node; `None` stands for a `-` argument
         self._words_behind: dict[int, list[Node | None]] = {}
         # The last value assigned to each variable, empty if not literal. At run time, the value may be different
         self._values: dict[str, str] = {}

@@ -55,7 +55,7 @@ _OF_LINES = frozenset((
 ))  # fmt: skip
 # What may be between nodes. Bash removes an escaped line end, so an escaped line end alone does not separate words
 _IN_A_LINE = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t]|\\\n)*")
-LOST_DASH = b" - "  # an argument `-` before a redirection, for which the grammar has no node
+LOST_DASH = b" - "  # a `-` argument before a redirection, for which the grammar has no node
 _IN_LINES = re.compile(rb"(?!(?:\\\n)+\Z)(?:[ \t\n]|\\\n)*")
 _BEFORE_A_WORD = b" \t\n;&|()<>"
 # The bytes that may be directly before or after a keyword; empty at the start or the end of the text

@@ -97,7 +97,7 @@ class PathSpecifier:
         return False
 
     def beginning(self, base: str) -> tuple[str, str]:
-        """Return the path of the leading names (`begins`) in the folder `base`, as written and as a real path."""
+        """Return `base` joined with the leading names (`begins`), both as written and with symlinks resolved."""
         named = os.path.join(base, *self.begins)
         return named, _real_path(named, time.monotonic_ns() // _LATELY_NS)
 

@@ -76,7 +76,7 @@ def one_meaning(name: str) -> str:
     """Return the single meaning of a name in an allow rule. Upstream tools get this server's spelling.
 
     A name may be ambiguous: `mcp_git_hub_search` could be `hub_search` of `git` or `search` of `git_hub`, and
-    `mcp__git` could be the tool `git` of a server `mcp`. Ask and deny rules apply to all meanings. An allow rule
+    `mcp__git` could be the `git` tool of a server `mcp`. Ask and deny rules apply to all meanings. An allow rule
     applies to one meaning, regardless of which servers exist. A name that begins with `mcp__` is `mcp__server__tool`,
     or `mcp__server` for all its tools. Any other name that begins with `mcp_` is `mcp_server_tool`, in which the
     server's alias ends at the first `_`, as in Gemini CLI.

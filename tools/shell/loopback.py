@@ -56,7 +56,7 @@ class SessionLoopbacks:
         """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`.
 
         Creates the namespaces with bubblewrap if they do not exist. Returns `None` for a client without a key, and for
-        some time after a failure. This object owns the descriptors, so programs must have started with them before the
+        some time after a failure. This object owns the descriptors, so start any program that uses them before the
         client is forgotten.
         """
         if not client_key:

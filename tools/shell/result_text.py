@@ -210,7 +210,7 @@ def _view_note(finished: FinishedCommand) -> str:
                 f"Protected by {named}." + ("" if is_denied else " Name the file in the command to ask the user.")
             )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
-        ways.append("To ask the user for a path in the home folder, write it in the command.")
+        ways.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
         why, way = (
             "A rule rather than the user allowed the command",
@@ -219,7 +219,7 @@ def _view_note(finished: FinishedCommand) -> str:
         if is_reading:
             why, way = (
                 "The command ran in the reading view with network access",
-                'needs: "write" asks the user for a view with the session\'s /tmp',
+                'set needs: "write" to ask the user for a view with the session\'s /tmp',
             )
         ways.append(f"{why}, so its /tmp started empty: {way}.")
     if is_reading and not is_landlock and _WORK.search(request.command):

@@ -335,7 +335,10 @@ class AddressGuard:
     def _private_address(self, target: UrlTarget, why: str) -> ToolError:
         """Return the error for a private address. The error names each setting that would have to change."""
         host = f"[{target.host}]" if ":" in target.host else target.host
-        both = f" Its port is not allowed either; the entry '{host}:{target.port}' allows both."
+        both = (
+            f" The port is not allowed either; adding the entry '{host}:{target.port}' allows both the address and the "
+            "port."
+        )
         is_here = f".{target.host}".endswith(".localhost") or (
             target.address is not None and target.address.is_loopback
         )

@@ -116,7 +116,7 @@ def _by_table(body: bytes, name: str) -> str:
 
 
 class Format(StrEnum):
-    """Values of the parameter `format`."""
+    """Values of the `format` parameter."""
 
     AUTO = "auto"
     MARKDOWN = "markdown"

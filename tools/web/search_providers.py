@@ -132,8 +132,8 @@ PROVIDERS: Mapping[str, _Interface] = {
             page.get("page_age") or page.get("age"),
         ),
         refusals={
-            422: "either the query has more than 400 characters or 50 words, so use fewer, or the API key is "
-            f"not one of Brave's; the operator sets it with {SETUP['brave']}.",
+            422: "the query is too long (the limit is 400 characters and 50 words; use fewer), or the API key is not "
+            f"a Brave key. The operator sets the key with {SETUP['brave']}.",
         },
     ),
     # https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list; the API ends on 1 January 2027.

@@ -607,7 +607,7 @@ class Login:
                 OAuthMetadata.model_validate(record.metadata)
                 _TEXTS.validate_python([record.token.get(_ASKED), record.metadata.get(_RESOURCE)], strict=True)
         except ValidationError:
-            raise LoginError(f"the stored login is damaged: {self.command} makes a new one") from None
+            raise LoginError(f"the stored login is damaged; run {self.command} to create a new one") from None
         configured = self.oauth.client_id
         if record is not None and configured is not None and record.client.get("client_id") != configured:
             record = None  # its tokens belong to another client

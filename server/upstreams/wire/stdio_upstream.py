@@ -319,7 +319,7 @@ class StdinWriter:
             self._loop.remove_writer(self._descriptor)
 
     def _stop(self) -> None:
-        """Drop the queue, and release waiting senders."""
+        """Drop the queue, and release the waiting senders."""
         if self._is_waiting:
             self._is_waiting = False
             self._loop.remove_writer(self._descriptor)

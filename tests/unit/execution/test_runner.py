@@ -226,7 +226,7 @@ READING, WORKING, OWN, HOST = ViewKind.READING, ViewKind.WORKING, Network.OWN_LO
             "cat: /home/me/x: No such file or directory",
             READING,
             HOST,
-            "To ask the user for a path in the home folder",
+            "To request access to a path in the home folder",
         ),
         ("cat: /home/me/x: No such file or directory", WORKING, HOST, None),
         ("cat: here: No such file or directory", READING, HOST, None),

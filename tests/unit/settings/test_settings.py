@@ -513,7 +513,10 @@ def test_roots_start_from_the_working_folder_where_nothing_else_says_so(
 @pytest.mark.parametrize("root", ["", "  ", "a\0b"])
 def test_a_root_that_no_folder_can_be_is_an_error(environ: dict[str, str], file: Path, root: str) -> None:
     said = refusal(file, {"workspace": {"roots": ["/fine", root]}}, environ)
-    assert said == f"{file}: workspace.roots is a path that no folder can have; name a folder."
+    assert (
+        said
+        == f"{file}: workspace.roots is blank or contains a NUL character, so it is not a valid path; name a folder."
+    )
 
 
 @pytest.mark.requirement("settings.memory")

@@ -432,12 +432,12 @@ def test_a_variable_of_oauth_that_is_not_set_leaves_the_server_out(file: Path) -
         ({"clientId": "x", "clientSecret": "$EMPTY"}, "oauth.clientSecret is empty; set it or remove it."),
         (
             {"grant": "client-credentials", "privateKey": "hunter2"},
-            'oauth.clientId is missing, but grant "client-credentials" needs it; the authorization server issues it.',
+            'oauth.clientId is missing, but the "client-credentials" grant needs it; the authorization server issues',
         ),
         ({"grant": "client-credentials", "clientId": "x"}, "oauth has neither clientSecret nor privateKey, but"),
         (
             {"clientId": "x", "privateKey": "hunter2"},
-            'oauth.privateKey is only for the grant "client-credentials"; set grant to that, or remove the key.',
+            'oauth.privateKey is only for the "client-credentials" grant; set grant to that, or remove the key.',
         ),
         ({"clientMetadataUrl": "http://h/x"}, "oauth.clientMetadataUrl must be an address that begins with https://"),
         ({"clientMetadataUrl": "https://h"}, "oauth.clientMetadataUrl must be an address"),

@@ -186,7 +186,7 @@ def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -
         said = f"'{shown}' has {len(same)} cells with the id '{brief(cell_id)}'. Choose one of: {known}."
     raise ToolError(
         ToolErrorType.NOTEBOOK_CELL_NOT_FOUND,
-        f"{said} Nothing was written. read_file shows the current cells.",
+        f"{said} Nothing was written. Use read_file to see the current cells.",
     )
 
 

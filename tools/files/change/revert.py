@@ -81,13 +81,13 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
     is_named = number is not None
     found = journal.changes(client, workspace.roots, limit=MAX_LOOKS, number=number, counts=not is_named)
     if is_named and not found:
-        why, lists = "another client's, or too old", "list_changes shows"
+        why, lists = "another client's, or too old", "use list_changes"
         if client is None:
-            why, lists = "another workspace's, or too old", "coretools-mcp changes lists"
+            why, lists = "another workspace's, or too old", "run coretools-mcp changes"
         raise ToolError(
             ToolErrorType.FILE_NOT_FOUND,
-            f"There is no file change {number} in this workspace. It may be {why} to be kept; {lists} the "
-            f"recorded changes. {NOT_COVERED}",
+            f"There is no file change {number} in this workspace. It may be {why} to be kept; {lists} to "
+            f"see the recorded changes. {NOT_COVERED}",
         )
     for change in found:
         if is_named or not _is_as_before(change, workspace):

@@ -43,7 +43,7 @@ _BIND_AND_CONNECT = 0b11
 _SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 _PATH_BENEATH = 1
 _library = ctypes.CDLL(None, use_errno=True)
-# Looked up once for all programs, because a lookup in each fork, or the module `signal`, would cost memory pages.
+# Looked up once for all programs, because a lookup in each fork, or the `signal` module, would cost memory pages.
 _set_signal = _library.signal
 _setns = _library.setns if sys.platform == "linux" else _library.signal
 

@@ -439,7 +439,7 @@ class Supervisor:
         return False
 
     def _leave(self) -> None:
-        """Start stopping everything, because the server or the broker is gone."""
+        """Begin to stop everything, because the server or the broker is gone."""
         self._waiting.forget(self._broker)
         self._unlink()
         for channel in self._channels.values():
@@ -452,7 +452,7 @@ class Supervisor:
             self._link = None
 
     def _let_go(self, channel: SupervisorChannel) -> None:
-        """Start stopping the processes of a channel, which is no longer read. `serve` then closes the channel."""
+        """Begin to stop the processes of a channel, which is no longer read. `serve` then closes the channel."""
         if channel.leave_at is None:
             channel.leave_at = monotonic() + LEAVE_SECONDS
             self._waiting.forget(channel.socket.fileno())

@@ -264,7 +264,7 @@ class SandboxedCommand(ConfinedCommand):
         raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the client's folders that a reading command can write to."""
+        """Return the client's folders that a read-only command can write to."""
         if self._prepared is None or self.view is not ViewKind.READING:
             return (), 0
         return (*self._prepared.view.lasting.values(),), self._prepared.temporary_bytes
@@ -327,7 +327,7 @@ class BubblewrapConfinement:
         *,
         consented: Mapping[str, str] = MappingProxyType({}),  # as in `AutoRunLookout`
         loopbacks: SessionLoopbacks | None = None,
-        landlock: LandlockConfinement | None = None,  # confines reading commands if bubblewrap does not work
+        landlock: LandlockConfinement | None = None,  # confines read-only commands if bubblewrap does not work
     ) -> None:
         self._mode = mode
         self._site = site
@@ -423,9 +423,9 @@ class BubblewrapConfinement:
         return CommandSite(engine, failure or "", self._mode is SandboxMode.REQUIRED, shown)
 
     async def landlock_failure(self) -> str:
-        """Return why Landlock cannot confine reading commands, phrased for the middle of a sentence.
+        """Return why Landlock cannot confine read-only commands, as a clause for the middle of a sentence.
 
-        Empty if it can.
+        The result is empty if it can.
         """
         return "it is not set up" if self._landlock is None else await self._landlock.failure()
 

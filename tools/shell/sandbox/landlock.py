@@ -1,4 +1,4 @@
-"""Confines reading commands with Landlock and a system call filter, if namespaces are not available.
+"""Uses Landlock and a system call filter to confine read-only commands if namespaces are not available.
 
 Landlock grants rights to folders, and cannot revoke them for a part of a folder. Commands can see other processes, but
 cannot affect them.
@@ -74,10 +74,10 @@ def ruleset_for_views() -> int | None:
 
 
 async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
-    """Return why Landlock does not confine reading commands here, phrased for the middle of a sentence, or `None`.
+    """Return why Landlock cannot confine read-only commands here, or `None` if it can.
 
-    Each call runs the test in a new folder inside `parent`. Raises an `ExhaustedError` if resources are too low for a
-    result.
+    The reason is a clause for the middle of a sentence. Each call runs the test in a new folder inside `parent`.
+    Raises an `ExhaustedError` if resources are too low for a result.
     """
     if why := why_not_here():
         return why
@@ -99,7 +99,7 @@ async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
 
 @dataclass(slots=True)
 class LandlockCommand(ConfinedCommand):
-    """A reading command, with its temporary folder if it has one."""
+    """A read-only command, with its temporary folder if it has one."""
 
     temporary: str | None = field(kw_only=True)
 
@@ -117,7 +117,7 @@ class LandlockCommand(ConfinedCommand):
 
 
 class LandlockConfinement:
-    """Confines reading commands if namespaces are not available. The first command tests whether this works."""
+    """Confines read-only commands if namespaces are not available. The first command tests whether this works."""
 
     def __init__(self, starter: ProcessStarter, folders: PrivateFolders) -> None:
         self._starter = starter
@@ -131,9 +131,9 @@ class LandlockConfinement:
         return not (self._failure or why_not_here())
 
     async def failure(self) -> str:
-        """Return why Landlock does not confine reading commands, phrased for the middle of a sentence.
+        """Return why Landlock cannot confine read-only commands, as a clause for the middle of a sentence.
 
-        Empty if it does.
+        The result is empty if it can.
         """
         async with self._trying:
             if not self._is_tried:

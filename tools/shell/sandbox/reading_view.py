@@ -1,4 +1,4 @@
-"""Finds what a reading command sees in addition to the workspace: the system, the user's programs, and files for git.
+"""Finds what a read-only command sees in addition to the workspace: the system, the user's programs, and files for git.
 
 Everything else is absent, including the rest of the home folder. The paths are real, and shown read-only. Of the paths
 that the workspace refers to, only its repository and the interpreters of its virtual environments are shown.

@@ -7,9 +7,9 @@ controlled by the network namespace.
 A filter sees numbers, but not the data that pointers refer to. Calls that could bypass it (io_uring, other instruction
 sets) are therefore refused completely, as are calls that only increase the kernel's attack surface.
 
-Landlock controls only opening, creating and removing files, and comes without namespaces. The filter for reading
-commands under Landlock therefore controls the rest: changing a file without opening it for writing, or through a folder
-that is open for reading; other processes; shared memory and messages; and the network.
+Landlock controls only opening, creating and removing files, and comes without namespaces. The filter for
+read-only commands under Landlock therefore controls the rest: changing a file without opening it for writing, or
+through a folder that is open for reading; other processes; shared memory and messages; and the network.
 """
 
 from __future__ import annotations

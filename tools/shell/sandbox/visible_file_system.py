@@ -41,7 +41,7 @@ from tools.shell.sandbox.reading_view import (
 from tools.text.file_names import shown_whole_path
 
 # Folders where programs leave sockets and files for others. `/tmp` belongs to the client for its session, and so does
-# `/var/tmp` for commands that may write. Reading commands do not share `/var/tmp`, because their files must not be
+# `/var/tmp` for commands that may write. Read-only commands do not share `/var/tmp`, because their files must not be
 # mistaken for other commands' temporary files and caches. `/dev/shm` is part of the private `/dev`.
 PRIVATE = (*OPEN_TO_ALL, "/run", "/var/run")
 PRIVATE_BYTES = 2 * 1024**3  # size of each in-memory file system; a client's `/tmp` is emptied if it is larger
@@ -502,7 +502,7 @@ def sandbox_environment(environment: Mapping[str, str], roots: Sequence[str], ki
     for name, folder in CACHES.items():
         if not is_inside(changed.get(name, ""), own):
             changed[name] = f"{temporary}/{folder}"
-    # A reading command could plant settings in a home folder that is writable in every view.
+    # A read-only command could plant settings in a home folder that is writable in every view.
     if _real(changed.get("HOME", "")) in OPEN_TO_ALL:
         changed["HOME"] = f"{temporary}/home"
     ceilings = filter(None, (changed.get("GIT_CEILING_DIRECTORIES"), TEMPORARY))
@@ -522,7 +522,7 @@ def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _real(path: str) -> str:
-    """Resolve all symlinks in a path. A path that changes during the call is returned unchanged."""
+    """Resolve all symlinks in a path. If that fails because the path is modified meanwhile, return it as given."""
     try:
         return os.path.realpath(path)
     except OSError:
