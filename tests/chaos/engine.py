@@ -24,8 +24,11 @@ PAUSE = 0.15
 LEFTOVER = re.compile(r"\.tmp$|\.new$|^\.coretools-|\.lock$|\.sock$")
 WORDS = re.compile(r"Traceback|was never (awaited|retrieved)|Exception ignored|ResourceWarning")
 """What must not be in a log."""
-WANTING = re.compile(r"Traceback[^\n]*\n(?: [^\n]*\n)+(MemoryError|OSError: \[Errno 24\].*)$", re.MULTILINE)
-"""What the event loop says of a read without memory, or an accept without descriptors; it tries again."""
+WANTING = re.compile(
+    r"(?:Exception ignored in[^\n]*\n)?Traceback[^\n]*\n(?: [^\n]*\n)+(MemoryError|OSError: \[Errno 24\].*)$",
+    re.MULTILINE,
+)
+"""What Python and the event loop say of work without memory, or an accept without descriptors; it is tried again."""
 WORLD_SECONDS = 1_800
 MAY_FAIL = ("write shared", "edit shared")
 """What is refused where somebody else has changed the file meanwhile."""

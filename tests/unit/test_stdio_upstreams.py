@@ -17,6 +17,7 @@ import pytest
 
 from server.protocol.json_rpc import ErrorResponse, Message, Notification, Response, fields_of
 from tests.processes import BASH, CEILING, ENVIRONMENT, is_running, needs_proc
+from tests.waiting import until
 from tools.shell.brokered_starter import BrokeredStarter
 
 if sys.platform == "win32":
@@ -378,6 +379,33 @@ async def test_a_start_that_is_cancelled_leaves_no_descriptor(starter: BrokeredS
 @pytest.mark.requirement("upstream.errors")
 def test_what_upstreams_write_is_logged_at_every_level() -> None:
     assert logging.getLogger("server.upstreams.wire.stdio_upstream").isEnabledFor(logging.INFO)
+
+
+@pytest.mark.requirement("scarcity.refused")
+async def test_a_read_without_memory_is_repeated_later_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reads, read = 0, os.read
+
+    def scarce(descriptor: int, size: int) -> bytes:
+        nonlocal reads
+        reads += 1
+        if reads < 3:
+            raise MemoryError
+        return read(descriptor, size)
+
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    incoming = StdoutReader(reading, StderrLog("a"))
+    try:
+        monkeypatch.setattr(os, "read", scarce)
+        os.write(writing, json.dumps(fields_of(say("hello"))).encode() + b"\n")
+        await until(lambda: incoming.inbox.count)
+        assert (incoming.inbox.count, caplog.text) == (1, "")
+    finally:
+        incoming.end()
+        os.close(reading)
+        os.close(writing)
 
 
 @pytest.mark.requirement("upstream.stdio.messages")

@@ -57,6 +57,7 @@ TURN_SECONDS = 0.005
 
 LARGE_READ_BYTES = 1 << 18  # bytes per read under load; without load, a pipe's initial capacity is read
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
+NO_MEMORY_PAUSE_SECONDS = 0.05  # pause after a read for which there was no memory; nothing is lost
 
 FLUSH_SECONDS = 0.5
 """Time limit for an upstream to read what was sent before its input is closed. This value, `LEAVING_SECONDS` and
@@ -145,6 +146,9 @@ class PipeReader:
         try:
             data = os.read(self.descriptor, self.read_bytes)
         except (BlockingIOError, InterruptedError):
+            return b""
+        except MemoryError:
+            self.pause(NO_MEMORY_PAUSE_SECONDS)
             return b""
         except OSError:
             data = b""
