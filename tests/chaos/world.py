@@ -289,7 +289,10 @@ class World:
             said = self.folder / f"{role}.log"
             if not await until(lambda: "\n" in said.read_text() or process.poll() is not None):
                 raise WorldError(f"{role} does not start")
-            port = int(said.read_text().split()[1])
+            words = said.read_text().split()
+            if not words and port:  # killed again before it was up: that fault starts it once more
+                return
+            port = int(words[1])
         elif not await until(lambda: _answers(port)):
             raise WorldError(f"{role} does not start")
         self.ports[role] = port
