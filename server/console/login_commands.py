@@ -122,7 +122,7 @@ async def _begin(app: App, login: Login) -> LoginAttempt | None:
         if app.pool.tasks is None:
             raise AssertionError("the servers were started")
         try:
-            attempt = await login.begin(app.pool.tasks, wait)
+            attempt = await login.begin(app.pool.tasks, await login.stored_header(), wait)
         except LoginError as error:
             raise CommandFailure(
                 f"there is no login to {login.alias}: {visible_line(error.why)}. If the server needs a token "

@@ -96,16 +96,17 @@ function showTimes() {
   }
 }
 
-// Replaces content that differs, and keeps open details, scroll positions and the focus.
+// Replaces content that differs, and keeps scroll positions, the focus, and open details whose text is unchanged. A new
+// text stays closed, so that nobody approves a version that they have not opened.
 function update(old, now) {
   if (!old || !now || textOf(old) === textOf(now)) return;
   const boxes = () => [old, ...old.querySelectorAll(".scroll")];
   const places = boxes().map((each) => [each.scrollLeft, each.scrollTop]);
   const isHeld = old.contains(document.activeElement);
   const held = boxes().indexOf(document.activeElement);
-  const opened = new Set([...old.querySelectorAll("details[open] > summary")].map((each) => each.textContent));
+  const opened = new Set([...old.querySelectorAll("details[open]")].map((each) => each.textContent));
   old.replaceChildren(...now.childNodes);
-  for (const each of old.querySelectorAll("summary")) each.parentElement.open ||= opened.has(each.textContent);
+  for (const each of old.querySelectorAll("details")) each.open ||= opened.has(each.textContent);
   if (isHeld && document.activeElement === document.body) (boxes()[held] ?? document.getElementById("content")).focus({ preventScroll: true });
   boxes().forEach((each, at) => {
     if (places[at]) [each.scrollLeft, each.scrollTop] = places[at];

@@ -246,8 +246,11 @@ async def _read_only(disk: str, world: World, _pick: int) -> AsyncGenerator[None
             break
         await asyncio.sleep(0.02)
     yield
-    while not await remount("rw"):
+    for _ in range(1_000):
+        if await remount("rw"):
+            return
         await asyncio.sleep(0.02)
+    raise OSError(f"{world.disks[disk]} stays read-only")
 
 
 for _disk in ("workspace", "state", "tmp"):

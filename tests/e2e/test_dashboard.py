@@ -9,7 +9,7 @@ import signal
 import stat
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -393,11 +393,10 @@ async def test_strangers_who_connect_and_say_nothing_keep_nobody_out(runtime: Pa
             stream = await anyio.connect_tcp("127.0.0.1", browser.base_url.port or 0)
             stack.push_async_callback(stream.aclose)
             await stream.send(b"GET / HTTP/1.1\r\n")
-        try:
-            page = await browser.get("/servers")
-        except httpx.TransportError:  # its idle connection made room: browsers try again on another one, too
-            page = await browser.get("/servers")
-        assert page.status_code == 200
+        browser.headers["Connection"] = "close"
+        with suppress(httpx.TransportError):  # the idle connection of this browser may have made room
+            await browser.get("/servers")
+        assert (await browser.get("/servers")).status_code == 200
         assert (await client.list_tools()).tools
 
 
@@ -803,8 +802,8 @@ async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_throug
         ],
     )
     async with app.running():
-        assert await turns_during(sections.tools(app.running_server, "")) > 4
-        assert await turns_during(sections.tools(app.running_server, "no such words")) > 4
+        assert await turns_during(sections.tools(app.running_server, "")) > 2
+        assert await turns_during(sections.tools(app.running_server, "no such words")) > 2
         assert (await sections.tools(app.running_server, "up__"))["more"] == 5_000 - sections.MAX_TOOLS
 
 
@@ -994,9 +993,14 @@ async def test_a_stopped_tool_is_shown_and_approved_as_it_was_shown(
         assert server["approval"].keys() == {"new"}
         await page.goto(f"{page.url}tools?q=good__echo")
         await page.get_by_text("Present version good__echo", exact=True).click()
-        await page.evaluate("refresh()")
-        await expect(page.locator("tbody pre")).to_be_visible()
         await expect(page.locator("tbody pre")).to_contain_text("Its description now:")
+        # What is open stays open while other things change, but not if it has changed itself.
+        await page.evaluate("document.querySelector('tbody td').append('outdated'); refresh()")
+        await expect(page.locator("tbody pre")).to_be_visible()
+        await expect(page.get_by_text("outdated")).to_have_count(0)
+        await page.evaluate("document.querySelector('tbody pre').append('outdated'); refresh()")
+        await expect(page.locator("tbody pre")).to_be_hidden()
+        await page.get_by_text("Present version good__echo", exact=True).click()
         await page.get_by_role("button", name="Approve the current version").click()
         await expect(page.get_by_role("button", name="Approve the current version")).to_have_count(0)
         assert list(parse_lock(lock.read_bytes())["good"]["tools"]) == ["echo"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import errno
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -59,12 +60,13 @@ def start_thread(work: Callable[[], None]) -> None:
 
 @cache
 def share_arenas() -> None:
-    """Let all threads share two memory arenas. Has no effect once a thread has used memory.
+    """Let all threads share two memory arenas, unless the environment sets a number. Called before the first thread.
 
     Otherwise, the C library reserves 64 MB of address space per thread. A busy server with eight threads then holds
     12 MB more, scattered over its arenas, and its memory use takes longer to level off.
     """
-    if sys.platform != "linux":
+    settings = os.environ.get("MALLOC_ARENA_MAX", "") + os.environ.get("GLIBC_TUNABLES", "")
+    if sys.platform != "linux" or settings:
         return
     with suppress(OSError, AttributeError, ImportError, MemoryError):  # other C libraries have no such function
         import ctypes  # noqa: PLC0415 - not needed at startup

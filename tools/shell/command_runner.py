@@ -65,6 +65,9 @@ AGAIN_SECONDS = 0.25  # pause before a start that failed for lack of resources i
 ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the last one may release resources late
 _NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file for a shell to run first
+STARTER_LOST = (
+    "The process that starts programs died, and it is unknown whether the {} had begun. Check before you try again."
+)
 _WHY_NO_COMMAND = {
     errno.ENOENT: "the folder, the shell or the sandbox's program does not exist; give a folder that "
     "list_directory shows, or tell the user",
@@ -382,8 +385,7 @@ class CommandRunner(Runner):
             what = "the sandbox's program" if confined.engine is Engine.BUBBLEWRAP else "it"
             other = f"the operating system refused {what} ({name}); try once more, and if it fails again, tell the user"
             if not number:
-                what = "The process that starts commands died, and it is unknown whether the command had begun. Check"
-                return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"{what} before you try again.")
+                return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, STARTER_LOST.format("command"))
             return ToolError(
                 ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not started: {_WHY_NO_COMMAND.get(number, other)}."
             )
@@ -432,6 +434,8 @@ class ProgramRunner(Runner):
         """
 
         def refusal(number: int) -> ToolError:
+            if not number:
+                return ToolError(ToolErrorType.EXECUTION_FAILED, STARTER_LOST.format("program"))
             name = one_line(os.path.basename(request.argv[0]))
             why = _WHY_NO_PROGRAM.get(number, "the operating system refused it")
             said = f"The program '{name}' was not started: {why}. Tell the user if it keeps failing."

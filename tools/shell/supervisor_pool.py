@@ -83,6 +83,8 @@ class SupervisorPool:
                         if supervisor.process is not None:
                             group.start_soon(partial(supervisor.process.end, CLOSE_GRACE_SECONDS, shield=False))
             for supervisor in list(self._supervisors):
+                if supervisor.process is not None and not self._is_shared:
+                    supervisor.signal(signal.SIGKILL)  # the broker then ends what is left of its program
                 supervisor.close()
             if self._broker is not None:
                 await self._broker.close(BROKER_SECONDS)

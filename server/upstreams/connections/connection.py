@@ -187,6 +187,7 @@ class LoginNeededError(ToolError):
             told += f" If it needs a token instead, the operator can set one. {WAYS_TO_AUTHENTICATE}"
         super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
         self.login = login
+        self.had = login.latest_header  # the `Authorization` that was not enough, if any
 
 
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]

@@ -317,13 +317,31 @@ class Login:
         if self._closed:
             raise LoginError(self._closed)
 
+    @property
+    def latest_header(self) -> str | None:
+        """The latest known `Authorization`, even if the upstream rejects it; `None` without a token."""
+        return _header_of(self._record)
+
+    async def stored_header(self) -> str | None:
+        """Return the stored `Authorization`; `None` without a token, or if it cannot be read."""
+        return _header_of(await self._read_usable())
+
     async def begin(
-        self, tasks: TaskGroup, on_wait: Callable[[str], object] = lambda _: None, readable_name: str = ""
+        self,
+        tasks: TaskGroup,
+        had: str | None,
+        on_wait: Callable[[str], object] = lambda _: None,
+        readable_name: str = "",
     ) -> LoginAttempt | None:
         """Open a login for a person; `None` if another process has logged in in the meantime.
 
-        While another process uses the same port for a login, this method waits and calls `on_wait`. `readable_name` is
-        the principal's display name.
+        While another process uses the same port for a login, this method waits and calls `on_wait`.
+
+        Args:
+            tasks: Runs the login.
+            had: The `Authorization` that was not enough. A login is not needed if another one is stored.
+            on_wait: Called with the reason for the wait.
+            readable_name: The principal's display name.
 
         Raises:
             LoginError: The login cannot be opened.
@@ -331,8 +349,6 @@ class Login:
         async with self._beginning:
             if self._attempt is not None and not self._attempt.done.is_set():
                 return self._attempt
-            # The header of the login that was not enough. A login that has been stored since then may be enough.
-            had = _header_of(self._record if self._is_read else await self._read_usable())
             deadline = anyio.current_time() + LOGIN_SECONDS
             while True:
                 self._check_open()
@@ -402,6 +418,8 @@ class Login:
         except PortTakenError:
             raise
         except Exception as error:
+            if attempt is None and isinstance(error, ExhaustedError):
+                raise
             if not isinstance(error, LoginError):
                 logger.error("a login to %s ended unexpectedly (%s)", self.alias, type(error).__name__)  # noqa: TRY400
                 error = LoginError("it could not be continued")

@@ -77,7 +77,7 @@ class LoginQuestions:
         can_show = exchange.can_be_asked("elicitation/create", asked)
         if not (self._has_pages or (self._is_local and can_show)):
             raise needed
-        attempt = await _begun(login, exchange, tasks)
+        attempt = await _begun(needed, exchange, tasks)
         if attempt is None:
             return None
         # Forget old attempts, and failed ones for the same login, so that repeated attempts do not use up the slots.
@@ -150,18 +150,18 @@ class LoginQuestions:
             attempt.questions -= 1
 
 
-async def _begun(login: Login, exchange: Exchange, tasks: TaskGroup) -> LoginAttempt | None:
+async def _begun(needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup) -> LoginAttempt | None:
     """Begin a login attempt; return `None` if another attempt has succeeded by now.
 
     Raises:
         ToolError: The attempt cannot begin.
     """
-    attempt: LoginAttempt | None = None
+    login, attempt = needed.login, None
     waiting, refusal = list[str](), None
     async with anyio.create_task_group() as pulse:
         pulse.start_soon(_pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}")
         try:
-            attempt = await login.begin(tasks, waiting.append, exchange.readable_name)
+            attempt = await login.begin(tasks, needed.had, waiting.append, exchange.readable_name)
         except LoginError as error:  # caught here, because a task group would wrap it
             refusal = _failed(login, error.why)
         except ExhaustedError as error:

@@ -401,6 +401,7 @@ class Relay:
             await upstream.come_back()  # somebody has logged in with the console command
             if not upstream.wants_login:
                 return None
+            needed.had = upstream.login.latest_header  # not enough either
 
         def seal(carried: Json) -> str:
             carried = {**carried, "target": target, "consented": is_consented, "logins": count}
