@@ -4,16 +4,68 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import anyio
 import pytest
 
+from server.clients.client_request import Exchange
 from server.consent.pending_questions import AskedQuestions
+from server.protocol.protocol_errors import MCPError
 from server.upstreams.relay.large_results import _in_lines  # pyright: ignore[reportPrivateUsage] - as it is called
 from server.upstreams.relay.published_resources import skill_uris
 from server.upstreams.relay.request_relay import SuspendedCall, SuspendedCalls
-from server.upstreams.session.upstream_questions import InFlightCall
+from server.upstreams.session.upstream_questions import (
+    BoundedTasks,
+    InFlightCall,
+    SessionOptions,
+    SessionQuestions,
+)
 
 NOTHING: Any = cast("Any", None)
-"""What a count of calls does not look at."""
+"""What is not looked at here."""
+ASKED: dict[str, Any] = {"message": "which?", "requestedSchema": {"type": "object", "properties": {}}}
+ANSWERED = {"action": "decline"}
+
+
+class Way:
+    """To a client within a request, which may be over; and to an upstream, which is told the answer."""
+
+    def __init__(self, *, is_over: bool = False) -> None:
+        self.is_over = is_over
+        self.told: list[Any] = []
+
+    async def request(self, method: str, params: Any) -> Any:
+        del params
+        if self.is_over:
+            raise MCPError(-32600, f"{method} after the response")
+        return ANSWERED
+
+    async def answer(self, identity: Any, response: Any) -> None:
+        self.told.append((identity, response))
+
+    def pause_clock(self, *, is_asking: bool) -> None:
+        """Nothing is measured here."""
+
+
+def asked_in(way: Way) -> InFlightCall:
+    """A call of a client that is asked within it."""
+    capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
+    exchange = Exchange(cast("Any", way), {}, "2025-11-25", capabilities, "", None)
+    return InFlightCall(cast("Any", way), exchange)
+
+
+@pytest.mark.requirement("relay.questions")
+@pytest.mark.anyio
+async def test_a_question_is_asked_within_another_call_if_the_first_one_ends_before() -> None:
+    options = SessionOptions("up", NOTHING, {}, 60, NOTHING, NOTHING)
+    upstream = Way()
+    async with anyio.create_task_group() as tasks:
+        questions = SessionQuestions(options, cast("Any", upstream), tasks, BoundedTasks("up", tasks))
+        over, open_one = asked_in(Way(is_over=True)), asked_in(Way())
+        questions.begin(over)
+        questions.begin(open_one)
+        questions.take(1, "elicitation/create", ASKED)
+        questions.end(over)
+    assert upstream.told == [(1, ANSWERED)]
 
 
 @pytest.mark.requirement("proxy.suspended.share")

@@ -396,7 +396,7 @@ class SessionQuestions:
             pending.pause_clock(is_asking=True)
         with live.scope:
             try:
-                response = await client.ask(method, shown, self._options.question_seconds)
+                response = await self._answer(live, shown, client)
             except NotAskedError:
                 self._log.info("a question from upstream %s got no answer", self._options.alias)
             finally:
@@ -414,6 +414,19 @@ class SessionQuestions:
         finally:
             live.is_settled.set()
             del self._live[identity]
+
+    async def _answer(self, live: LiveQuestion, shown: Json, client: Exchange) -> Json:
+        """Ask a client. If its call has ended by then, ask within another call that may have caused the question."""
+        while True:
+            try:
+                return await client.ask(live.method, shown, self._options.question_seconds)
+            except NotAskedError:
+                asking = [call.exchange for call in live.calls]
+                able = (each for each in asking if not each.is_modern and each.can_be_asked(live.method, shown))
+                other = next(able, None)
+                if other is None or client in asking:
+                    raise
+                client = other
 
     async def _reply(self, identity: RequestId, response: Json) -> None:
         """Respond to an upstream's question. A refusal that cannot be expressed as a result becomes an error."""
