@@ -206,9 +206,8 @@ class Announcements:
                 await self._replica.store.publish(CHANNEL, f"{kind} {self._replica.name}")
             except StoreUnavailableError:
                 self._untold.add(kind)
-                await anyio.sleep(
-                    RETRY_SECONDS
-                )  # never give up: other replicas notice a lost message only if their own connection was interrupted
+                # Never give up: other replicas notice a lost message only if their own connection was interrupted.
+                await anyio.sleep(RETRY_SECONDS)
 
     async def follow_replicas(self) -> None:
         """Forward changes from other replicas to local listeners, until cancelled."""

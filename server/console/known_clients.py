@@ -59,9 +59,8 @@ class ClientConfig:
     others: tuple[tuple[str, MemberPath], ...] = ()  # more files to import from, each with the path of its servers
     project_file: str = ""  # a project's file, relative to its folder; empty if there is none
     programs: tuple[str, ...] = ()  # the names of the client's command
-    extra: Mapping[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  # members of every entry in addition to the command
+    # Members of every entry in addition to the command
+    extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets even if the entry lists none
     reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot refer to one
     names_variables: bool = False  # whether `env_vars` of an entry lists the names of variables to pass

@@ -107,9 +107,8 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
         known["id"] = int(identity)  # some peers write every number as a float
     has_odd_id = "id" in known and type(known["id"]) not in (int, str)
     if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
-        raise ValueError(
-            "an id must be a string or a whole number"
-        )  # the SDK's models would treat the message as a notification
+        # The SDK's models would treat the message as a notification.
+        raise ValueError("an id must be a string or a whole number")
     if any(isinstance(value, list) for value in known.values()):
         raise ValueError(NOT_A_MESSAGE)  # in MCP, none of these fields is an array
     if (usual := _usual(known)) is not None:

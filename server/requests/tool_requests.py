@@ -333,9 +333,8 @@ class ToolRequests:
         Returns the request to continue with, or the result to send instead.
         """
         is_asked = self.relay.why_denied(owner.alias, exchange.rights) == ""
-        is_ours = owner.is_login_offered or bool(
-            exchange.carried.get("ours")
-        )  # the server may have its own tool of this name
+        # The server may have its own tool of this name.
+        is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))
         for _ in range(MAX_LOGINS):
             # Continue a login that began before the consent to the call; continue a later one only if it is needed.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")

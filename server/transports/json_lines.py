@@ -19,6 +19,7 @@ INBOX_MESSAGES = 256  # number of unprocessed messages above which reading pause
 KEPT_OF_OVERSIZED = 4096  # bytes kept at each end of an oversized line, to find its id
 USUAL_PIPE_BYTES = 1 << 16  # initial capacity of a pipe
 PIPE_BYTES = 1 << 20  # capacity of a busy pipe (Linux allows this for every user)
+NO_MEMORY_PAUSE_SECONDS = 0.05  # pause after a read for which there was no memory; nothing is lost
 LARGE_PIECE = 4096  # smaller pieces of an incoming line are joined at once, to limit the number of pieces
 OUTGOING_BYTES = 4 * 1024 * 1024  # number of queued bytes above which senders must wait for a slow reader
 UNREAD_BYTES = 1 << 18  # a longer queue means that the client is a slow reader

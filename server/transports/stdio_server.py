@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 
 READ_BYTES = 256 * 1024  # size of one read; a Linux pipe holds 64 kB, a socket more
-NO_MEMORY_PAUSE_SECONDS = 0.05  # pause after a read for which there was no memory; nothing is lost
 DRAIN_SECONDS = 10.0  # limit for pending calls after end of input
 COMMAND_SECONDS = 1.0
 """The limit for calls that run a program (a command, an agent, a custom tool), which may run indefinitely. The official
@@ -148,7 +147,7 @@ class _Wire:
             return
         except MemoryError:
             self._stop_reading()
-            self._loop.call_later(NO_MEMORY_PAUSE_SECONDS, self.resume_reading)
+            self._loop.call_later(json_lines.NO_MEMORY_PAUSE_SECONDS, self.resume_reading)
             return
         except OSError:
             data = b""

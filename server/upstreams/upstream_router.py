@@ -189,9 +189,8 @@ class UpstreamRouter:
         self._tasks: TaskGroup | None = None
         self._denied: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
-        self._silent: WeakKeyDictionary[UpstreamSession, float] = (
-            WeakKeyDictionary()
-        )  # by session, when the listing of its skills last timed out
+        # By session, when the listing of its skills last timed out
+        self._silent: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()
         self._apps: Mapping[tuple[str, str], str] = {}  # `ResourceRoutes.apps`, as last computed
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
@@ -458,9 +457,8 @@ class UpstreamRouter:
                     if monotonic() < self._silent.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
                         continue
                     if self._is_able(upstream, "skills/list"):
-                        upstream.offer.lists.setdefault(
-                            SKILLS.field, []
-                        )  # a server that does not respond is asked only once
+                        # A server that does not respond is asked only once.
+                        upstream.offer.lists.setdefault(SKILLS.field, [])
                         asked.add(session)
                         tasks.start_soon(read, upstream, session)
                     else:

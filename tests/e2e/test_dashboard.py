@@ -798,13 +798,13 @@ async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_throug
                 call=unreachable,
                 known=known,
             )
-            for n in range(5_000)
+            for n in range(10_000)
         ],
     )
     async with app.running():
-        assert await turns_during(sections.tools(app.running_server, "")) > 2
-        assert await turns_during(sections.tools(app.running_server, "no such words")) > 2
-        assert (await sections.tools(app.running_server, "up__"))["more"] == 5_000 - sections.MAX_TOOLS
+        assert await turns_during(sections.tools(app.running_server, "")) > 4
+        assert await turns_during(sections.tools(app.running_server, "no such words")) > 4
+        assert (await sections.tools(app.running_server, "up__"))["more"] == 10_000 - sections.MAX_TOOLS
 
 
 @pytest.mark.requirement("dashboard.undo")

@@ -46,7 +46,7 @@ async def test_above_a_number_of_questions_nobody_is_asked(monkeypatch: pytest.M
     assert waiting.all() == []
 
 
-async def test_a_question_that_nobody_answers_is_a_denial_and_its_time_begins_anew_where_that_is_wanted() -> None:
+async def test_a_question_that_nobody_answers_is_a_denial_and_its_time_begins_again_where_that_is_wanted() -> None:
     waiting, answers, changes = PendingQuestions(60), list[Answer | Unavailable](), list[int]()
     waiting.on_change = lambda: changes.append(len(waiting.all()))
     async with anyio.create_task_group() as calls:
@@ -58,4 +58,4 @@ async def test_a_question_that_nobody_answers_is_a_denial_and_its_time_begins_an
         assert 0 < pending.seconds_left <= 60
         pending.scope.deadline = -math.inf
     assert answers == [Answer(Decision.DENY, ConsentChannel.NOBODY_CAME)]
-    assert changes == [1, 1, 0], "the page is told of each change"
+    assert changes == [1, 1, 0], "the page follows each change"

@@ -27,7 +27,7 @@ ANSWERED = {"action": "decline"}
 
 
 class Way:
-    """To a client within a request, which may be over; and to an upstream, which is told the answer."""
+    """Stands for a request of a client, which may be over, and for an upstream, which keeps the answer it gets."""
 
     def __init__(self, *, is_over: bool = False) -> None:
         self.is_over = is_over

@@ -36,12 +36,13 @@ _ALIASES = {
     "timeout_ms": "timeout",
     **dict.fromkeys(("background", "run_in_background"), "is_background"),
 }
+# Names that other programs use for a timeout in seconds
 _IN_SECONDS = (
     "timeoutseconds",
     "timeoutsecs",
     "timeoutsec",
     "timeouts",
-)  # names that other programs use for a timeout in seconds
+)
 _NEEDS = foreign("false", way="Set 'needs' to 'write' or 'network' to ask the user for more rights.")
 # The `&` at the end of a background command. It is removed, because otherwise the job would be only the shell.
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")

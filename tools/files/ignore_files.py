@@ -255,9 +255,8 @@ class PresentNames:
             return False  # even if the file exists, it cannot be opened
         except OSError:
             may_block()
-            return os.path.isdir(
-                self.folder
-            )  # if the folder exists, the answer is unknown, and opening the file reports why
+            # If the folder exists, the answer is unknown, and opening the file reports why.
+            return os.path.isdir(self.folder)
 
 
 def _rules_of_git(path: str, *, through_links: bool = False) -> RuleList:

@@ -60,9 +60,11 @@ def start_thread(work: Callable[[], None]) -> None:
 
 @cache
 def share_arenas() -> None:
-    """Let all threads share two memory arenas, unless the environment sets a number. Called before the first thread.
+    """Let all threads share two memory arenas, unless the environment tunes the allocator.
 
-    Otherwise, the C library reserves 64 MB of address space per thread. A busy server with eight threads then holds
+    Must be called before threads start.
+
+    Otherwise, each thread has its own arena with 64 MB of address space. A busy server with eight threads then holds
     12 MB more, scattered over its arenas, and its memory use takes longer to level off.
     """
     settings = os.environ.get("MALLOC_ARENA_MAX", "") + os.environ.get("GLIBC_TUNABLES", "")

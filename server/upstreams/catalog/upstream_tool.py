@@ -46,9 +46,8 @@ class ToolRecord:
     first: str  # the digest when it was first listed; empty if unknown
     now: str  # the current digest; empty once the operator has changed the server's entry
     is_stopped: bool = False  # whether the lock file blocks it
-    agreed: set[tuple[str, str]] = field(
-        default_factory=set[tuple[str, str]]
-    )  # pairs of a client's key and a digest that the person behind that client agreed to
+    # Pairs of a client's key and a digest that the person behind that client agreed to
+    agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
     def agree(self, client_key: str, digest: str) -> None:
         """Record that the person behind a client has agreed to exactly this version.

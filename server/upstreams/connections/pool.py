@@ -428,9 +428,8 @@ class UpstreamPool:
         waited: set[Upstream] = set()
         while True:
             is_found = self._alias_of(tool_name) is not None
-            is_bare = (
-                not is_found and owner.entry.prefix == "alias"
-            )  # a bare name used by apps, which any server may own
+            # A bare name used by apps, which any server may own
+            is_bare = not is_found and owner.entry.prefix == "alias"
             is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
             if owner.tried.is_set() and not (is_bare or is_unprefixed):
                 break

@@ -62,9 +62,8 @@ class Redirect:
     alias: str
     principal: str  # empty if all clients share the login
     readable_name: str = ""  # the display name of the principal
-    parameters: dict[str, str] = field(
-        default_factory=dict[str, str], repr=False
-    )  # the redirect's parameters, including the code
+    # The redirect's parameters, including the code
+    parameters: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     arrived: anyio.Event = field(default_factory=anyio.Event)
     page: str = "The login is not finished."  # the final text in the browser
     is_over: anyio.Event = field(default_factory=anyio.Event)

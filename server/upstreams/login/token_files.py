@@ -312,9 +312,8 @@ def _unlock(descriptor: int) -> None:
     if sys.platform != "win32":
         import fcntl  # noqa: PLC0415 - does not exist on Windows
 
-        fcntl.flock(
-            descriptor, fcntl.LOCK_UN
-        )  # closing is not enough: a child that is just starting may share the descriptor
+        # Closing is not enough: a child that is just starting may share the descriptor.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 
 

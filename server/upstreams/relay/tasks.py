@@ -135,9 +135,8 @@ def _milliseconds(told: Any) -> float | None:
 class TaskQuestions:
     """A task's questions, and a record of those that were answered."""
 
-    keys: dict[str, str] = field(
-        default_factory=dict[str, str]
-    )  # the upstream's question keys, by the client's question keys
+    # The upstream's question keys, by the client's question keys
+    keys: dict[str, str] = field(default_factory=dict[str, str])
     answered: set[str] = field(default_factory=set[str])  # the upstream's keys of the answered questions
 
     async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:

@@ -200,9 +200,8 @@ class SessionQuestions:
         self.calls: list[InFlightCall] = []  # the calls in progress
         self.wants_roots = False
         """Whether the upstream requested roots outside of calls, but the client can only be asked during a call."""
-        self.roots_turn = (
-            anyio.Lock()
-        )  # held while the client's roots are sent to the upstream; new calls wait for the lock
+        # Held while the client's roots are sent to the upstream; new calls wait for the lock.
+        self.roots_turn = anyio.Lock()
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
         self._peer = channel

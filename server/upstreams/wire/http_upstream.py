@@ -475,9 +475,8 @@ class StreamableWriter(_Writer):
         finally:
             self._decide(request.id)
         if is_refused:
-            await anyio.sleep(
-                ACCEPT_SECONDS
-            )  # wait until the session's other requests are decided, because the first reported error ends the session
+            # Wait until the session's other requests are decided, because the first reported error ends the session.
+            await anyio.sleep(ACCEPT_SECONDS)
             self._undecided.clear()
             self._decide(request.id)
             return

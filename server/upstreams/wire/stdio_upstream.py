@@ -24,6 +24,7 @@ from pydantic_core import to_json
 from server.protocol.json_rpc import Message, fields_of, read_message
 from server.transports.json_lines import (
     INBOX_MESSAGES,
+    NO_MEMORY_PAUSE_SECONDS,
     PIPE_BYTES,
     STDIO_BACKPRESSURE,
     USUAL_PIPE_BYTES,
@@ -57,7 +58,6 @@ TURN_SECONDS = 0.005
 
 LARGE_READ_BYTES = 1 << 18  # bytes per read under load; without load, a pipe's initial capacity is read
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
-NO_MEMORY_PAUSE_SECONDS = 0.05  # pause after a read for which there was no memory; nothing is lost
 
 FLUSH_SECONDS = 0.5
 """Time limit for an upstream to read what was sent before its input is closed. This value, `LEAVING_SECONDS` and

@@ -84,9 +84,8 @@ def _child(
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     environment |= dict(entry.env)
-    first = next(
-        (each for each in folders if each != os.sep), ""
-    )  # skip the root of the file system, which a client may report as a folder
+    # Skip the root of the file system, which a client may report as a folder.
+    first = next((each for each in folders if each != os.sep), "")
     cwd = os.path.expanduser(entry.cwd or "")
     folder = os.path.join(first, cwd) if first or cwd else None
     if sys.platform == "win32":

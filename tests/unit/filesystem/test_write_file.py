@@ -360,7 +360,7 @@ async def test_a_hard_link_is_broken_and_a_link_inside_is_written_through(root: 
     assert (root / "link.txt").is_symlink()
     assert ((root / "a.txt").read_text(), (root / "b.txt").read_text()) == ("new\n", "old\n")
     assert facts(result)["links_broken"] == 1
-    assert "hard link" in str(result.llm_content)
+    assert "1 other name (a hard link)" in str(result.llm_content)
     assert facts(result)["path"] == str(root / "a.txt")
 
 

@@ -432,7 +432,10 @@ def test_a_variable_of_oauth_that_is_not_set_leaves_the_server_out(file: Path) -
         ({"clientId": "x", "clientSecret": "$EMPTY"}, "oauth.clientSecret is empty; set it or remove it."),
         (
             {"grant": "client-credentials", "privateKey": "hunter2"},
-            'oauth.clientId is missing, but the "client-credentials" grant needs it; the authorization server issues',
+            (
+                'oauth.clientId is missing, but the "client-credentials" grant needs it; '
+                "the authorization server issues it."
+            ),
         ),
         ({"grant": "client-credentials", "clientId": "x"}, "oauth has neither clientSecret nor privateKey, but"),
         (

@@ -84,9 +84,8 @@ _BINARY_NAMES = """
 .wasm .pak .rpa .dat .db .sqlite .doc .docx .xls .xlsx .ppt .pptx .odt .ods .odp .woff .woff2 .ttf .otf .png .jpg .jpeg
 .gif .webp .pdf
 """
-_DOUBTED_NAMES = frozenset(
-    (*_BINARY_NAMES.split(), *_NAMED)
-)  # files with these names are binary if they are not UTF-8; no other encoding is assumed
+# Files with these names are binary if they are not UTF-8; no other encoding is assumed.
+_DOUBTED_NAMES = frozenset((*_BINARY_NAMES.split(), *_NAMED))
 _NAMED_TEXT = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),

@@ -39,9 +39,8 @@ LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own aft
 LEAVE_SECONDS = 30.0  # how long after the server is gone to abandon processes that cannot be killed
 LOOKS = 50  # how often to search if nothing is found, because processes may replace each other during a search
 KILL_PAUSE_SECONDS = 0.02  # pause between attempts to kill the remaining processes
-_ALL_SIGNALS = tuple(
-    map(int, signal.valid_signals())
-)  # computed once, because it takes a twelfth of the time to start a shell
+# Computed once, because it takes a twelfth of the time to start a shell.
+_ALL_SIGNALS = tuple(map(int, signal.valid_signals()))
 LOOK_PAUSE_SECONDS = 0.05  # pause between checks for remaining processes, because no event reports their exit
 MAX_UNSURE_LOOKS = 20  # how often to repeat an inconclusive search (every 0.05 s, so for one second)
 

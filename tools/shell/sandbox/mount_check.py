@@ -48,9 +48,8 @@ class MountGate:
             self._told, self.info = self._pipe()  # bubblewrap writes its process id to `info`
             self.held, self._full = self._pipe()  # bubblewrap reads from `held`, and waits there
             self.options, self._saying = self._pipe()  # bubblewrap reads its options from `options`
-            self.mounting, self._telling = (
-                self._pipe()
-            )  # the mounting process reads bubblewrap's process id from `mounting`
+            # The mounting process reads bubblewrap's process id from `mounting`.
+            self.mounting, self._telling = self._pipe()
             if sys.platform != "win32":
                 for ours in (self._told, self._full, self._saying):
                     os.set_blocking(ours, False)
