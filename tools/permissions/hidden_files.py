@@ -169,7 +169,12 @@ class _Patterns:
             self.path_bits |= pattern.bit if pattern.by_path else 0
             for base in pattern.bases or ("",):
                 groups.setdefault(base and os.path.join(base, ""), []).append(pattern)
-        self._groups = [(base, group, _many_at_once(group)) for base, group in groups.items()]
+        # Each group has as few rule lists as possible that together hide what its patterns hide.
+        self._groups: list[tuple[str, list[_Pattern], list[RuleList]]] = []
+        for base, group in groups.items():
+            lines = list(dict.fromkeys(b"\n" + pattern.specifier.line for pattern in group))
+            rules = parse_rules(b"".join(lines))
+            self._groups.append((base, group, [*map(parse_rules, lines)] if rules.is_cut else [rules]))
 
     def fitting(
         self, folder: str, names: Sequence[str], *, by_path_only: bool = False
@@ -205,13 +210,6 @@ class _Patterns:
             for number, rules in enumerate(pattern.leads, start=1)
             if rules.hides(below[base], is_folder=True)
         )
-
-
-def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
-    """Return as few rule lists as possible that together hide what the patterns hide."""
-    lines = list(dict.fromkeys(b"\n" + pattern.specifier.line for pattern in patterns))
-    rules = parse_rules(b"".join(lines))
-    return [*map(parse_rules, lines)] if rules.is_cut else [rules]
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
@@ -271,11 +269,9 @@ class _Look:
         elif not holds_root or path in self.roots:
             files[path] = replace(found, path=path, is_folder=stat.S_ISDIR(status.st_mode))
             if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
-                self.problems.append((bit, f"'{self._shown(path)}' has a second hard link"))
-
-    def _shown(self, path: str) -> str:
-        root = next((root for root in self.roots if contains(root, path) and root != path), None)
-        return shown_path(path) if root is None else shown_below(root, path)
+                root = next((root for root in self.roots if contains(root, path) and root != path), None)
+                shown = shown_path(path) if root is None else shown_below(root, path)
+                self.problems.append((bit, f"'{shown}' has a second hard link"))
 
     def result(self) -> HiddenFiles:
         # Count denied files first, so that files hidden by other rules never push them over the limit.
@@ -471,14 +467,16 @@ class _RuleTree:
         self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}
         # Patterns about paths outside the workspace. The scan for each of them starts at the path that the pattern's
         # leading literal names form.
-        begins = ((os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases)
+        begins = [(os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases]
         named = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
         self._beginnings_elsewhere = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in named]
-        # Avoid testing every file against rules about unrelated places.
-        self._walks_of_roots = {
-            root: _Walk(folders, (p for p in patterns if not p.bases or _may_lie(p, root)), root, self.roots)
-            for root in self.roots
-        }
+        self._walks_of_roots: dict[str, _Walk] = {}
+        for root in self.roots:
+            # Avoid testing every file against rules about unrelated places.
+            lower = root.lower()
+            near = {p for path, p in begins if contains(path.lower(), lower) or contains(lower, path.lower())}
+            own = (p for p in patterns if not p.bases or p in near)
+            self._walks_of_roots[root] = _Walk(folders, own, root, self.roots)
 
     def look(self) -> HiddenFiles:
         look = _Look(self.roots)
@@ -583,11 +581,6 @@ class _RuleTree:
         except ToolError:
             return True  # one of the agent-ignore files cannot be read or parsed
         return False
-
-
-def _may_lie(pattern: _Pattern, root: str) -> bool:
-    starts = [os.path.join(base, *pattern.specifier.begins).lower() for base in pattern.bases]
-    return any(contains(start, root.lower()) or contains(root.lower(), start) for start in starts)
 
 
 class HiddenFileLookout:

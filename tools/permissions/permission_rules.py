@@ -322,6 +322,11 @@ class Rules:
         return (*self.deny, *self.ask)
 
     @property
+    def are_about_files(self) -> bool:
+        """True if a rule denies access to certain files, or asks before it."""
+        return any(isinstance(rule.specifier, PathSpecifier) for rule in self.strict)
+
+    @property
     def of_calls(self) -> Iterator[Rule]:
         """Yield the rules that apply only to some calls of a tool."""
         return (rule for rule in (*self.strict, *self.allow) if not rule.is_of_every_call)

@@ -106,22 +106,20 @@ def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | 
     """
     top = work_tree_above(root)
     why = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))
-    return why or ("git may take its folder for a repository" if is_written and _makes_repository(path) else None)
-
-
-def _makes_repository(path: str) -> bool:
-    """Return True if a new file may make git treat a folder as a repository: a `HEAD`, or a file next to one."""
+    if why is not None or not is_written:
+        return why
+    why = "git may take its folder for a repository"  # if it is a `HEAD`, or a new file next to one
     name = folded(os.path.basename(path))
     if name in ("head", "commondir"):
-        return True
+        return why
     while name:
         above = os.path.dirname(path)
         if os.path.lexists(os.path.join(above, "HEAD")) and (
             is_guarded_in_repository([name]) or (name in ("objects", "refs") and not os.path.lexists(path))
         ):
-            return True
+            return why
         path, name = above, folded(os.path.basename(above))
-    return False
+    return None
 
 
 class TrackedFiles:
