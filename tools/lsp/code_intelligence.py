@@ -31,6 +31,7 @@ from tools.lsp.language_server_session import (
     is_hidden,
     lines_of,
     new_errors,
+    uri_of,
 )
 from tools.lsp.language_server_wire import AnswerError, EndedError
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependency_folders
@@ -133,11 +134,6 @@ class CodeIntelligence:
         self._timers[key] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end, key)
         return session
 
-    def use_latest_in(self, workspace: Workspace, rights: Rights) -> LanguageServerSession | None:
-        """Return the most recently used session in a workspace, or `None`."""
-        keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]
-        return next(filter(None, map(self.use, reversed(keys))), None)
-
     async def prepared(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | Start:
@@ -149,7 +145,8 @@ class CodeIntelligence:
             ToolError: There is no suitable language server.
         """
         if location is None:
-            latest = self.use_latest_in(workspace, rights)
+            keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]  # most recent last
+            latest = next(filter(None, map(self.use, reversed(keys))), None)
             if latest is not None and await self._is_current(latest, workspace, rights):
                 return latest
             location = await THREADS.run(partial(self.sample, workspace))
@@ -335,13 +332,14 @@ class CodeIntelligence:
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
         if (session := self._sessions.pop(key, None)) is not None:
-            task = asyncio.create_task(self._close(session), name="end of a language server")
+
+            async def close_once_unused() -> None:
+                await session.unused.wait()
+                await session.close()
+
+            task = asyncio.create_task(close_once_unused(), name="end of a language server")
             self._ending[task] = session
             task.add_done_callback(self._ending.pop)
-
-    async def _close(self, session: LanguageServerSession) -> None:
-        await session.unused.wait()
-        await session.close()
 
     async def aclose(self) -> None:
         """Stop all servers, even with calls in progress."""
@@ -427,9 +425,9 @@ class AwaitedErrors:
     async def told(self) -> str:
         """Describe the new errors after the change. Empty if there are none, or none arrived in time."""
         is_there = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
-        self.session.tell_of_change(
-            self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE
-        )
+        kind = REMOVED if not is_there else CHANGED if self.was_there else MADE
+        change = {"uri": uri_of(self.location.path), "type": kind}
+        self.session.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
         after = await self.errors() if self.is_told and self.before is not None else None
         found = new_errors(self.before or (), after or ())
         if not found or self.session.connection.problem:

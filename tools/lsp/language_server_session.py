@@ -317,11 +317,6 @@ class LanguageServerSession:
             now = asyncio.get_running_loop().time()
             self.documents[path] = Document(location, identity, text, version, now)
 
-    def tell_of_change(self, path: str, kind: int) -> None:
-        """Tell the server that a file was created, changed or deleted, even if the file is not open."""
-        change = {"uri": uri_of(path), "type": kind}
-        self.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
-
     async def report(self, document: Document, seconds: float) -> Report | None:
         """Wait for the report about a document's current version. Return `None` if it does not arrive in time."""
         loop = asyncio.get_running_loop()

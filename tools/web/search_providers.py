@@ -22,7 +22,8 @@ from tools.web.untrusted_text import fenced, harmless
 from tools.web.url_opener import WebRequest
 
 if TYPE_CHECKING:
-    from tools.web.url_opener import UrlOpener, WebResponse
+    from tools.web.http_exchange import WebResponse
+    from tools.web.url_opener import UrlOpener
 
 # Twenty results take about 10 to 100 kB. Parsing a response of the maximum size blocks the event loop for at most
 # 80 ms, and parsing a genuine response for less than 1 ms.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
     from tools.contract.limits import Progress
-    from tools.web.http_exchange import Cut
+    from tools.web.http_exchange import WebResponse
 
 # Maximum number of concurrent requests, so that their bodies stay below 200 MB together; further requests wait
 MAX_CONCURRENT = 16
@@ -73,21 +73,6 @@ class WebRequest:
     is_trusted_endpoint: bool = False
     # The client's key, so that no client takes all slots; empty for an anonymous client
     client_key: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WebResponse:
-    """The response, with any status."""
-
-    url: str  # the URL after all redirects
-    status: int  # the HTTP status
-    headers: Mapping[str, str]  # keyed by lower-case name; the values of a repeated header are joined by commas
-    media_type: str  # in lower case, without parameters; empty if there is none
-    charset: str | None  # from `Content-Type`, or `None`
-    body: bytes  # the decompressed content
-    cut: Cut | None = None  # why the body is incomplete, or `None`
-    redirects: tuple[str, ...] = ()  # the URLs that redirected, in order
-    moved_to: str | None = None  # target of a redirect to another host that was not followed, or `None`
 
 
 def system_trust() -> ssl.SSLContext:
@@ -190,18 +175,7 @@ class UrlOpener:
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url
-            media_type, charset = answer.content_type()
-            return WebResponse(
-                url=target.url,
-                status=answer.status,
-                headers=answer.headers,
-                media_type=media_type,
-                charset=charset,
-                body=answer.body,
-                cut=answer.cut,
-                redirects=tuple(passed),
-                moved_to=moved_to,
-            )
+            return replace(answer, redirects=tuple(passed), moved_to=moved_to)
 
     def _onward(self, target: UrlTarget, location: str) -> UrlTarget:
         try:
