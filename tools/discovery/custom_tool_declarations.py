@@ -69,11 +69,14 @@ class SchemaError(ValueError):
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it is unusable."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
+
     schema = _normal({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
     schema.setdefault("properties", {})
-    wrong = next(_metaschema().iter_errors(schema), None)
+    metaschema = cast("Validator", Draft202012Validator(Draft202012Validator.META_SCHEMA))
+    wrong = next(metaschema.iter_errors(schema), None)
     if wrong is not None:
         where, value = wrong.absolute_path, brief(json.dumps(wrong.instance, default=str))
         raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not define")
@@ -127,13 +130,6 @@ def _normal(node: Any) -> Any:
         if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
             fields["enum"] = [*fields["enum"], None]
     return with_children(fields, _normal)
-
-
-@cache
-def _metaschema() -> Validator:
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
-
-    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 
 def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
@@ -212,11 +208,6 @@ def _validator_class() -> type[Validator]:
     return library.extend(Draft202012Validator, {name: counted(keywords[name]) for name in REFERENCES})
 
 
-def load() -> None:
-    """Import the validator before the first call. Blocking."""
-    _validator_class()
-
-
 class ArgumentCheck:
     """Checks arguments against a schema from `readable_schema`."""
 
@@ -225,7 +216,7 @@ class ArgumentCheck:
 
     @cached_property
     def _validator(self) -> Validator:
-        from referencing import Registry  # noqa: PLC0415 - see `load`
+        from referencing import Registry  # noqa: PLC0415 - loaded by `_validator_class`
 
         return _validator_class()(_quickly_checked(self._schema), registry=Registry())
 
@@ -416,7 +407,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
                 f"(A-Z a-z 0-9 _ -) and do not contain {BETWEEN}."
             )
     if found.tools:
-        load()
+        _validator_class()  # import the validator before the first call
     return found
 
 

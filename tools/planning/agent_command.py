@@ -9,7 +9,6 @@ from typing import Literal
 
 DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # how deeply the agent is nested; 1 if no other agent started it
 MAX_DEPTH = 1  # maximum nesting depth: an agent cannot start further agents
-_NO_DEPTH = "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,5 +58,5 @@ def depth_in(environment: Mapping[str, str]) -> int:
 
     An invalid value counts as `MAX_DEPTH`.
     """
-    written = environment.get(DEPTH_VARIABLE) or _NO_DEPTH
+    written = environment.get(DEPTH_VARIABLE) or "0"
     return int(written) if written.isascii() and written.isdigit() and len(written) == 1 else MAX_DEPTH
