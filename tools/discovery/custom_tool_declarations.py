@@ -287,8 +287,6 @@ def _sentence(error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTool:
-    """One custom tool."""
-
     name: str  # the tool's name for clients
     called: str  # the tool's name for the call command
     title: str  # the tool's name for people
@@ -330,8 +328,6 @@ class DiscoveryError(Exception):
 
 @dataclass(slots=True)
 class Declarations:
-    """The result of reading the declarations."""
-
     # The custom tools, keyed by published name, in the order of the declarations
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
     warnings: list[str] = field(default_factory=list[str])  # what was skipped or changed, and why
@@ -395,7 +391,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
                 raise _LeftOutError("an earlier declaration has this name")  # noqa: TRY301 - as above
             if tool.size > chars_left:
                 raise _LeftOutError(_FULL)  # noqa: TRY301 - as above
-        except _LeftOutError as reason:
+        except (_LeftOutError, SchemaError, UnreadableError) as reason:
             which = f" ('{brief(called)}')" if isinstance(called, str) else ""
             found.warn(f"Declaration {number}{which} was left out: {reason}.")
             continue
@@ -412,7 +408,11 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
 
 
 def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
-    """Parse one declaration. `taken` contains the names in use, in lower case."""
+    """Parse one declaration. `taken` contains the names in use, in lower case.
+
+    Raises:
+        _LeftOutError, SchemaError, UnreadableError: The declaration cannot be used.
+    """
     if not isinstance(declaration, dict):
         raise _LeftOutError("it is not an object")
     fields = cast("dict[str, Any]", declaration)
@@ -438,11 +438,8 @@ def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
     raw: Any = NO_PARAMETERS if key is None else fields[key]
     if not isinstance(raw, dict):
         raise _LeftOutError(f"its '{key}' is not an object")
-    try:
-        require_sendable(raw)
-        schema = readable_schema(cast("dict[str, Any]", raw))
-    except (SchemaError, UnreadableError) as error:
-        raise _LeftOutError(str(error)) from None
+    require_sendable(raw)
+    schema = readable_schema(cast("dict[str, Any]", raw))
     size = len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False))
     if size > MAX_DECLARATION_CHARS:
         raise _LeftOutError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")

@@ -23,8 +23,6 @@ CALL_COMMAND = "tools.callCommand"
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    """The operator's settings for custom tools."""
-
     # Prints the declarations: a program and its arguments, or `None` if there are no custom tools.
     discovery_command: tuple[str, ...] | None = field(default=None, repr=False)
     call_command: tuple[str, ...] | None = field(default=None, repr=False)  # runs a tool; the tool's name is appended
@@ -82,8 +80,6 @@ class ProgramSite:
 
 @dataclass(frozen=True, slots=True)
 class CallCommand:
-    """The command that runs custom tools."""
-
     argv: tuple[str, ...] = field(repr=False)  # the program and its arguments; the tool's name is appended
     seconds: float
     strict: bool  # whether output on standard error means failure

@@ -196,7 +196,6 @@ class LanguageServerSession:
             self.unused.set()
 
     async def open(self, output: int, given: int) -> None:
-        """Initialise the connection."""
         await self.connection.open(output, given)
         root = uri_of(self.root)
         started = as_object(

@@ -14,8 +14,6 @@ from tools.text.file_names import sendable_name
 
 @dataclass(frozen=True, slots=True)
 class LanguageServer:
-    """One kind of language server."""
-
     name: str  # the language, or the operator's name for the server
     languages: Mapping[str, str]  # file name extensions, mapped to the protocol's names for languages
     commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments; the first one found is used
@@ -103,8 +101,6 @@ def _digest(program: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ServerPrograms:
-    """Finds the programs of language servers."""
-
     search_path: str  # like `PATH`; entries inside a workspace are skipped
     configured: tuple[
         LanguageServer, ...

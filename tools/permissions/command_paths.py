@@ -43,14 +43,11 @@ class NamedPath:
 
 
 class CommandPaths:
-    """The paths named in one command."""
-
     def __init__(self, command: CommandSubject, text: CommandText, workspace: Workspace, home: str) -> None:
         self._text = text
-        self._directory = command.directory
+        self._command = command
         self._site = command.site
         self._is_held = command.site.engine is Engine.BUBBLEWRAP
-        self._is_background = command.is_background
         self._workspace = workspace
         self._roots = workspace.roots
         self._home = home
@@ -129,7 +126,7 @@ class CommandPaths:
         """
         if self._site.engine is Engine.NONE:  # without a sandbox, what is in `/tmp` was written with consent
             return False
-        is_brief = not (self._is_background or self._text.has_background)
+        is_brief = not (self._command.is_background or self._text.has_background)
         made = {path for each in self.named if each.is_replaced and is_brief for path in (each.shown, each.real)}
         named = [(each.shown, each.real) for each in self.named]
         if not self._is_held:  # without bubblewrap, only the words show what a command uses
@@ -153,7 +150,7 @@ class CommandPaths:
             if folder is None:
                 return None
             start = home + folder[1:] if folder == "~" or folder.startswith("~/") else folder
-            path = os.path.join(self._directory, start, path)
+            path = os.path.join(self._command.directory, start, path)
         return os.path.normpath("/" + path.lstrip("/"))
 
     def _in_scratch(self, path: str) -> str:

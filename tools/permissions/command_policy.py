@@ -424,8 +424,7 @@ class _CommandPolicy:
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING
-        is_reading = kind is ViewKind.READING
-        if not self._is_held and (self._site.engine is Engine.NONE or not is_reading or is_asked):
+        if not self._is_held and (self._site.engine is Engine.NONE or not reads or is_asked):
             if self._site.is_required:
                 raise sandbox_unavailable(self._site.failure)
             kind, network = ViewKind.UNCONFINED, Network.HOST
@@ -542,15 +541,8 @@ class _CommandPolicy:
         return found if found and all(is_on_short_list(each.words) for each in rest) else {}
 
     def _allowing(self, command: SimpleCommand) -> Rule | None:
-        if not self._paths.is_of_workspace(command):
-            return None
-        for words in programs_behind(command.words, loosely=False):
-            name = words[0] if words else None
-            texts = {joined(words), joined((name and (plain_name(name) or name), *words[1:]))}
-            for rule in self._rules.allow:
-                if any(map(rule.fits_command, texts)):
-                    return rule
-        return None
+        is_of_workspace = self._paths.is_of_workspace(command)
+        return _rule_about(command, self._rules.allow, allows=True) if is_of_workspace else None
 
     @cached_property
     def _uses_git(self) -> bool:
@@ -613,10 +605,16 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
                 yield os.path.realpath(path)
 
 
-def _rule_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
-    """Return a rule about a simple command, or about a program that it runs."""
-    for words in programs_behind(command.words, loosely=True):
-        texts = (joined(words), joined((os.path.basename(words[0] or "\0"), *words[1:]))) if words else ("",)
+def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool = False) -> Rule | None:
+    """Return a rule about a simple command, or about a program that it runs.
+
+    If the rules allow commands, only the usual wrappers are seen through, and a program's folder is ignored only if it
+    is a folder of the system.
+    """
+    for words in programs_behind(command.words, loosely=not allows):
+        name = words[0] if words else None
+        short = name and ((plain_name(name) or name) if allows else os.path.basename(name))
+        texts = {joined(words), joined((short, *words[1:]))}
         for rule in rules:
             if any(map(rule.fits_command, texts)):
                 return rule

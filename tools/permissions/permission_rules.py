@@ -232,7 +232,7 @@ class Rule:
 
     def governs(self, access: Access) -> bool:
         """Return True if the rule also applies to this kind of access by a shell command."""
-        return self.name == ANYTHING or access in tool_names.access_of(self.tools)
+        return self.name == ANYTHING or not self.tools.isdisjoint(tool_names.GOVERNED_BY[access])
 
     def fits_command(self, text: str) -> bool:
         specifier = self.specifier

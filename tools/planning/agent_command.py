@@ -13,8 +13,6 @@ MAX_DEPTH = 1  # maximum nesting depth: an agent cannot start further agents
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCommand:
-    """One agent."""
-
     name: str
     command: str  # the program: a name to look up on `PATH` outside the workspace, or an absolute path
     description: str = ""
@@ -34,7 +32,6 @@ class AgentCommand:
         return redact(shlex.join([self.command, *self.args]))
 
     def arguments(self, task: str) -> tuple[str, ...]:
-        """Return the arguments for a task."""
         if self.prompt == "stdin":
             return self.args
         # The program would parse a task with a leading dash as an option, so a space is put before it.

@@ -139,8 +139,6 @@ MAX_TEXT_BYTES = 64 << 20  # longer text must be an attack
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """The text of a page."""
-
     title: str  # on one line; empty if there is none
     text: str  # as Markdown
     is_partial: bool = False  # whether deeply nested elements are missing
@@ -196,8 +194,6 @@ _VAGUE_TYPES = ("", "application/octet-stream")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A fetched page."""
-
     response: WebResponse  # the response, without its body
     size: int  # bytes of the body
     title: str = ""  # the title of an HTML page, on one line; not to be trusted

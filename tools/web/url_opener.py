@@ -61,8 +61,6 @@ class FairLimit:
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """A request to open a URL."""
-
     url: str  # as received, unchecked
     method: str = "GET"  # only a GET follows redirects
     # Headers in addition to the opener's own (`Host`, `Connection`, `Accept-Encoding`)
