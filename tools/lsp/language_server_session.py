@@ -87,8 +87,9 @@ def start_of(given: Any) -> DocumentPosition | None:
     """Return the start of a range from the wire, or `None` if it is invalid."""
     start = as_object(as_object(given).get("start"))
     line, units = start.get("line"), start.get("character")
-    is_place = type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31
-    return DocumentPosition(line, units) if is_place and line is not None and units is not None else None
+    if type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31:
+        return DocumentPosition(line, units)
+    return None
 
 
 class Diagnostic(NamedTuple):

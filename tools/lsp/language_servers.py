@@ -102,9 +102,8 @@ def _digest(program: str) -> str | None:
 @dataclass(frozen=True, slots=True)
 class ServerPrograms:
     search_path: str  # like `PATH`; entries inside a workspace are skipped
-    configured: tuple[
-        LanguageServer, ...
-    ] = ()  # the operator's servers, which take precedence over known servers and replace those of the same name
+    # The operator's servers, which take precedence over known servers and replace those of the same name
+    configured: tuple[LanguageServer, ...] = ()
     # Trusted programs: for each folder, the relative paths of its programs, with the SHA-256 of the trusted content
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 

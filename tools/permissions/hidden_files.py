@@ -100,9 +100,6 @@ class HiddenFiles:
         return (*self.denied, *self.asked, *self.ignored)
 
 
-NOTHING_HIDDEN = HiddenFiles()
-
-
 class _Pattern(NamedTuple):
     """A file rule, prepared for scans."""
 
@@ -594,7 +591,7 @@ class HiddenFileLookout:
     def look(self, workspace: Workspace, rules: Rules) -> HiddenFiles:
         """Return the files that commands in a workspace may not read or change now. Blocking."""
         tree = self._tree(workspace, rules)
-        return tree.look() if tree is not None else NOTHING_HIDDEN
+        return tree.look() if tree is not None else HiddenFiles()
 
     def stores_hidden(self, workspace: Workspace, hidden: HiddenFiles, rules: Rules) -> tuple[str, ...]:
         """Return the real paths of repositories' data folders that store hidden files. Blocking.

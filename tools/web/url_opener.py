@@ -40,9 +40,8 @@ class FairLimit:
     def __init__(self, total: int = MAX_CONCURRENT, per_client: int = MAX_CONCURRENT_PER_CLIENT) -> None:
         self._total = anyio.Semaphore(total)
         self._per_client = per_client
-        self._clients: dict[
-            str, tuple[anyio.Semaphore, int]
-        ] = {}  # a client's semaphore, and its active and waiting calls
+        # Each client's semaphore, and the number of its active and waiting calls
+        self._clients: dict[str, tuple[anyio.Semaphore, int]] = {}
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncGenerator[None]:
@@ -134,6 +133,8 @@ class UrlOpener:
     async def _follow(
         self, request: WebRequest, target: UrlTarget, deadline: float, progress: Progress | None
     ) -> WebResponse:
+        import ssl  # noqa: PLC0415 - already loaded
+
         from tools.web.http_exchange import REDIRECTS, exchange  # noqa: PLC0415 - already loaded
 
         follows = request.method == "GET" and not request.is_trusted_endpoint
@@ -142,7 +143,11 @@ class UrlOpener:
             with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                 is_judged = not request.is_trusted_endpoint
                 addresses = await (self.guard.addresses if is_judged else self.guard.look_up)(target)
-                tls = await self._tls(target)
+                if target.scheme != "https":
+                    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, but is never used
+                else:
+                    # The system's certificates are read once, in a thread, because reading is slow.
+                    tls = self._trust = self._trust or await THREADS.run(self._make_trust)
             answer = await exchange(
                 target,
                 addresses,
@@ -185,16 +190,6 @@ class UrlOpener:
             where = f"'{brief(onward.url)}', from https to http without encryption. Nothing was sent there"
             raise _refused(target, where)
         return onward
-
-    async def _tls(self, target: UrlTarget) -> ssl.SSLContext:
-        """Return the TLS settings. The system's certificates are read once, in a thread, because reading is slow."""
-        import ssl  # noqa: PLC0415 - loaded on first use
-
-        if target.scheme != "https":
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, but is never used
-        if self._trust is None:
-            self._trust = await THREADS.run(self._make_trust)
-        return self._trust
 
 
 def _refused(target: UrlTarget, where: str) -> ToolError:
