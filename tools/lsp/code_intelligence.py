@@ -146,9 +146,9 @@ class CodeIntelligence:
         """
         if location is None:
             keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]  # most recent last
-            latest = next(filter(None, map(self.use, reversed(keys))), None)
-            if latest is not None and await self._is_current(latest, workspace, rights):
-                return latest
+            latest = next(filter(self.use, reversed(keys)), None)
+            if latest is not None and (session := await self._current(latest, workspace)) is not None:
+                return session
             location = await THREADS.run(partial(self.sample, workspace))
         server = self.programs.server_for(location.path)
         if server is None:
@@ -158,8 +158,7 @@ class CodeIntelligence:
                 f"No language server handles '{location.shown}'; the known servers handle {known}. Use grep_search.",
             )
         key = location.root, server.name, rights
-        session = self.use(key)
-        if session is not None and await self._is_current(session, workspace, rights):
+        if (session := await self._current(key, workspace)) is not None:
             return session
         await self._confinement.make_ready((key[0],))
         return await THREADS.run(partial(self._look, key, server, workspace))
@@ -201,12 +200,15 @@ class CodeIntelligence:
                 found.append((info.st_dev, info.st_ino))
         return Hidden(files, problem, tuple(found))
 
-    async def _is_current(self, session: LanguageServerSession, workspace: Workspace, rights: Rights) -> bool:
-        """Return True if a server's view hides exactly what is hidden now.
+    async def _current(self, key: Key, workspace: Workspace) -> LanguageServerSession | None:
+        """Return the session if its server is running, and its view hides exactly what is hidden now.
 
         The masks in a running server's view do not follow later changes.
         """
-        return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
+        session = self.use(key)
+        if session is None:
+            return None
+        return session if session.hidden == await THREADS.run(partial(self._hidden, workspace, key[2])) else None
 
     async def session(self, start: Start, *, agreed: str, is_granted: bool) -> LanguageServerSession:
         """Start a server, unless it is already running.
@@ -221,8 +223,7 @@ class CodeIntelligence:
         """
         key, began = start.key, asyncio.get_running_loop().time()
         async with self._starting.setdefault(key, asyncio.Lock()):
-            session = self.use(key)
-            if session is not None and await self._is_current(session, start.workspace, key[2]):
+            if (session := await self._current(key, start.workspace)) is not None:
                 return session
             failed_at, failure = self._failed.get(key, (began, None))
             if failure is not None and failed_at > began:  # the start failed while this call waited
@@ -383,10 +384,10 @@ class CodeIntelligence:
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:
         """Get a file's errors before the file is changed, or `None` if it is hidden or no server runs for it."""
         server = self.programs.server_for(location.path)
-        session = self.use((location.root, server.name, rights)) if server is not None else None
-        if session is None or not await self._is_current(session, workspace, rights):
+        if server is None:
             return None
-        if await THREADS.run(partial(is_hidden, workspace, location)):
+        session = await self._current((location.root, server.name, rights), workspace)
+        if session is None or await THREADS.run(partial(is_hidden, workspace, location)):
             return None
         is_there = await THREADS.run(partial(workspace.stat, location)) is not None
         awaited = AwaitedErrors(session, workspace, location, is_there, is_told=self._after_edit)

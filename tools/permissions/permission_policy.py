@@ -141,9 +141,9 @@ class PermissionPolicy:
             )
             permission = None if may_run else PLAN_MODE
         if permission is None:
-            if tool.kind in (ToolKind.EDIT, ToolKind.EXECUTE, ToolKind.FETCH) or any(
-                r.names_tool(tool) for r in rules.of_calls
-            ):
+            of_some_calls = (rule for rule in (*rules.strict, *rules.allow) if not rule.is_of_every_call)
+            depends = tool.kind in (ToolKind.EDIT, ToolKind.EXECUTE, ToolKind.FETCH)
+            if depends or any(rule.names_tool(tool) for rule in of_some_calls):
                 return None, False
             permission = self.judge_subjects(request, ())
         if not request.asked_again:

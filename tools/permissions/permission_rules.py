@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, takewhile
@@ -325,11 +325,6 @@ class Rules:
     def are_about_files(self) -> bool:
         """True if a rule denies access to certain files, or asks before it."""
         return any(isinstance(rule.specifier, PathSpecifier) for rule in self.strict)
-
-    @property
-    def of_calls(self) -> Iterator[Rule]:
-        """Yield the rules that apply only to some calls of a tool."""
-        return (rule for rule in (*self.strict, *self.allow) if not rule.is_of_every_call)
 
     def core_commands(self) -> tuple[Rule, ...]:
         """The rules in `tools.core` that name commands. Empty if every shell command is allowed."""
