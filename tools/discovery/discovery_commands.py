@@ -50,10 +50,7 @@ class ProgramSite:
     async def request(self, setting: str, command: tuple[str, ...], seconds: float) -> ProgramRequest:
         """Prepare a request to run a command without input and without saving its output to a file.
 
-        Args:
-            setting: The setting that names the command, for messages.
-            command: The program and its arguments.
-            seconds: The time limit, including the wait in the queue.
+        Messages name the setting. The time limit includes the wait in the queue.
         """
         from tools.files.child_process import find_configured  # noqa: PLC0415 - loaded on first use
         from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - as above

@@ -91,16 +91,10 @@ class Start:
 class CodeIntelligence:
     """Starts, keeps and stops language servers.
 
-    Args:
-        programs: Finds the servers' programs.
-        starter: Starts the programs and ensures that they exit when this server exits.
-        confinement: Confines each program to its view.
-        folders: Provides the folders that the programs may write to.
-        environment: Returns the environment of commands.
-        home: The home folder.
-        hiding: Returns what rules deny to a program that only reads, for a client with the given rights, and why this
-            cannot be fully enforced (empty if it can). Blocking.
-        after_edit: Whether to report new errors after an edit.
+    `starter` also ensures that the programs exit when this server exits, and `folders` provides the folders that they
+    may write to. `hiding` returns what rules deny to a program that only reads, for a client with the given rights, and
+    why this cannot be fully enforced (empty if it can). It blocks. `after_edit` is true if new errors are to be
+    reported after an edit.
     """
 
     def __init__(

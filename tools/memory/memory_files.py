@@ -60,9 +60,7 @@ class MemoryFiles:
     def file(self, scope: MemoryScope, workspace: Workspace) -> MemoryFile:
         """Return the file of a scope. Blocking, because symlinks are resolved.
 
-        Args:
-            scope: The scope.
-            workspace: The client's workspace, whose rules also apply in the global folder.
+        The rules of the client's workspace also apply in the global folder.
 
         Raises:
             ToolError: There is no workspace folder, or no folder for the global memory; the resolved file is outside

@@ -142,10 +142,8 @@ def is_wrapper(name: str) -> bool:
 def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
     """Yield the words of each program that a command runs: its own words, and those after `env` and similar wrappers.
 
-    Args:
-        words: The words of a simple command.
-        loosely: Whether to see through `sudo`, `xargs`, `find -exec` and similar wrappers too. These change what a
-            program may do or what it works on, so a rule that allows the program alone does not cover them.
+    If `loosely` is true, see through `sudo`, `xargs`, `find -exec` and similar wrappers too. These change what a
+    program may do or what it works on, so a rule that allows the program alone does not cover them.
     """
     waiting = [words]
     for _ in range(MAX_NESTED * 2):

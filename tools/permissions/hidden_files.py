@@ -498,15 +498,9 @@ class _RuleTree:
         return look.result()
 
     def _look_behind(self, named: str, real: str, leads: _Leads, look: _Look) -> None:
-        """Apply patterns to a place whose path matches their leading names.
+        """Apply patterns to a place whose path matches their leading names, and add the results to `look`.
 
-        The place is outside the workspace, or is the target of a symlink.
-
-        Args:
-            named: The path of the place as rules name it.
-            real: The real path of the place.
-            leads: The patterns, each with the number of its leading names that match the place.
-            look: Receives the results.
+        The place is outside the workspace, or is the target of a symlink. Rules name it `named`.
         """
         # If the same patterns match the real path with the same number of leading names, the scan of the workspace
         # finds the same results at the real path.
@@ -531,10 +525,7 @@ class _RuleTree:
     def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
         """Return True if a rule or an agent-ignore file hides any of these paths. The paths need not exist.
 
-        Args:
-            hidden: The results of the scan.
-            top: The top folder of a work tree.
-            names: The paths, relative to `top`.
+        `hidden` are the results of the scan. The paths are relative to `top`, the top folder of a work tree.
         """
         reading = [pattern for pattern in self._patterns if pattern.bit & _READING]
         hidden_paths = {file.path for file in hidden.unreadable}
@@ -637,15 +628,10 @@ class HiddenFileLookout:
 def restrictions(
     hidden: HiddenFiles, kind: ViewKind, *, named: Collection[str], is_asked: bool, rules: Rules, workspace: Workspace
 ) -> FileRestrictions:
-    """Turn the results of a scan into restrictions for a command in a view.
+    """Turn the results of a scan with these rules into restrictions for a command in a view.
 
-    Args:
-        hidden: The results of the scan.
-        kind: The kind of view.
-        named: Real paths that the question named and the answer allowed.
-        is_asked: Whether the user was asked about the command.
-        rules: The rules of the scan.
-        workspace: The workspace of the scan.
+    `named` are real paths that the question named and the answer allowed. `is_asked` is true if the user was asked
+    about the command.
     """
     roots = workspace.roots
     masked = [*hidden.denied, *(each for file in hidden.asked for each in beside(file, named))]

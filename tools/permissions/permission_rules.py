@@ -358,12 +358,8 @@ def read_rules(
     of the tool that it names, or of every tool if it names none. This way, a typo never allows what was meant to be
     denied.
 
-    Args:
-        lists: The lists of rules, keyed by setting.
-        canonical: As in `parse_rule`.
-        home: The path of the home folder.
-        flags: What warnings name instead of the setting, keyed by setting, such as the command line option that has
-            replaced a list.
+    `lists` are keyed by setting, and `canonical` is as in `parse_rule`. `flags` says what warnings name instead of a
+    setting, such as the command line option that has replaced a list.
     """
     found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []
