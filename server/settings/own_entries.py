@@ -127,20 +127,6 @@ def _name_of(word: str) -> str:
     return re.split(r"[\[@=<>~!:]", name)[0]
 
 
-def reaches_us(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Return whether an entry connects to this program on this machine, by its URL or through a bridge program.
-
-    Args:
-        entry: A server in the format of any client.
-        ports: The ports on which this program may listen.
-    """
-    args: Any = entry.get("args")
-    # A bridge program gets the address as an argument.
-    given = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
-    given += cast("list[Any]", args) if isinstance(args, list) else []
-    return any(isinstance(address, str) and _is_our_address(address, ports) for address in given)
-
-
 def _is_our_address(address: str, ports: Sequence[int]) -> bool:
     try:
         parts = urlsplit(_DEFAULTS.sub(r"\1", address.strip()))
@@ -159,11 +145,21 @@ def _is_our_address(address: str, ports: Sequence[int]) -> bool:
 
 
 def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Return whether an entry, in the format of any client, starts or reaches this program."""
+    """Return whether an entry starts this program, or reaches it on this machine (also through a bridge program).
+
+    Args:
+        entry: A server in the format of any client.
+        ports: The ports on which this program may listen.
+    """
     command, args = entry.get("command"), entry.get("args")
     if isinstance(command, dict):  # the format of older versions of Zed
         program = cast("dict[str, Any]", command)
         command, args = program.get("path"), program.get("args")
     elif isinstance(command, list) and command:  # the whole command in one list
         command, *args = cast("list[Any]", command)
-    return options_for_us(command, args) is not None or reaches_us(entry, ports)
+    # A bridge program gets the address as an argument.
+    addresses = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
+    addresses += cast("list[Any]", args) if isinstance(args, list) else []
+    return options_for_us(command, args) is not None or any(
+        isinstance(address, str) and _is_our_address(address, ports) for address in addresses
+    )
