@@ -123,10 +123,10 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
     overrides = overrides_of(arguments)
     report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
     if included := overrides.get("tools", {}).get("include"):
-        from server.settings.rule_names import check_included  # noqa: PLC0415 - rarely needed
+        from server.settings.rule_names import unknown_tools  # noqa: PLC0415 - rarely needed
 
-        if problems := check_included(included, report):
-            raise UsageError("\n".join(problems))
+        if problems := list(unknown_tools(included, report)):
+            raise UsageError("\n".join(f"--include-tools: {problem}" for problem in problems))
     return report
 
 

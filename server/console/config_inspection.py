@@ -24,7 +24,6 @@ from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_display import as_text, describe_entry, shown_value
 from server.settings.settings_files import parse, read_settings_file, user_file
 from tools.contract.display import visible_line
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError
 
 
@@ -117,7 +116,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         given = [entry.get(key) for entry in added.values() for key in ("env", "headers")]
         if any(given) or shown_value((SECTION,), added) != added:
             keep_private(own)
-        rewrite(own, with_servers, AbortSignal())
+        rewrite(own, with_servers)
     except SettingsError as error:
         raise CommandFailure(f"nothing was added: {visible_line(str(error))}") from None
     except (ToolError, OSError):

@@ -16,7 +16,6 @@ from server.settings import SettingsError
 from server.settings.file_rewriting import PRIVATE_FILE, rewrite
 from server.settings.settings_files import read_regular
 from tools.contract.display import visible_line
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import explain
 
@@ -102,7 +101,7 @@ def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
         CommandFailure: The file cannot be written, or `change` rejects its content.
     """
     try:
-        rewrite(path, change, AbortSignal())
+        rewrite(path, change)
     except SettingsError as error:
         raise CommandFailure(f"nothing was changed in {visible_line(path)}: {visible_line(str(error))}.") from None
     except (ToolError, OSError) as error:

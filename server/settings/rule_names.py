@@ -60,11 +60,6 @@ def unknown_names(report: SettingsReport) -> Iterator[str]:
         yield from (f"{key}: {problem}" for problem in unknown_tools(rules, report))
 
 
-def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
-    """Return a sentence for each name in `--include-tools` that no tool can have."""
-    return [f"--include-tools: {problem}" for problem in unknown_tools(names, report)]
-
-
 def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
     """Yield a sentence for each rule whose tool cannot exist, with the most similar name of a tool that can.
 

@@ -23,7 +23,7 @@ from server.settings.nested_values import Tree, pop_value, set_default, table_at
 from server.settings.section_model import Diagnostics, SettingsError, dotted, key_paths
 from server.settings.settings_files import own_folder, parse, read_regular
 from server.settings.stored_json import read_stored
-from tools.contract.limits import AbortSignal, ApprovalMode
+from tools.contract.limits import ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 from tools.text.file_names import UNSEEN, sendable_name
 
@@ -87,7 +87,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
         after |= {folder: dict(files)} if files is not None else {}
         return content if after == before else json.dumps({"folders": after}, indent=2).encode() + b"\n"
 
-    rewrite(path, change, AbortSignal())
+    rewrite(path, change)
     return was_trusted
 
 
