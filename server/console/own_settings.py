@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from server.console import CommandFailure
 from server.settings import SettingsError, SettingsReport
+from server.settings.document_editor import doubtful_key
 from server.settings.load import SettingsInputs, read_settings
 from server.settings.nested_values import Tree, table_at, value_at
 from server.settings.own_entries import DEFAULT_PORT, is_own
 from server.settings.section_model import Diagnostics, dotted
-from server.settings.settings_files import parse, read_settings_file, user_file
+from server.settings.settings_files import MAX_FILE_BYTES, parse, read_settings_file, user_file
 from server.settings.upstream_entries import alias_of
+from tools.contract.display import visible_line
 
 SECTION = "mcpServers"
 
@@ -52,12 +55,21 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
     return usable
 
 
+def own_settings(environ: Mapping[str, str]) -> Tree:
+    """Return the user's own settings as written there; empty if there are none.
+
+    Raises:
+        SettingsError: The file is not valid.
+    """
+    own = user_file(environ)
+    content = read_settings_file(own, is_optional=True) if own is not None else None
+    return parse(content or b"", own or "")
+
+
 def own_ports(environ: Mapping[str, str]) -> list[int]:
     """Return the ports on which this program may listen: the default, and the one in the user's settings."""
-    own = user_file(environ)
     try:
-        content = read_settings_file(own, is_optional=True) if own is not None else None
-        configured = value_at(parse(content or b"", own or ""), ("http", "port"))
+        configured = value_at(own_settings(environ), ("http", "port"))
     except SettingsError:
         configured = None
     return [DEFAULT_PORT, *([configured] if isinstance(configured, int) else [])]
@@ -87,6 +99,29 @@ def settings_with(
     files = [source] if source != user_file(environ) else []
     inputs = SettingsInputs(files, overrides or {}, environ, cli=None, working_folder=None, streams={source: content})
     return read_settings(inputs)
+
+
+def check_keys(content: bytes | None, place: tuple[str, ...], path: str, max_bytes: int = MAX_FILE_BYTES) -> None:
+    """Check that an edit at `place` would change the value that the file's program uses.
+
+    Raises:
+        CommandFailure: A key occurs more than once, or in two spellings.
+        SettingsError: The file is not valid.
+    """
+    doubt = doubtful_key(content or b"", place, path, max_bytes)
+    if doubt is not None:
+        said = f"{visible_line(path)}: {visible_line(doubt)}"
+        raise CommandFailure(f"{said}. Remove one of them and try again; nothing was changed.")
+
+
+def own_names(servers: Tree, ports: Sequence[int] = ()) -> list[str]:
+    """Return the names of the servers that run the coretools-mcp command, or that reach it on one of these ports."""
+    return [name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
+
+
+def own_servers(environ: Mapping[str, str]) -> Tree:
+    """Return the servers in the user's own settings, by alias."""
+    return {alias_of(name): entry for name, entry in table_at(own_settings(environ), SECTION).items()}
 
 
 def names_by_alias(settings: Tree) -> dict[str, str]:

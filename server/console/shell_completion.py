@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -112,8 +111,3 @@ def _positionals(parser: argparse.ArgumentParser) -> list[str]:
             is_server = action.dest == "name" and parser.prog.rpartition(" ")[2] in ("remove", "enable", "disable")
             found += [_OWN_SERVERS] if is_server else ()
     return found
-
-
-def print_script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> int:
-    sys.stdout.write(script(shell, commands))
-    return 0

@@ -93,6 +93,12 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
             yield f"there is no tool '{visible_line(name)}'.{told}"
 
 
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a question about the name most similar to a word, after a blank; if none is similar, `otherwise`."""
+    like = nearest(word, known)
+    return f" Did you mean {visible_line(like)}?" if like else otherwise
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the name most similar to a word; empty if none is similar."""
     import difflib  # noqa: PLC0415 - needed only if something is misspelled
