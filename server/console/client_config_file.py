@@ -207,10 +207,7 @@ def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str])
     This order ensures that a moved server is always in at least one of the two files, and that a killed command can be
     run again. If a write fails, every change is reverted.
 
-    Args:
-        change: The change to write.
-        moved: Servers in the form of coretools-mcp's settings, keyed by their names in the client's file.
-        environ: Locates the private folder.
+    `moved` has the servers in the form of coretools-mcp's settings, keyed by their names in the client's file.
     """
     record, own = change.record, user_file(environ) or ""
     earlier = _find(record, environ)
@@ -335,7 +332,6 @@ def _folder(environ: Mapping[str, str]) -> str:
 
 
 def backup_file(record: InstallRecord, environ: Mapping[str, str]) -> str:
-    """Return the path of the backup."""
     return os.path.join(_folder(environ), record.backup)
 
 

@@ -176,9 +176,8 @@ def add(
         sys.stdout.write(f"{shown} already has this entry, so nothing was changed.\n")
     else:
         sys.stdout.write(f"{'Replaces' if name in present else 'Adds'} {name}: {describe_entry(entry)}\n")
-        if not _write(
-            path, before, after, options, holds_secrets=bool(secrets) or "env" in entry or "headers" in entry
-        ):
+        may_be_secret = bool(secrets) or "env" in entry or "headers" in entry
+        if not _write(path, before, after, options, holds_secrets=may_be_secret):
             return 0
         sys.stdout.write(f"Added to {shown}: {name}\n")
         if secrets:

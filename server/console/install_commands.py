@@ -294,10 +294,7 @@ def lasting_command(
 ) -> list[str]:
     """Return a command line with an absolute path that still starts this program after upgrades.
 
-    Args:
-        environ: The user's environment variables.
-        prefix: The Python environment that this program is in.
-        interpreter: That environment's Python.
+    `prefix` and `interpreter` are the Python environment that this program is in, and its Python.
 
     Raises:
         CommandFailure: This copy is in a cache, which may be emptied at any time.

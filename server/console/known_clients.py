@@ -391,33 +391,43 @@ def _our_entry(
             for other in sorted(login.keys() - entry[key].keys()):
                 diagnostics.warn(path, f"{dotted((name, key, other))} has no counterpart here and was ignored.")
         elif key == "trust" and (client is None or not client.knows_trust):
-            said = f"{dotted((name, key))} was ignored: it would run the server's tools without a question, and"
-            whose = (
-                "only a known client's own file can allow that" if client is None else f"{client.title} has no such key"
+            whose = "only a known client's own file can allow that"
+            whose = whose if client is None else f"{client.title} has no such key"
+            said = (
+                f"{dotted((name, key))} was ignored: it would run the server's tools without a question, and {whose}."
             )
             if value:
-                diagnostics.warn(path, f"{said} {whose}.")
+                diagnostics.warn(path, said)
         elif key in known:
             entry[key] = value
         else:
             diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and was ignored.")
-    variables = client.variables if client is not None else "all"
-    noted: set[str] = set()
+    adapt_servers({"mcpServers": {name: entry}})
+    variables, notes = client.variables if client is not None else "all", set[str]()
+    entry |= {key: _our_references(entry[key], variables, notes) for key in EXPANDED_IN_SERVERS if key in entry}
+    if headers:
+        entry["headers"] = {**table_at(entry, "headers"), **headers}
+    for said in sorted(notes):
+        diagnostics.warn(path, f"{name} {said}")
+    return entry
 
-    def converted_texts(value: Any) -> Any:
-        """Convert the client's references to variables; a literal dollar sign is doubled."""
-        if isinstance(value, dict):
-            return {key: converted_texts(item) for key, item in cast("Tree", value).items()}
-        if isinstance(value, list):
-            return [converted_texts(item) for item in cast("list[Any]", value)]
-        if not isinstance(value, str):
-            return value
-        if variables in ("none", "named"):
-            whole = value.replace("$", "$$")
-            return whole if variables == "none" else _NAMED.sub(r"${\1}", whole)
-        return _PLACEHOLDER.sub(placeholder, value if variables == "all" else _BARE_DOLLAR.sub("$$", value))
 
-    def placeholder(match: re.Match[str]) -> str:
+def _our_references(value: Any, variables: Variables, notes: set[str]) -> Any:
+    """Convert a client's references to variables in all strings of a value; a literal dollar sign is doubled.
+
+    `notes` gets a sentence, without its subject, about each reference that the user has to do something about.
+    """
+    if isinstance(value, dict):
+        return {key: _our_references(item, variables, notes) for key, item in cast("Tree", value).items()}
+    if isinstance(value, list):
+        return [_our_references(item, variables, notes) for item in cast("list[Any]", value)]
+    if not isinstance(value, str):
+        return value
+    if variables in ("none", "named"):
+        whole = value.replace("$", "$$")
+        return whole if variables == "none" else _NAMED.sub(r"${\1}", whole)
+
+    def ours(match: re.Match[str]) -> str:
         kind, variable = match["kind"], match["name"]
         if kind == "userHome":
             return "${HOME}"
@@ -425,17 +435,11 @@ def _our_entry(
             return f"${{{variable}}}"
         if kind == "input" and variable is not None:
             # `api-key` becomes `API_KEY`.
-            ours = re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", variable.upper())
-            noted.add(f"{name} asks for the input {variable}; set the environment variable {ours} to its value.")
-            return f"${{{ours}}}"
+            name = re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", variable.upper())
+            notes.add(f"asks for the input {variable}; set the environment variable {name} to its value.")
+            return f"${{{name}}}"
         if kind in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator", "file"):
-            noted.add(f"{name} uses ${{{kind}}}, which is unknown here; write the path instead.")
+            notes.add(f"uses ${{{kind}}}, which is unknown here; write the path instead.")
         return match[0]
 
-    adapt_servers({"mcpServers": {name: entry}})
-    entry |= {key: converted_texts(entry[key]) for key in EXPANDED_IN_SERVERS if key in entry}
-    if headers:
-        entry["headers"] = {**table_at(entry, "headers"), **headers}
-    for sentence in sorted(noted):
-        diagnostics.warn(path, sentence)
-    return entry
+    return _PLACEHOLDER.sub(ours, value if variables == "all" else _BARE_DOLLAR.sub("$$", value))

@@ -48,12 +48,7 @@ Wish = Literal["write", "diff", "check"]
 def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
     """Connect to all servers, and show how they differ from the lock file, or update it.
 
-    Args:
-        report: The settings.
-        wish: Whether to write the file, only show the differences, or check them.
-        names: Tools and servers to approve; if given, nothing else is written.
-        as_json: Print the differences as JSON.
-        is_sure: Write without asking.
+    If `names` has tools and servers to approve, nothing else is written.
 
     Returns:
         0; 1 if a server is unavailable; 2 if a needed lock file is unusable. A check returns 1 if a tool is blocked,
@@ -180,14 +175,16 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
 
 async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: bool) -> int:
     """Approve the current definitions of the tools with these published names, after showing the blocked ones."""
-    tools = {name: app.registry.find(name) for name in names}
+    tools: dict[str, DiscoveredMCPTool] = {}
     by_alias: dict[str, dict[str, Json]] = {}
-    for name, tool in tools.items():
+    for name in names:
+        tool = app.registry.find(name)
         upstream = app.pool.owner_of_tool(tool) if tool is not None else None
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
             there = [each.name for each in app.registry.get_all_tools() if isinstance(each, DiscoveredMCPTool)]
             told = did_you_mean(name, there, " Run coretools-mcp tools to list them.")
             raise UsageError(f"no server has a tool '{name}' now.{told}")
+        tools[name] = tool
         definition = next(each for each in upstream.offer.items(TOOLS) if each["name"] == tool.upstream_name)
         by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)
         if isinstance(tool, StoppedMCPTool):
@@ -200,8 +197,6 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         except ToolError as error:
             raise CommandFailure(error.message) from None
     for name, tool in tools.items():
-        standing = (
-            app.pool.catalog.standing(tool.alias, tool.upstream_name) if isinstance(tool, DiscoveredMCPTool) else ""
-        )
+        standing = app.pool.catalog.standing(tool.alias, tool.upstream_name)
         show(visible_line(f"{name} is approved as it is now; it was {standing}."))
     return 0

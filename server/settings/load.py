@@ -195,18 +195,16 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     trusted_folders = workspace_trust.read_trust(workspace_trust.trust_file(environ), diagnostics)
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
+    earlier: workspace_trust.Restrictions = before.restrictions if before is not None else {}
     restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
-        files = [
-            file for file in workspace_trust.find_files(folder, clis) if real_path(file.path) not in operator_paths
-        ]
+        found = workspace_trust.find_files(folder, clis)
+        files = [file for file in found if real_path(file.path) not in operator_paths]
         trusted, seen = workspace_trust.read_trusted(files, trusted_folders, diagnostics)
         candidates += seen
         for layer in trusted:
             _canonicalise(layer, environ, diagnostics)
-        trusted += workspace_trust.retained_restrictions(
-            before.restrictions if before is not None else {}, seen, diagnostics
-        )
+        trusted += workspace_trust.retained_restrictions(earlier, seen, diagnostics)
         for layer in trusted:
             workspace_trust.sanitize(layer, operators, diagnostics)
         restrictions |= workspace_trust.restrictions_of(trusted)
@@ -215,8 +213,7 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     all_layers = MergedLayers(layers)
     _add_server_of_command(all_layers, diagnostics)
     given = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
-    settings = _validated(all_layers, diagnostics)
-    settings = _resolve(settings, environ, all_layers.source_of, diagnostics)
+    settings = _resolve(_validated(all_layers, diagnostics), environ, all_layers.source_of, diagnostics)
     of_workspaces = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
         settings,

@@ -96,9 +96,6 @@ def trusted_files(environ: Mapping[str, str]) -> Folders:
     return read_trust(trust_file(environ), Diagnostics())
 
 
-OWN_FOLDER = ".coretools"  # this server's folder in a workspace
-
-
 @dataclass(frozen=True, slots=True)
 class WorkspaceFile:
     """A settings file of a workspace folder."""
@@ -129,7 +126,7 @@ class WorkspaceFile:
 def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
     """Return the possible settings files of a workspace folder, each with its current content."""
     found: list[WorkspaceFile] = []
-    own = (OWN_FOLDER, SettingsScope.WORKSPACE, None)
+    own = (".coretools", SettingsScope.WORKSPACE, None)
     for name, scope, cli in (*((cli.folder, SettingsScope.CLI_PROJECT, cli) for cli in clis), own):
         content, problem = b"", ""
         try:
