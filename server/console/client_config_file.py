@@ -182,7 +182,10 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
         if name in servers and name not in ours:
             said = f"the server {name} in {shown} does not start coretools-mcp, so it was not removed"
             raise CommandFailure(f"{said}. If coretools-mcp has another name there, give that name with --name.")
-        backup = _backup(record, environ)
+        backup = b"" if record.before is not None and not record.backup else None  # an empty file has no backup
+        if record.backup:
+            with suppress(OSError):
+                backup = read_regular(backup_file(record, environ), MAX_CLIENT_BYTES)
         if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
             return ConfigChange(target.path, content, backup, record)
         if record.moved and _digest(backup) != record.before:
@@ -335,13 +338,7 @@ def backup_file(record: InstallRecord, environ: Mapping[str, str]) -> str:
     return os.path.join(_folder(environ), record.backup)
 
 
-def _backup(record: InstallRecord, environ: Mapping[str, str]) -> bytes | None:
-    if not record.backup:  # there was no file to back up
-        return None if record.before is None else b""
-    try:
-        return read_regular(backup_file(record, environ), MAX_CLIENT_BYTES)
-    except OSError:
-        return None
+_note_once = cache(note)
 
 
 def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
@@ -351,13 +348,8 @@ def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError):
-        _note_damage()
+        _note_once("the records of installs cannot be read and are ignored")
         return []
-
-
-@cache
-def _note_damage() -> None:
-    note("the records of installs cannot be read and are ignored")
 
 
 def _find(wanted: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | None:

@@ -39,7 +39,6 @@ CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeou
 _REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a reference to a variable, also as the password in an address
 MIN_SECRET_CHARS = 8  # a shorter value could appear elsewhere by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
-REFERENCE = f"./{SCHEMA.name}"  # refers to the copy next to the settings file
 NEW_FILE = """\
 {
   // The settings of coretools-mcp; keys that are not set have their defaults. All keys: settings.schema.json.
@@ -247,7 +246,7 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
         if not (before and before.strip()):
             after = NEW_FILE.encode()
         elif "$schema" not in tree:
-            after = with_member(before, ("$schema",), REFERENCE, path)
+            after = with_member(before, ("$schema",), f"./{SCHEMA.name}", path)
     except SettingsError as error:
         raise CommandFailure(f"nothing was written: {visible_line(str(error))}") from None
     if not options.is_dry and copied != schema:

@@ -208,11 +208,9 @@ def list_clients(environ: Mapping[str, str]) -> int:
             found += [f"installed as {visible_line(name)} in {shown}" for name in own_names(servers, ports)]
         # The folder of a client's file shows that the client is installed, unless it is the home folder.
         folders = [os.path.dirname(file) for file in client.files]
-        is_here = any(map(os.path.exists, client.files)) or any(
-            os.path.isdir(folder) and folder != home for folder in folders
-        )
-        search = environ.get("PATH", "")
-        is_here = is_here or any(shutil.which(program, path=search) for program in client.programs)
+        is_here = any(os.path.isdir(folder) and folder != home for folder in folders)
+        is_here = is_here or any(map(os.path.exists, client.files))
+        is_here = is_here or any(shutil.which(program, path=environ.get("PATH", "")) for program in client.programs)
         state = "; ".join(found) or (f"on this machine: coretools-mcp install {key}" if is_here else "not found")
         sys.stdout.write(f"{key:<{width}}  {state}\n")
     return 0

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from glob import glob
 from typing import Any, Literal, cast
 
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName
@@ -39,8 +40,6 @@ TRUSTING = 'For runs without a terminal, add "trust": true to the entry: its too
 _IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys of Codex
 _COUNTS_SECONDS = re.compile(r"(?:^|[/\\])(?:(?:cline_)?mcp_settings|\.(?:roo|kilocode)[/\\]mcp)\.json$")
 """The files of Cline, Roo Code and Kilo Code, in which `timeout` is in seconds."""
-_NAME = r"[A-Za-z0-9_-]+"
-_NAME_SAID = "letters, digits, - and _"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,8 @@ class ClientConfig:
     is_one_list: bool = False  # whether `command` includes the arguments
     has_tools: bool = True  # whether the client has its own tools for files and commands
     folder: Literal["roots", "cwd", "none"] = "none"  # how a server learns the workspace
-    names: str = _NAME  # the form of valid server names
-    names_said: str = _NAME_SAID
+    names: str = r"[A-Za-z0-9_-]+"  # the form of valid server names
+    names_said: str = "letters, digits, - and _"
     reserved: frozenset[str] = frozenset()  # names that the client reserves
     afterwards: str = ""  # the remaining steps for the user
     approval: str = ""  # one more step if the entry is in a project's file; NAME stands for the entry's name
@@ -114,7 +113,11 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
     desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
     if platform == "win32":
         # Since 2026, Claude Desktop is packaged and uses a private folder instead of %APPDATA%.
-        desktop = _packaged(local, "claude_desktop_config.json") or desktop
+        packages = os.path.join(local, "Packages")
+        within = os.path.join("LocalCache", "Roaming", "Claude", "claude_desktop_config.json")
+        names = sorted(glob("Claude_*", root_dir=packages)) if local else []
+        candidates = [os.path.join(packages, each, within) for each in names]
+        desktop = [file for file in candidates if os.path.isfile(file)] or candidates or desktop
     code = [os.path.join(programs, name, "User") for name in ("Code", "Code - Insiders", "VSCodium")]
     zed = [os.path.join(roaming if platform == "win32" else config_folder, "Zed" if platform == "win32" else "zed")]
     if platform == "darwin":
@@ -280,17 +283,6 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
             afterwards="Continue picks up the change; it offers the tools in agent mode.",
         ),
     }
-
-
-def _packaged(local: str, name: str) -> list[str]:
-    """Return the files of a packaged Claude Desktop: the existing ones, or else all candidates."""
-    packages = os.path.join(local, "Packages")
-    try:
-        found = sorted(entry for entry in os.listdir(packages) if entry.startswith("Claude_")) if local else []
-    except OSError:
-        return []
-    files = [os.path.join(packages, each, "LocalCache", "Roaming", "Claude", name) for each in found]
-    return [file for file in files if os.path.isfile(file)] or files
 
 
 def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:

@@ -40,10 +40,8 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal | N
                 if workspace.stat(location) is not None:
                     with workspace.open_file(location) as opened:
                         content, identity = opened.whole(signal), identity_of(opened.info)
-                after = change(content)
-                if after == content:
-                    return
-                replace_file(workspace, location, after, identity, mode=PRIVATE_FILE)
+                if (after := change(content)) != content:
+                    replace_file(workspace, location, after, identity, mode=PRIVATE_FILE)
                 return
         except ToolError as error:
             if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == TRIES - 1:

@@ -275,13 +275,10 @@ def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
             named.append(value if equals else rest.pop(0))
         elif option in valued and not equals and rest:
             rest.pop(0)
-    return next((package for package in named if not _is_pinned(package)), None)
-
-
-def _is_pinned(package: str) -> bool:
-    if _PLACE.match(package) or _COMMIT.search(package):
-        return True
-    if not package.startswith("@") and _ADDRESS.match(package):
-        return False
-    _, separator, version = package[1:].replace("==", "@", 1).rpartition("@")
-    return bool(separator) and _VERSION.fullmatch(version) is not None
+    for package in named:
+        _, separator, version = package[1:].replace("==", "@", 1).rpartition("@")
+        has_version = bool(separator) and _VERSION.fullmatch(version) is not None
+        is_address = not package.startswith("@") and _ADDRESS.match(package)
+        if not (_PLACE.match(package) or _COMMIT.search(package)) and (is_address or not has_version):
+            return package
+    return None
