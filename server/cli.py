@@ -312,13 +312,13 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
 
     In the result, `command` is the full name of the command.
     """
-    from server.settings.rule_names import did_you_mean, nearest  # noqa: PLC0415 - serve does not need it
-
     parser, commands = command_parser()
     for count in (1, 2):
         words, known = list(given[:count]), {tuple(name.split()[:count]) for name in commands}
         is_complete = len(words) < count or words[-1].startswith("-") or " ".join(words[:-1]) in commands
         if not is_complete and tuple(words) not in known:
+            from server.settings.rule_names import did_you_mean  # noqa: PLC0415 - needed only for a mistake
+
             there = sorted(" ".join(each) for each in known if list(each[:-1]) == words[:-1])
             told = did_you_mean(" ".join(words), there, f" The commands are {', '.join(there)}.")
             parser.error(f"there is no command '{' '.join(words)}'.{told}")
@@ -330,6 +330,8 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     command = commands[arguments.command]
     unknown = [word.partition("=")[0] for word in after_options if word.startswith("-")]
     if unknown:
+        from server.settings.rule_names import nearest  # noqa: PLC0415 - needed only for a mistake
+
         options = re.findall(r"--[a-z-]+", command.format_help())
         like = [near for word in unknown if (near := nearest(word, options))]
         told = f" Did you mean {', '.join(like)}?" if like else ""

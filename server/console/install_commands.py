@@ -235,19 +235,17 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
         if options.imports:
             raise UsageError("--import only moves servers from your own file. Omit --scope project.")
         path = os.path.join(os.getcwd(), *client.project_file.split("/"))
-        return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
-    existing = [file for file in client.files if os.path.lexists(file)]
-    if not client.files:
-        raise CommandFailure(f"there is no home folder, so there is no {client.title} configuration.")
-    if client.is_single and len(existing or client.files) > 1:
-        both = visible_line(" and ".join(existing or client.files))
-        raise CommandFailure(
-            f"{client.title} seems to be installed more than once: {both}. Remove the one that you do not use."
-        )
-    with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
-    path = (existing or with_folder or list(client.files))[0]
-    client = _as_in(path, client)
-    return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
+    else:
+        existing = [file for file in client.files if os.path.lexists(file)]
+        if not client.files:
+            raise CommandFailure(f"there is no home folder, so there is no {client.title} configuration.")
+        if client.is_single and len(existing or client.files) > 1:
+            both = visible_line(" and ".join(existing or client.files))
+            said = f"{client.title} seems to be installed more than once: {both}"
+            raise CommandFailure(f"{said}. Remove the one that you do not use.")
+        with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
+        path = (existing or with_folder or list(client.files))[0]
+    return ConfigFile(options.client, _as_in(path, client), path, name, is_named=options.name is not None)
 
 
 def _as_in(path: str, client: ClientConfig) -> ClientConfig:

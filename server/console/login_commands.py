@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit, urlunsplit
@@ -136,13 +137,12 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
     address = attempt.current_address()
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-    folder: tempfile.TemporaryDirectory[str] | None = None
-    async with anyio.create_task_group() as pasting:
-        try:
+    private = tempfile.TemporaryDirectory(prefix="coretools-mcp-") if opens_browser else nullcontext()
+    with private as folder:
+        async with anyio.create_task_group() as pasting:
             is_opened = False
-            if opens_browser:
-                folder = tempfile.TemporaryDirectory(prefix="coretools-mcp-")
-                open_it = partial(open_in_browser, address, os.path.join(folder.name, "login.html"))
+            if folder is not None:
+                open_it = partial(open_in_browser, address, os.path.join(folder, "login.html"))
                 is_opened = await THREADS.run(open_it)
                 if not is_opened:
                     note("no browser could be started here; open the address yourself")
@@ -156,9 +156,6 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
                 pasting.start_soon(_take_pasted, attempt)
             await attempt.done.wait()
             pasting.cancel_scope.cancel()
-        finally:
-            if folder is not None:
-                folder.cleanup()
 
 
 async def _take_pasted(attempt: LoginAttempt) -> None:
