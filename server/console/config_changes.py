@@ -193,7 +193,6 @@ def add(
 def change_server(
     what: Literal["remove", "enable", "disable"], name: str, options: EditOptions, environ: Mapping[str, str]
 ) -> int:
-    """Remove a server from a settings file, or enable or disable it there."""
     path = _path(options, environ)
     shown, before = visible_line(path), read_file(path)
     report = None

@@ -63,8 +63,6 @@ Scope = Literal["user", "project"]
 
 @dataclass(frozen=True, slots=True)
 class InstallOptions:
-    """The command-line options."""
-
     client: str
     name: str | None = None  # the entry's name; `None` if not given
     scope: Scope = "user"
@@ -217,7 +215,6 @@ def list_clients(environ: Mapping[str, str]) -> int:
 
 
 def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
-    """Return the entry and file for these options."""
     clients = client_configs(environ)
     client = clients.get(options.client)
     if client is None:

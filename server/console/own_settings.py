@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import cast
 
 from server.console import CommandFailure
 from server.settings import SettingsError, SettingsReport
@@ -88,16 +88,14 @@ def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tupl
     return ()
 
 
-def settings_with(
-    content: bytes, source: str, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
-) -> SettingsReport:
+def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> SettingsReport:
     """Return the settings that result if this is the content of `source`, the user's own file or an additional one.
 
     Raises:
         SettingsError: The server would not start.
     """
     files = [source] if source != user_file(environ) else []
-    inputs = SettingsInputs(files, overrides or {}, environ, cli=None, working_folder=None, streams={source: content})
+    inputs = SettingsInputs(files, {}, environ, cli=None, working_folder=None, streams={source: content})
     return read_settings(inputs)
 
 

@@ -37,7 +37,6 @@ _OWN_SERVERS = (
 
 
 def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """Return the completion script for these commands in bash, zsh or fish."""
     top = {words.partition(" ")[0] for words in commands}
     groups = {word: [words.split()[1] for words in commands if words.startswith(f"{word} ")] for word in top}
     if shell == "fish":

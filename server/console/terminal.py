@@ -125,7 +125,6 @@ def linked(path: str, shown: str) -> Text:
 
 
 def diff_text(diff: str) -> Text:
-    """Return a unified diff with coloured lines."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     text = Text()
     for line in diff.splitlines(keepends=True):
@@ -249,7 +248,7 @@ async def read_line() -> str:
     return line.strip()
 
 
-async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
+async def read_key(prompt: str, keys: Container[str], default: str) -> str:
     """Read one of `keys`, in lower case, without waiting for Enter.
 
     Enter selects the default; Ctrl-D raises `EOFError`. On Windows, a line is read instead, and its first letter is

@@ -68,8 +68,6 @@ class SettingsInputs:
 
 @dataclass(frozen=True, slots=True)
 class LockContent:
-    """The content of the lock file."""
-
     path: str
     content: bytes | None = field(default=None, repr=False)  # `None` if there is no such file, or it cannot be read
     problem: str = ""  # why the file cannot be used, as the end of a sentence

@@ -45,9 +45,9 @@ def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str 
     return _own_place(environ, platform, "APPDATA", "XDG_CONFIG_HOME", ".config")
 
 
-def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+def state_folder(environ: Mapping[str, str]) -> str | None:
     """Return this program's private state folder, whether or not it exists; `None` without a home folder."""
-    return _own_place(environ, platform, "LOCALAPPDATA", "XDG_STATE_HOME", os.path.join(".local", "state"))
+    return _own_place(environ, sys.platform, "LOCALAPPDATA", "XDG_STATE_HOME", os.path.join(".local", "state"))
 
 
 def _own_place(environ: Mapping[str, str], platform: str, on_windows: str, variable: str, in_home: str) -> str | None:
@@ -63,12 +63,12 @@ def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str |
     return os.path.join(folder, "settings.json") if folder is not None else None
 
 
-def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) -> list[str]:
+def runtime_folders(environ: Mapping[str, str]) -> list[str]:
     """Return the folders where a control socket may be, best first, whether or not they exist.
 
     Not every client passes `XDG_RUNTIME_DIR` to the servers that it starts.
     """
-    if sys.platform == "win32" or platform == "win32":
+    if sys.platform == "win32":
         return []
     user = os.getuid()
     bases = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]

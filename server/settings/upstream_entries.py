@@ -27,8 +27,6 @@ _CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "issuer", 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamEntry:
-    """A configured server."""
-
     alias: str
     name: str  # the name as configured
     settings: UpstreamSettings  # with variables expanded; `enabled` is false if and only if the server is not used

@@ -45,7 +45,6 @@ class VariableExpander:
         return _VARIABLE.sub(value, text) if "$" in text else text
 
     def texts(self, texts: Iterable[str], path: KeyPath) -> tuple[str, ...]:
-        """Expand each string of an array."""
         return tuple(self.text(text, (*path, index)) for index, text in enumerate(texts))
 
     def section(self, section: S, attributes: Iterable[str], path: KeyPath) -> S:

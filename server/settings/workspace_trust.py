@@ -92,7 +92,6 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
 
 
 def trusted_files(environ: Mapping[str, str]) -> Folders:
-    """Return the files that are trusted now."""
     return read_trust(trust_file(environ), Diagnostics())
 
 
