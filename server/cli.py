@@ -404,20 +404,11 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
     """
     add = parser.add_argument
     if is_shared:
-        add(
-            "--workspace",
-            action="append",
-            default=[],
-            metavar="DIR",
-            help="a folder that the tools may use (repeatable)",
-        )
-        add(
-            "--config",
-            action="append",
-            default=[],
-            metavar="FILE",
-            help="a settings file (repeatable; later files win)",
-        )
+        for option, metavar, what in (
+            ("--workspace", "DIR", "a folder that the tools may use (repeatable)"),
+            ("--config", "FILE", "a settings file (repeatable; later files win)"),
+        ):
+            add(option, action="append", default=[], metavar=metavar, help=what)
         add("--settings", choices=("qwen", "gemini"), help="also read the settings of Qwen Code or Gemini CLI")
         add("--approval-mode", choices=MODES, help="how much may happen without a question")
         add("--no-builtin-tools", action="store_true", help="offer only the tools of other servers, and custom tools")

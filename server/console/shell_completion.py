@@ -37,7 +37,7 @@ _OWN_SERVERS = (
 
 
 def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    top = {words.partition(" ")[0] for words in commands}
+    top = dict.fromkeys(words.partition(" ")[0] for words in commands)
     groups = {word: [words.split()[1] for words in commands if words.startswith(f"{word} ")] for word in top}
     if shell == "fish":
         return "".join(f"{line}\n" for line in _fish(commands, groups))
