@@ -26,6 +26,10 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
     Raises:
         SettingsError: No server can be used, or the user's settings are already invalid.
     """
+
+    def problems_with(servers: Tree) -> tuple[str, ...]:
+        return problems_of(json.dumps({SECTION: servers}).encode(), path, environ)
+
     servers: Tree = {}
     ports = own_ports(environ)
     for name, entry in given.items():
@@ -40,14 +44,13 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])
-    if not problems_of(_as_settings(servers), path, environ):
+    if not problems_with(servers):
         return servers
-    without_any = problems_of(_as_settings({}), path, environ)
-    if without_any:
+    if without_any := problems_with({}):
         raise SettingsError(without_any)
     usable: Tree = {}
     for alias, entry in servers.items():
-        problems = problems_of(_as_settings({alias: entry}), path, environ)
+        problems = problems_with({alias: entry})
         diagnostics.warnings += [f"{problem} The server {alias} was skipped." for problem in problems]
         usable |= {} if problems else {alias: entry}
     if not usable:
@@ -73,10 +76,6 @@ def own_ports(environ: Mapping[str, str]) -> list[int]:
     except SettingsError:
         configured = None
     return [DEFAULT_PORT, *([configured] if isinstance(configured, int) else [])]
-
-
-def _as_settings(servers: Tree) -> bytes:
-    return json.dumps({SECTION: servers}).encode()
 
 
 def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
