@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from server import VERSION
@@ -281,7 +282,7 @@ def _run(arguments: argparse.Namespace) -> int:
         case "config check":
             from server.console.config_inspection import check  # noqa: PLC0415
 
-            arguments.config += [arguments.file] if arguments.file is not None else []
+            arguments.config = [*arguments.config, *([arguments.file] if arguments.file is not None else [])]
             return check(lambda: _read(arguments))
         case "config show":
             report = _settings(arguments)
@@ -342,7 +343,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     if after_options and words_of is None:
         command.error(f"too many words: {' '.join(after_options)}")
     if words_of is not None:
-        getattr(arguments, words_of).extend([*after_options, *command_words])
+        setattr(arguments, words_of, [*getattr(arguments, words_of), *after_options, *command_words])
     if arguments.command == "login" and not arguments.list and arguments.server is None:
         command.error("which server? Name one from mcpServers, or use --list.")
     for option, why in _without_effect(arguments):
@@ -427,6 +428,7 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
 
 
+@cache
 def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Return the command-line parser, and the parsers of the commands by name."""
     commands: dict[str, argparse.ArgumentParser] = {}
