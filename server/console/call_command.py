@@ -169,10 +169,6 @@ def make_call(
     spinner = Spinner()
     is_told = False  # whether the user has been told that nobody can answer the question
 
-    def on_progress(message: str) -> None:
-        if message:
-            spinner.say(message)
-
     async def ask(params: Json) -> Json:
         nonlocal is_told
         spinner.pause()
@@ -208,11 +204,10 @@ def make_call(
             try:
                 spinner.say(f"waiting for {tool}")
                 params: Json = {"name": tool, "arguments": await arguments(server)}
-                result = await server.request("tools/call", params, on_progress)
+                result = await server.request("tools/call", params, spinner.say)
             except MCPError as error:
                 if error.code == CONNECTION_CLOSED:
                     raise
-                spinner.say("")
                 message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
                 spinner.write(f"coretools-mcp: {visible(message)}\n")
                 return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED

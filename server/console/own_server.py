@@ -56,12 +56,10 @@ class OwnServer:
                 raise MCPError(error["code"], error["message"], error.get("data"))
             if isinstance(message, Request):
                 await self._answer(message)
-            elif (
-                on_progress is not None
-                and isinstance(message, Notification)
-                and message.method == "notifications/progress"
-            ):
-                on_progress(str(as_mapping(message.params).get("message") or ""))
+            elif isinstance(message, Notification) and message.method == "notifications/progress":
+                text = as_mapping(message.params).get("message")
+                if on_progress is not None and text:
+                    on_progress(str(text))
 
     async def notify(self, method: str) -> None:
         await self._send({"method": method})
