@@ -12,13 +12,7 @@ from typing import Any
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.lock_file import (
-    WATCHED,
-    Difference,
-    Lock,
-    tool_differences,
-    tool_entry,
-)
+from server.upstreams.catalog.lock_file import WATCHED, Difference, Lock, tool_differences, tool_entry
 from server.upstreams.catalog.mcp_apps import app_links, is_for_apps, name_in_apps
 from server.upstreams.catalog.published_names import (
     NameList,
@@ -64,18 +58,6 @@ class _Prepared:
     differences: tuple[Difference, ...]  # the differences from the approved entry
     stop: Stop | None  # replaces the tool if it is not approved
 
-    @property
-    def standing(self) -> str:
-        """The lock status for people; empty without a lock file."""
-        if self.lock is None:
-            return ""
-        if self.stop is None:
-            fields = ", ".join(each.field for each in self.differences)
-            return (
-                f"approved ({fields} {'differ' if len(self.differences) > 1 else 'differs'})" if fields else "approved"
-            )
-        return self.stop.standing
-
 
 class ToolCatalog:
     """Publishes the tools of upstreams in the registry, under names of at most `budget` characters.
@@ -97,9 +79,8 @@ class ToolCatalog:
         self.approves_in_file = True  # whether approvals go into the lock file, not into the store
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
         self._told_stops: dict[str, dict[str, str]] = {}  # by alias and name, the `Stop.standing` that was last logged
-        self._for_apps: dict[
-            str, dict[str, str]
-        ] = {}  # by alias, the tools that the upstream's apps may call, with the names that the apps use
+        # By alias, the tools that the upstream's apps may call, with the names that the apps use
+        self._for_apps: dict[str, dict[str, str]] = {}
         self._stored: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
         """By alias, the names from the last run that are missing in this run."""
@@ -252,7 +233,12 @@ class ToolCatalog:
     def standing(self, alias: str, name: str) -> str:
         """Return the lock status of a tool for people; empty without a lock file."""
         known = self._prepared.get(alias, {}).get(name)
-        return known.standing if known is not None else ""
+        if known is None or known.lock is None:
+            return ""
+        if known.stop is not None:
+            return known.stop.standing
+        fields = ", ".join(each.field for each in known.differences)
+        return f"approved ({fields} {'differ' if len(known.differences) > 1 else 'differs'})" if fields else "approved"
 
     def standings(self, alias: str) -> Counter[str]:
         """Return how many of a server's tools are approved, changed, new, or blocked by an invalid file."""
