@@ -8,8 +8,10 @@ the call then waits for the login.
 
 from __future__ import annotations
 
+import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 import anyio
@@ -22,7 +24,7 @@ from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
-from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 
 MAX_ATTEMPTS = 64  # maximum number of login attempts whose questions clients may still answer
 ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has started
@@ -51,16 +53,13 @@ class LoginQuestions:
     async def ask(
         self, needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
     ) -> Json | None:
-        """Have a person log in: either the call returns a question (2026-07-28), or it waits for the login.
+        """Have a person log in. Returns a result with the question (2026-07-28), or `None` once the login is complete.
 
         Args:
             needed: The error that says which login is missing. It is raised if nobody can be asked to log in.
             exchange: The request that needs the login.
             tasks: Runs the login, even if the client stops waiting.
             seal: Creates the `requestState` that the client returns with its answer.
-
-        Returns:
-            The result with the question; `None` once the login is complete.
 
         Raises:
             ToolError: The login failed or was not possible; the message says why.
@@ -73,12 +72,16 @@ class LoginQuestions:
             return None
         if name and self._has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):
             return None
-        asked: Json = {"mode": "url", "url": "https://localhost", "message": ""}
-        can_show = exchange.can_be_asked("elicitation/create", asked)
+        can_show = exchange.can_be_asked("elicitation/create", {"mode": "url", "url": "https://localhost"})
         if not (self._has_pages or (self._is_local and can_show)):
             raise needed
-        attempt = await _begun(needed, exchange, tasks)
-        if attempt is None:
+        texts = [f"Preparing a login to {login.alias}"]
+        try:
+            async with _pulse(exchange, texts):
+                attempt = await login.begin(tasks, needed.had, texts.append, exchange.readable_name)
+        except LoginError as error:
+            raise _failed(login, error.why) from None
+        if attempt is None:  # another attempt has succeeded by now
             return None
         # Forget old attempts, and failed ones for the same login, so that repeated attempts do not use up the slots.
         self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
@@ -93,18 +96,18 @@ class LoginQuestions:
                 f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes. The address is only for this login "
                 "and this user. Try the call again once they are done, or continue without it.",
             )
-        asked |= {"url": address, "message": self._message(login, attempt, address)}
+        asked: Json = {"mode": "url", "url": address, "message": self._message(login, attempt, address)}
         if not exchange.can_be_asked("elicitation/create", asked):
             _give_up_unless_wanted(attempt)
             raise _failed(login, "its authorization server has an address that cannot be displayed safely")
         if exchange.is_modern:
             self._attempts[attempt.name] = attempt
-            request = {"method": "elicitation/create", "params": asked}
-            return input_required({LOGIN_KEY: request}, seal({"login": attempt.name}))
+            question = {"method": "elicitation/create", "params": asked}
+            return input_required({LOGIN_KEY: question}, seal({"login": attempt.name}))
         if attempt.questions and attempt.asked == address:  # another call has already asked
             await _wait_for(login, attempt, exchange)
-            return None
-        await self._ask_and_wait(needed, attempt, exchange, asked)
+        else:
+            await self._ask_and_wait(needed, attempt, exchange, asked)
         return None
 
     async def _ask_and_wait(
@@ -150,38 +153,14 @@ class LoginQuestions:
             attempt.questions -= 1
 
 
-async def _begun(needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup) -> LoginAttempt | None:
-    """Begin a login attempt; return `None` if another attempt has succeeded by now.
-
-    Raises:
-        ToolError: The attempt cannot begin.
-    """
-    login, attempt = needed.login, None
-    waiting, refusal = list[str](), None
-    async with anyio.create_task_group() as pulse:
-        pulse.start_soon(_pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}")
-        try:
-            attempt = await login.begin(tasks, needed.had, waiting.append, exchange.readable_name)
-        except LoginError as error:  # caught here, because a task group would wrap it
-            refusal = _failed(login, error.why)
-        except ExhaustedError as error:
-            refusal = error
-        pulse.cancel_scope.cancel()
-    if refusal is not None:
-        raise refusal
-    return attempt
-
-
 def _give_up_unless_wanted(attempt: LoginAttempt) -> None:
     if not attempt.questions:  # otherwise another call is waiting for the login
         attempt.give_up()
 
 
 async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> None:
-    async with anyio.create_task_group() as pulse:
-        pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
+    async with _pulse(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
         await attempt.done.wait()
-        pulse.cancel_scope.cancel()
     if attempt.problem:
         raise _failed(login, attempt.problem)
 
@@ -191,14 +170,12 @@ async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
 
     The time is limited, because this replica may never learn that the login has failed.
     """
-    is_made = False
-    async with anyio.create_task_group() as pulse:
-        pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
+    async with _pulse(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
         with anyio.move_on_after(ELSEWHERE_SECONDS):
-            while not (is_made := await login.is_complete()):  # noqa: ASYNC110 - another process completes the login
+            while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login
                 await anyio.sleep(LOOK_SECONDS)
-        pulse.cancel_scope.cancel()
-    return is_made
+            return True
+    return False
 
 
 def _failed(login: Login, why: str) -> ToolError:
@@ -209,9 +186,22 @@ def _failed(login: Login, why: str) -> ToolError:
     )
 
 
-async def _pulse(exchange: Exchange, text: Callable[[], str]) -> None:
-    count = 0
-    while True:
-        await anyio.sleep(PULSE_SECONDS)
-        count += 1
-        await exchange.progress({"progress": count, "message": text()})
+@asynccontextmanager
+async def _pulse(exchange: Exchange, texts: Sequence[str]) -> AsyncGenerator[None]:
+    """Report progress to the client, with the last of `texts`, until the context exits."""
+
+    async def report() -> None:
+        for count in itertools.count(1):
+            await anyio.sleep(PULSE_SECONDS)
+            await exchange.progress({"progress": count, "message": texts[-1]})
+
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(report)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - raised again later, without an exception group
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
