@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -139,9 +139,8 @@ class Dependencies:
     key_of: Callable[[RequestContext], str]  # returns a request's `ClientState.key`
     own: OwnOffer  # this server's own items
     large_results: LargeResults  # stores results that are too long for a conversation
-    why_denied: Callable[
-        [str, Rights], str
-    ]  # returns why an upstream is hidden from clients with these rights; empty if it is visible
+    # returns why an upstream is hidden from clients with these rights; empty if it is visible
+    why_denied: Callable[[str, Rights], str]
     before: Callable[[RequestContext], object]  # called before each request; the first call starts the upstreams
     bus: ListenBus  # reaches clients of the 2026-07-28 revision that listen for changes
     changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream announces a change
@@ -295,11 +294,8 @@ class UpstreamRouter:
             if method == "server/discover" and self._may_have_tasks:
                 extensions[TASKS] = RELAYED_EXTENSIONS[TASKS].announced
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
-        if method not in _METHODS or not self.pool.upstreams or not ctx.is_open:
-            return await call_next(ctx)
-        if method in _HANDSHAKE_METHODS and ctx.is_modern:
-            return await call_next(ctx)
-        if method in _TASK_METHODS and not ctx.is_modern:
+        of_other_era = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
+        if method not in _METHODS or method in of_other_era or not self.pool.upstreams or not ctx.is_open:
             return await call_next(ctx)
         self._dependencies.before(ctx)
         if method in _TASK_METHODS:
@@ -312,7 +308,7 @@ class UpstreamRouter:
             case "resources/read":
                 return await self._read(ctx, call_next)
             case "skills/list":
-                return await self._list_skills(ctx)
+                return _list_result(ctx, SKILLS, await self.skills(ctx, is_fresh=True))
             case "skills/get" | "resources/directory/read":
                 uri = as_mapping(ctx.params).get("uri")
                 route = self._route(ctx, uri)
@@ -366,7 +362,16 @@ class UpstreamRouter:
             for key in ("resourceSubscriptions", "taskIds")
         )
         exchange = await self._exchange(ctx)
-        routes = [route for route in self._watchable(ctx, uris) if self._is_open(route.upstream.alias, ctx)]
+        routes: list[Route] = []
+        for uri in uris:
+            try:
+                route = self._route(ctx, uri)
+            except MCPError as error:
+                logger.info("a client cannot watch a resource: %s", visible_line(error.message))
+            else:
+                # Omit unknown URIs, because a stream cannot report an error for them.
+                if route is not None and self._is_open(route.upstream.alias, ctx):
+                    routes.append(route)
         async with self.watching.watched(routes, exchange):
             with self._dependencies.bus.stream(exchange):
                 if not names:
@@ -429,8 +434,7 @@ class UpstreamRouter:
         except MCPError as error:
             if error.code != METHOD_NOT_FOUND:
                 raise
-        meta = as_mapping(as_mapping(ctx.params).get("_meta"))
-        return {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
+        return _list_result(ctx, kind, [*ours, *theirs])
 
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
         """Return the skills of all upstreams for a client, without their files.
@@ -472,11 +476,6 @@ class UpstreamRouter:
             for skill in upstream.offer.items(SKILLS)
             if self._is_open(upstream.alias, ctx)
         ]
-
-    async def _list_skills(self, ctx: RequestContext) -> Json:
-        skills = await self.skills(ctx, is_fresh=True)
-        meta = as_mapping(as_mapping(ctx.params).get("_meta"))
-        return {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
 
     def _is_able(self, upstream: Upstream, method: str) -> bool:
         """Return whether an upstream supports a method for skills or folders.
@@ -538,15 +537,6 @@ class UpstreamRouter:
             await self.pool.wait_for_first_list(is_live=True)
             found = find(name)
         return found
-
-    def _watchable(self, ctx: RequestContext, uris: list[Any]) -> Iterator[Route]:
-        """Yield the resources to watch. Unknown URIs are omitted, because a stream cannot report an error for them."""
-        for uri in uris:
-            try:
-                if (route := self._route(ctx, uri)) is not None:
-                    yield route
-            except MCPError as error:
-                logger.info("a client cannot watch a resource: %s", visible_line(error.message))
 
     def _route(self, ctx: RequestContext, uri: Any) -> Route | None:
         """Find an upstream's resource; raises `MCPError` if the URI is ambiguous, or the upstream is denied by a rule.
@@ -636,3 +626,8 @@ class UpstreamRouter:
             ]
             self._prompts = name_map(listed, self._own.prompts, self._name_budget)
         return self._prompts
+
+
+def _list_result(ctx: RequestContext, kind: OfferedKind, items: list[Json]) -> Json:
+    meta = as_mapping(as_mapping(ctx.params).get("_meta"))
+    return {kind.field: listed_for(meta, items), **NEVER_CACHED, **list_meta(meta)}

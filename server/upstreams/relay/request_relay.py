@@ -390,11 +390,10 @@ class Relay:
         from server.upstreams.relay.login_questions import LoginQuestions  # noqa: PLC0415 - imported with the first login
 
         if self._login_questions is None:
-            has_pages = how.pages is not None
             self._login_questions = LoginQuestions(
                 self._seconds,
                 is_local=how.is_local,
-                has_pages=has_pages,
+                has_pages=how.pages is not None,
                 has_replicas=how.replica.shares_secrets,
             )
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
@@ -505,7 +504,14 @@ class Relay:
                 continue
             kind = result.get("resultType")
             if kind == "task":
-                return await self._promised(session, request, result, exchange)
+                if request.method != "tools/call":
+                    raise UnusableAnswerError("it promised a task for a request that is not a tool call")
+                if knows_tasks(exchange):
+                    return self.tasks.register(request.upstream, session, result, exchange)
+                # Release the slot when the upstream has finished the task, or its session is gone.
+                leave = (request.slot or ExitStack()).pop_all().close
+                task = FollowedTask(session, exchange, result, request.patience, leave)
+                return await self._follow(task, request, exchange)
             if kind != "input_required":
                 return result
             asked, folders = result.get("inputRequests"), session.options.folders
@@ -528,18 +534,6 @@ class Relay:
             except NotAskedError:
                 answers[key] = refusal_of(method)
         return answers
-
-    async def _promised(
-        self, session: UpstreamSession, request: RelayedRequest, result: Json, exchange: Exchange
-    ) -> Json:
-        """Return a task to a client that supports tasks, or the task's result to any other client."""
-        if request.method != "tools/call":
-            raise UnusableAnswerError("it promised a task for a request that is not a tool call")
-        if knows_tasks(exchange):
-            return self.tasks.register(request.upstream, session, result, exchange)
-        # Release the slot when the upstream has finished the task, or its session is gone.
-        leave = (request.slot or ExitStack()).pop_all().close
-        return await self._follow(FollowedTask(session, exchange, result, request.patience, leave), request, exchange)
 
     async def _follow(self, task: FollowedTask, request: RelayedRequest, exchange: Exchange) -> Json:
         """Wait until a task is done, or has a question that the client gets as the result of its call."""
@@ -645,22 +639,21 @@ class Relay:
 
 def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
     """Return the error for a call that needs more scopes; the next login will request them too."""
-    login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
+    login, scopes = needed.login, visible_line(challenge.parameter("scope") or "") or "not named"
+    told = f"The server {login.alias} refuses this call: it needs more scopes ({scopes})"
     if login.oauth.scopes is not None:
-        raise ToolError(
-            ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {login.alias} refuses this call: it needs more scopes ({scopes or 'not named'}). The login "
-            f"requests only those in mcpServers.{login.alias}.oauth.scopes: the user can add them there, or remove "
-            f"that key, and run `{login.command}`.",
+        told += (
+            f". The login requests only those in mcpServers.{login.alias}.oauth.scopes: the user can add them there, "
+            f"or remove that key, and run `{login.command}`."
         )
-    if not login.wants_more(challenge):
-        raise ToolError(
-            ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {login.alias} refuses this call: it needs more scopes ({scopes or 'not named'}), although the "
-            f"login requested them. The user's account may not be entitled to them; `{login.command}` logs in "
-            "again.",
+    elif not login.wants_more(challenge):
+        told += (
+            ", although the login requested them. The user's account may not be entitled to them; "
+            f"`{login.command}` logs in again."
         )
-    return LoginNeededError(login, f"wants more scopes ({scopes or 'not named'}) for this call than the login has")
+    else:
+        return LoginNeededError(login, f"wants more scopes ({scopes}) for this call than the login has")
+    raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:

@@ -34,7 +34,7 @@ from server.store.sealed_states import SealedStates
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.relay.published_resources import with_links
-from server.upstreams.session.extensions import TASKS, declares, with_extension
+from server.upstreams.session.extensions import TASKS, declares
 from server.upstreams.session.upstream_questions import MAX_OPEN, round_of
 from server.upstreams.session.upstream_results import NoAnswerError, protocol_error, protocol_error_for, readable_result
 from server.upstreams.session.upstream_session import ACKNOWLEDGED, UpstreamSession
@@ -102,7 +102,8 @@ def requires_tasks(error: UpstreamError) -> bool:
 
 def as_task_client(exchange: Exchange) -> Exchange:
     """Return the request as if its client supported tasks, which this server handles in place of the client."""
-    return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
+    extensions: Json = {**as_mapping(exchange.capabilities.get("extensions")), TASKS: {}}
+    return replace(exchange, capabilities={**exchange.capabilities, "extensions": extensions})
 
 
 def _id_of(task: Json) -> str:
@@ -312,9 +313,10 @@ class Tasks:
         route = await self._route(params.get("taskId"), exchange)
         own: Json = {**params, "taskId": route.id}
         seconds = route.upstream.entry.timeout / 1000
+        asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
         if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
             # Another replica returned the questions, so fetch them here first.
-            await self.request("tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta}))
+            await self.request("tasks/get", asking)
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
             answers = own["inputResponses"] = questions.valid_answers(as_mapping(params.get("inputResponses")))
@@ -327,12 +329,12 @@ class Tasks:
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
                 # A `tasks/get` request shows whether the task is unknown or the answers are invalid.
-                asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
                 await self.request("tasks/get", asking)
                 raise
             questions.answered |= answers.keys()
-            done: Json = {"resultType": "complete"}
-            return await self._for_client(route, answer, exchange) if method == "tasks/get" else done
+            if method != "tasks/get":
+                return {"resultType": "complete"}
+            return await self._for_client(route, answer, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
 
@@ -371,16 +373,12 @@ class Tasks:
             case "completed":
                 published = partial(self._published_uri, route.upstream)
                 shown["result"] = with_links("tools/call", _result_of(task), published)
-                self._questions.pop(key, None)
             case "failed":
                 error = as_mapping(task.get("error"))
                 is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
                 shown["error"] = (
                     error if is_error else {"code": INTERNAL_ERROR, "message": "The task failed without a reason."}
                 )
-                self._questions.pop(key, None)
-            case "cancelled":
-                self._questions.pop(key, None)
             case "input_required":
                 questions = self._questions.setdefault(key, TaskQuestions())
                 if len(self._questions) > MAX_ASKING:
@@ -392,10 +390,12 @@ class Tasks:
                     # The client has already answered all questions, or this server has refused them.
                     del shown["inputRequests"]
                     shown["status"] = "working"
-            case "working":
+            case "working" | "cancelled":
                 pass
             case _:
                 raise UnusableAnswerError("its answer is not a task")
+        if task.get("status") in _FINAL:
+            self._questions.pop(key, None)
         _extend_session(route.session, task)
         return shown
 

@@ -43,7 +43,3 @@ def with_relayed_extensions(capabilities: Json) -> Json:
 
 def declares(capabilities: Mapping[str, Any], extension: str) -> bool:
     return extension in as_mapping(capabilities.get("extensions"))
-
-
-def with_extension(capabilities: Json, extension: str) -> Json:
-    return {**capabilities, "extensions": {**as_mapping(capabilities.get("extensions")), extension: {}}}
