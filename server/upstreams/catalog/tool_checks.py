@@ -9,6 +9,7 @@ import base64
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from tools.contract.display import visible_line
@@ -135,7 +136,13 @@ def _alone(text: str) -> Iterator[str]:
         codes = ", ".join(f"U+{ord(each):04X}" for each in list(dict.fromkeys(unseen))[:3])
         yield f"contains invisible characters ({codes})"
     for run in _ENCODED.findall(text):
-        decoded = _decoded(run)
+        data = b""
+        # A hexadecimal number is valid Base64 too, so try it last.
+        with suppress(ValueError):
+            data = base64.b64decode(run + "=" * (-len(run) % 4))
+        with suppress(ValueError):
+            data = bytes.fromhex(run)
+        decoded = data.decode("utf-8", "replace")
         if _COMMAND.search(decoded):
             yield f"contains an encoded command ('{visible_line(decoded[:SHOWN_CHARS])}')"
             break
@@ -164,15 +171,3 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
                 yield each
             else:
                 yield from _texts(each, depth - 1)
-
-
-def _decoded(run: str) -> str:
-    """Return the text encoded in a run of letters and digits, if any."""
-    try:
-        data = bytes.fromhex(run)
-    except ValueError:
-        try:
-            data = base64.b64decode(run + "=" * (-len(run) % 4))
-        except ValueError:
-            return ""
-    return data.decode("utf-8", "replace")

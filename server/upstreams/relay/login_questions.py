@@ -12,6 +12,7 @@ import itertools
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import anyio
@@ -32,23 +33,15 @@ LOOK_SECONDS = 0.5  # interval at which to check whether another replica's login
 PULSE_SECONDS = 5.0  # interval of progress notifications during a login, because clients give up on silent calls
 
 
+@dataclass(eq=False, slots=True)
 class LoginQuestions:
-    """Asks clients to have people log in at an authorization server.
+    """Asks clients to have people log in at an authorization server."""
 
-    Args:
-        seconds: The time limit for an answer.
-        is_local: Whether the clients' users are on this machine.
-        has_pages: Whether logins start at a page of this server, on any machine.
-        has_replicas: Whether another replica may have asked the question; a login through that replica is valid here
-            too.
-    """
-
-    def __init__(self, seconds: float, *, is_local: bool, has_pages: bool, has_replicas: bool) -> None:
-        self._has_replicas = has_replicas
-        self._seconds = seconds
-        self._is_local = is_local
-        self._has_pages = has_pages
-        self._attempts: dict[str, LoginAttempt] = {}
+    seconds: float  # the time limit for an answer
+    is_local: bool  # whether the clients' users are on this machine
+    has_pages: bool  # whether logins start at a page of this server, on any machine
+    has_replicas: bool  # whether another replica may have asked the question; a login through it is valid here too
+    _attempts: dict[str, LoginAttempt] = field(default_factory=dict[str, LoginAttempt])
 
     async def ask(
         self, needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
@@ -70,10 +63,10 @@ class LoginQuestions:
         if attempt is not None:
             await self._until_done(login, attempt, action, exchange)
             return None
-        if name and self._has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):
+        if name and self.has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):
             return None
         can_show = exchange.can_be_asked("elicitation/create", {"mode": "url", "url": "https://localhost"})
-        if not (self._has_pages or (self._is_local and can_show)):
+        if not (self.has_pages or (self.is_local and can_show)):
             raise needed
         texts = [f"Preparing a login to {login.alias}"]
         try:
@@ -86,7 +79,7 @@ class LoginQuestions:
         # Forget old attempts, and failed ones for the same login, so that repeated attempts do not use up the slots.
         self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MAX_ATTEMPTS
-        if exchange.is_modern and is_full and not self._has_pages:
+        if exchange.is_modern and is_full and not self.has_pages:
             raise needed
         address = attempt.current_address()
         if not can_show or (exchange.is_modern and is_full):  # the attempt stays open for the person who gets the link
@@ -117,7 +110,7 @@ class LoginQuestions:
         attempt.questions += 1
         attempt.asked = asked["url"]
         try:
-            answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self._seconds)
+            answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self.seconds)
         except NotAskedError:
             answer = None
         finally:
@@ -133,7 +126,7 @@ class LoginQuestions:
 
     def _message(self, login: Login, attempt: LoginAttempt, address: str) -> str:
         host = visible_line(urlsplit(attempt.request.url).netloc)
-        where = f", on a page at {urlsplit(address).netloc}" if self._has_pages else ""
+        where = f", on a page at {urlsplit(address).netloc}" if self.has_pages else ""
         return (
             f"The MCP server {login.alias} asks you to log in at {host}{where}. coretools-mcp then keeps the login "
             f"{'on that server' if where else 'on this machine'}, for this MCP server only."

@@ -157,12 +157,12 @@ class SuspendedCall:
             self.session.questions.end(self.call)
 
 
+@dataclass(eq=False, slots=True)
 class SuspendedCalls:
     """Keeps suspended calls until their owner continues them or they time out."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._calls: dict[str, SuspendedCall] = {}
+    seconds: float
+    _calls: dict[str, SuspendedCall] = field(default_factory=dict[str, SuspendedCall])
 
     def has_room(self, owner: str) -> bool:
         """Return whether another call of a client can be suspended.
@@ -181,7 +181,7 @@ class SuspendedCalls:
         name = secrets.token_hex(12)
         self._calls[name] = suspended
         suspended.call.is_suspended = True
-        suspended.expiry = asyncio.get_running_loop().call_later(self._seconds, self._expire, name)
+        suspended.expiry = asyncio.get_running_loop().call_later(self.seconds, self._expire, name)
         return name
 
     def take(self, name: str, owner: str) -> SuspendedCall | None:
@@ -279,7 +279,7 @@ class Relay:
         params = _own_params(exchange, named)
         request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=upstream.reach)
         try:
-            result = await self._send(upstream, request, exchange)
+            result = await self._send(request, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, upstream.alias) from None
         return with_links(method, result, partial(self._published_uri, upstream))
@@ -306,7 +306,7 @@ class Relay:
             f"{upstream.reach} {tool.version}",
         )
         try:
-            result = readable_result(await self._send(upstream, request, exchange), is_modern=exchange.is_modern)
+            result = readable_result(await self._send(request, exchange), is_modern=exchange.is_modern)
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)
@@ -318,8 +318,9 @@ class Relay:
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
         return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
 
-    async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
+    async def _send(self, request: RelayedRequest, exchange: Exchange) -> Json:
         """Send a request to its upstream, after a login if needed. Returns its result, which may be a question."""
+        upstream = request.upstream
         if upstream.rate is not None and not exchange.is_resumed and (wait := upstream.rate.take(anyio.current_time())):
             raise ToolError(
                 ToolErrorType.TOO_MANY_CALLS,
@@ -338,7 +339,7 @@ class Relay:
         has_met_unknown = False
         for _ in range(MAX_LOGINS):
             try:
-                return await self._send_once(upstream, request, exchange)
+                return await self._send_once(request, exchange)
             except SessionUnknownError:
                 if has_met_unknown:
                     raise
@@ -360,7 +361,7 @@ class Relay:
                     return asked
                 request.slot = None
                 exchange = replace(exchange, carried={**exchange.carried, **exchange.after_login().carried})
-        return await self._send_once(upstream, request, exchange)
+        return await self._send_once(request, exchange)
 
     def _login_needed(self, upstream: Upstream, exchange: Exchange) -> LoginNeededError | None:
         login = upstream.login_of(self.pool.principal_of(upstream, exchange))
@@ -415,8 +416,8 @@ class Relay:
             await upstream.come_back()
         return asked
 
-    async def _send_once(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
-        session, limit = await self.session_of(upstream, exchange), upstream.concurrency_limit
+    async def _send_once(self, request: RelayedRequest, exchange: Exchange) -> Json:
+        session, limit = await self.session_of(request.upstream, exchange), request.upstream.concurrency_limit
         name, is_stale = exchange.carried.get("suspended"), False
         # A suspended call keeps its slot.
         if limit is not None and request.slot is None and name is None:
@@ -428,7 +429,7 @@ class Relay:
                 if waiting.cancelled_caught:
                     raise BusyError(int(limit.total_tokens))
                 request.waited = anyio.current_time() - began
-                return await self._send_once(upstream, request, exchange)  # the session may have changed while waiting
+                return await self._send_once(request, exchange)  # the session may have changed while waiting
         if exchange.is_resumed:
             is_stale = exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:
@@ -439,13 +440,10 @@ class Relay:
                 await suspended.cancel()
             raise UpstreamError(STALE)
         if suspended is not None:
-            call, questions = suspended.call, suspended.session.questions
+            call = suspended.call
             if isinstance(call, FollowedTask):
                 return await self._follow(call, request, exchange)
-            call.exchange, call.is_suspended = exchange, False
-            questions.answer(exchange.input_responses)
-            questions.give_back(suspended.handed_out)
-            questions.remind(call)
+            suspended.session.questions.resume(call, exchange, suspended.handed_out)
             return await self._until_answer(suspended.session, call, request)
         if name is not None:
             raise SuspendedCallGoneError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -435,22 +435,16 @@ def _extend_session(session: UpstreamSession, task: Json) -> None:
     session.wanted_until = max(session.wanted_until, anyio.current_time() + seconds)
 
 
+@dataclass(eq=False, slots=True)
 class _TaskStream:
     """A client's stream with task reports; it replaces `outbound` in the request's context."""
 
-    def __init__(
-        self,
-        ctx: RequestContext,
-        exchange: Exchange,
-        for_client: Callable[[TaskRoute, Json, Exchange], Any],
-        scope: anyio.CancelScope,
-    ) -> None:
-        self._ctx = ctx
-        self._exchange = exchange
-        self._for_client = for_client
-        self._scope = scope
-        self._names: list[str] = []  # the client's ids of the tasks to report
-        self._acknowledged = anyio.Event()
+    ctx: RequestContext
+    exchange: Exchange
+    for_client: Callable[[TaskRoute, Json, Exchange], Awaitable[Json]]
+    scope: anyio.CancelScope
+    names: list[str] = field(default_factory=list[str])  # the client's ids of the tasks to report
+    acknowledged: anyio.Event = field(default_factory=anyio.Event)
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
         """Have an upstream report tasks.
@@ -466,7 +460,7 @@ class _TaskStream:
             if method == ACKNOWLEDGED and not ready.is_set():
                 wanted: Any = as_mapping(params.get("notifications")).get("taskIds")
                 honored.extend(route.name for route in routes if isinstance(wanted, list) and route.id in wanted)
-                self._names.extend(honored)
+                self.names.extend(honored)
                 limit.deadline = math.inf if honored else -math.inf
                 ready.set()
             elif (name := str(params.get("taskId"))) in by_id:
@@ -474,22 +468,22 @@ class _TaskStream:
                 has_news.set()
 
         async def tell() -> None:
-            await self._acknowledged.wait()
+            await self.acknowledged.wait()
             while await has_news.wait():
                 has_news.clear()
                 while news:
                     name = next(iter(news))
                     params = news.pop(name)
                     with suppress(RelayError, ToolError, TimeoutError):
-                        shown = await self._for_client(by_id[name], params, self._exchange)
-                        meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
-                        await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
+                        shown = await self.for_client(by_id[name], params, self.exchange)
+                        meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self.ctx.request_id}
+                        await self.exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
-        params: Json = {"notifications": {"taskIds": list(by_id)}, "_meta": self._exchange.meta}
+        params: Json = {"notifications": {"taskIds": list(by_id)}, "_meta": self.exchange.meta}
         try:
             with anyio.move_on_after(ACKNOWLEDGE_SECONDS) as limit:
                 async with (
-                    aclosing(await session.start("subscriptions/listen", params, self._exchange)) as pending,
+                    aclosing(await session.start("subscriptions/listen", params, self.exchange)) as pending,
                     anyio.create_task_group() as group,
                 ):
                     identity = str(pending.identity)
@@ -504,17 +498,17 @@ class _TaskStream:
             session.streams.pop(identity, None)
             ready.set()
         if honored:
-            self._scope.cancel()
+            self.scope.cancel()
 
     async def notify(self, method: str, params: Json | None) -> None:
         """Send a message to the client. If it is the stream's acknowledgement, add the tasks to it."""
-        if method == ACKNOWLEDGED and params is not None and self._names:
-            params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self._names}}
-        await self._ctx.outbound.notify(method, params)
-        self._acknowledged.set()
+        if method == ACKNOWLEDGED and params is not None and self.names:
+            params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self.names}}
+        await self.ctx.outbound.notify(method, params)
+        self.acknowledged.set()
 
     async def request(self, method: str, params: Json | None) -> Json:
-        return await self._ctx.outbound.request(method, params)
+        return await self.ctx.outbound.request(method, params)
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        return self._ctx.outbound.person_is_asked()
+        return self.ctx.outbound.person_is_asked()
