@@ -132,8 +132,6 @@ class OwnOffer:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """The router's dependencies on the rest of the server."""
-
     registry: ToolRegistry  # where tools are published
     served_over: Literal["stdio", "network"]  # stdio has one client, the network may have many
     key_of: Callable[[RequestContext], str]  # returns a request's `ClientState.key`
@@ -235,17 +233,17 @@ class UpstreamRouter:
         self.watching.start(tasks)
         if self.pool.approvals is not None:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
-        client = exchange_of(ctx, self._dependencies.key_of(ctx)) if ctx is not None else None
         is_one = self._dependencies.served_over == "stdio"
+        client = exchange_of(ctx, self._dependencies.key_of(ctx)) if is_one and ctx is not None else None
         # A terminal command has no client. It prints the current state, so it does not use lists from the last run.
         stored = self._stored if client is not None or not is_one else None
         self.pool.start(
             tasks,
             Audience(
-                announced=client.capabilities if is_one and client is not None else EVERYTHING,
-                client=client.outside_request() if is_one and client is not None else None,
+                announced=EVERYTHING if client is None else client.capabilities,
+                client=None if client is None else client.outside_request(),
                 is_one=is_one,
-                is_modern=client is None or not is_one or client.is_modern,
+                is_modern=client is None or client.is_modern,
                 question_seconds=self._question_seconds,
                 observer_of=self._dependencies.observer_of,
                 folders_of=self._dependencies.folders_of,

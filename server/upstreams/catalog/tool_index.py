@@ -173,8 +173,6 @@ for _number, _group in enumerate(_GROUPS):
 
 @dataclass(frozen=True, slots=True)
 class SearchText:
-    """The searchable text of one tool."""
-
     name: str  # the name that clients know
     server: str  # the alias of its server
     own_name: str  # its name at its server

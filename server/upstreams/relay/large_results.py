@@ -44,8 +44,6 @@ _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
 @dataclass(frozen=True, slots=True)
 class LargeResults:
-    """Stores large results."""
-
     limit: int | None  # length in characters up to which a result is passed on in full; `None` means no limit
     folder_of: Callable[[str], PrivateFolder | None]  # returns the private folder of the client with this key
     has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has tools that read files

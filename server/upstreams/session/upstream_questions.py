@@ -37,7 +37,6 @@ from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_
 
 logger = logging.getLogger(__name__)
 
-
 MAX_PER_SECOND = 100
 """Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
 
@@ -121,8 +120,6 @@ DOUBT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The options for opening a session."""
-
     alias: str  # the server's name in the configuration
     wanted: EraChoice  # the preferred era
     announced: Json  # the client's capabilities
@@ -444,11 +441,8 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
         case "elicitation/create":
             return {"action": "cancel"}
         case "roots/list":
-            return {
-                "roots": [
-                    {"uri": Path(each).as_uri(), "name": visible_line(os.path.basename(each))} for each in folders
-                ]
-            }
+            roots = [{"uri": Path(each).as_uri(), "name": visible_line(os.path.basename(each))} for each in folders]
+            return {"roots": roots}
         case _:
             return NO_ANSWER
 

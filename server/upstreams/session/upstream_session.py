@@ -140,19 +140,13 @@ class UpstreamSession:
             await self.request("ping", {}, LEVEL_SECONDS)
 
     def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
-        if not self.is_greeted:
-            self._background.start(
-                self.channel.refuse,
-                identity,
-                METHOD_NOT_FOUND,
-                "This is not possible before the session is initialized.",
-            )
-        elif method in QUESTIONS:
+        if self.is_greeted and method in QUESTIONS:
             self.questions.take(identity, method, params)
-        elif method == "ping":
+        elif self.is_greeted and method == "ping":
             self._background.start(self.channel.answer, identity, dict[str, Any]())
         else:
-            self._background.start(self.channel.refuse, identity, METHOD_NOT_FOUND, "Method not found")
+            why = "Method not found" if self.is_greeted else "This is not possible before the session is initialized."
+            self._background.start(self.channel.refuse, identity, METHOD_NOT_FOUND, why)
 
     def _on_notification(self, method: str, params: Json) -> None:
         if not self.is_greeted:
