@@ -43,7 +43,7 @@ from server.upstreams.relay.published_resources import ResourceRoutes, Route, Sh
 from server.upstreams.relay.request_relay import Relay
 from server.upstreams.relay.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.relay.tasks import TASKS_REQUIRED, knows_tasks
-from server.upstreams.session.extensions import RELAYED_EXTENSIONS, TASKS
+from server.upstreams.session.extensions import ANNOUNCED_EXTENSIONS, DECLARED_EXTENSIONS, TASKS
 from server.upstreams.session.extensions import SKILLS as SKILLS_EXTENSION
 from server.upstreams.session.list_reader import (
     PROMPTS,
@@ -71,7 +71,7 @@ EVERYTHING: Json = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"context": {}, "tools": {}},
     "roots": {"listChanged": True},
-    "extensions": {name: each.declared for name, each in RELAYED_EXTENSIONS.items()},
+    "extensions": DECLARED_EXTENSIONS,
 }
 """The capabilities that a listing session announces.
 
@@ -288,9 +288,9 @@ class UpstreamRouter:
             # Announce the extensions even if no upstream has them yet, because an upstream may add skills later without
             # a notification.
             welcome = as_mapping(await call_next(ctx))
-            extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
-            if method == "server/discover" and self._may_have_tasks:
-                extensions[TASKS] = RELAYED_EXTENSIONS[TASKS].announced
+            extensions = dict(ANNOUNCED_EXTENSIONS)
+            if method != "server/discover" or not self._may_have_tasks:
+                del extensions[TASKS]
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
         of_other_era = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
         if method not in _METHODS or method in of_other_era or not self.pool.upstreams or not ctx.is_open:
