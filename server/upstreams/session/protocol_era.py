@@ -150,9 +150,7 @@ async def _discover(channel: JsonRpcChannel, version: str, announced: Json, meta
     mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
     if not mutual:
         raise IncompatibleError
-    info = as_mapping(as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY))
-    announces, instructions = as_mapping(result.get("capabilities")), _text(result.get("instructions"))
-    return Era(mutual[-1], announces, info, instructions, is_modern=True)
+    return _era(mutual[-1], result, as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY), is_modern=True)
 
 
 async def _handshake(channel: JsonRpcChannel, announced: Json, meta: Json) -> Era:
@@ -166,15 +164,16 @@ async def _handshake(channel: JsonRpcChannel, announced: Json, meta: Json) -> Er
     version = _LIKE.get(str(result.get("protocolVersion")), result.get("protocolVersion"))
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise IncompatibleError
-    era = Era(
-        str(version),
-        as_mapping(result.get("capabilities")),
-        as_mapping(result.get("serverInfo")),
-        _text(result.get("instructions")),
-        is_modern=False,
-    )
+    era = _era(str(version), result, result.get("serverInfo"), is_modern=False)
     await channel.notify("notifications/initialized", None, {"mcp-protocol-version": era.version})
     return era
+
+
+def _era(version: str, result: Json, server_info: Any, *, is_modern: bool) -> Era:
+    told = result.get("instructions")
+    instructions = told if isinstance(told, str) else ""
+    capabilities = as_mapping(result.get("capabilities"))
+    return Era(version, capabilities, as_mapping(server_info), instructions, is_modern=is_modern)
 
 
 def envelope(version: str, announced: Json) -> Json:
@@ -211,7 +210,3 @@ def _supported(error: RelayError) -> list[Any]:
         return []
     supported = as_mapping(error.error.get("data")).get("supported")
     return cast("list[Any]", supported) if isinstance(supported, list) else []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
