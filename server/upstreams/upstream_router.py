@@ -394,11 +394,11 @@ class UpstreamRouter:
     @property
     def _may_have_tasks(self) -> bool:
         """Whether an upstream has tasks, or may have them because its first connection attempt is still running."""
-        upstreams = self.pool.upstreams
-        eras = [each.era for each in upstreams if each.era is not None]
-        return any(era.is_modern and era.announces("extensions", TASKS) for era in eras) or not all(
-            each.tried.is_set() for each in upstreams
-        )
+        for upstream in self.pool.upstreams:
+            era = upstream.era
+            if not upstream.tried.is_set() or (era and era.is_modern and era.announces("extensions", TASKS)):
+                return True
+        return False
 
     async def _exchange(self, ctx: RequestContext) -> Exchange:
         try:
@@ -612,16 +612,11 @@ class UpstreamRouter:
     @property
     def prompts(self) -> NameMap:
         if self._prompts is None:
-            listed = [
-                NameList(
-                    upstream.alias,
-                    tuple(
-                        prompt["name"] for prompt in upstream.offer.items(PROMPTS) if upstream.alias not in self.denied
-                    ),
-                    upstream.entry.prefix == "alias",
-                )
-                for upstream in self.pool.upstreams
-            ]
+            listed: list[NameList] = []
+            for upstream in self.pool.upstreams:
+                offered = [] if upstream.alias in self.denied else upstream.offer.items(PROMPTS)
+                names = tuple(prompt["name"] for prompt in offered)
+                listed.append(NameList(upstream.alias, names, upstream.entry.prefix == "alias"))
             self._prompts = name_map(listed, self._own.prompts, self._name_budget)
         return self._prompts
 

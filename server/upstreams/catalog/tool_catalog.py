@@ -295,9 +295,10 @@ class ToolCatalog:
             return
         self._is_publishing = True
         try:
-            self._name_all()
+            taken = self._registry.names_beside(self._entries) | self._reserved
+            self._name_all(taken)
             made: dict[Origin, DiscoveredMCPTool] = {}
-            bare = self._bare_names()
+            bare = self._bare_names(taken)
             for alias, (definitions, call) in self._offers.items():
                 trusted = self._entries[alias].trust
                 published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
@@ -339,28 +340,21 @@ class ToolCatalog:
         finally:
             self._is_publishing = False
 
-    def _bare_names(self) -> set[str]:
+    def _bare_names(self, taken: set[str]) -> set[str]:
         """Return the unambiguous names that apps may use without an alias."""
         counts = Counter(itertools.chain.from_iterable(each.values() for each in self._for_apps.values()))
         if not counts:
             return set()
-        beside = self._registry.names_beside(self._entries)
-        taken = {*self.names.published, *self.names.full, *beside, *self._reserved}
+        taken = {*self.names.published, *self.names.full, *taken}
         prefixes = tuple(f"{alias}{BETWEEN}" for alias in self._entries)
         alone = (name for name, count in counts.items() if count == 1)
         return {name for name in alone if not (name in taken or name.startswith(prefixes))}
 
-    def _name_all(self) -> None:
-        listed = [
-            NameList(
-                alias,
-                tuple(self._offers[alias][0] if alias in self._offers else ()),
-                entry.prefix == "alias",
-                entry.rename,
-            )
-            for alias, entry in self._entries.items()
-        ]
-        taken = self._registry.names_beside(self._entries) | self._reserved
+    def _name_all(self, taken: set[str]) -> None:
+        listed: list[NameList] = []
+        for alias, entry in self._entries.items():
+            names = tuple(self._offers[alias][0]) if alias in self._offers else ()
+            listed.append(NameList(alias, names, entry.prefix == "alias", entry.rename))
         if self._named == (listed, taken):
             return
         self._named = (listed, taken)

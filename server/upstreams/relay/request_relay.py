@@ -370,7 +370,7 @@ class Relay:
     async def log_in(
         self,
         upstream: Upstream,
-        needed: ToolError | None,
+        needed: LoginNeededError | None,
         method: str,
         exchange: Exchange,
         target: str = "",
@@ -379,14 +379,13 @@ class Relay:
     ) -> Json | None:
         """Have a person log in, and then reconnect the upstream.
 
-        Returns a result with the question, or `None` once the login is complete. Also returns `None` if `needed` is not
-        about a login.
+        Returns a result with the question, or `None` once the login is complete, or if no login is `needed`.
 
         Raises:
             ToolError: The login failed, or nobody can be asked to log in.
         """
         how, tasks, count = self.pool.logins, self.pool.tasks, exchange.carried.get("logins", 0)
-        if not isinstance(needed, LoginNeededError) or how is None or tasks is None:
+        if needed is None or how is None or tasks is None:
             return None
         from server.upstreams.relay.login_questions import LoginQuestions  # noqa: PLC0415 - imported with the first login
 
