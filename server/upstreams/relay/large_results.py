@@ -165,19 +165,13 @@ def _in_lines(texts: Sequence[str]) -> bytes:
             if len(line) <= LINE_CHARS:
                 lines.append(line)
                 continue
-            for part in _parts_of_json(line) if is_json else (line,):
-                lines += _cut(part)
+            start = 0
+            for token in _JSON_TOKEN.finditer(line) if is_json else ():
+                if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:  # JSON allows a line break after these
+                    lines += _cut(line[start : token.end()])
+                    start = token.end()
+            lines += _cut(line[start:])
     return "\n".join(lines).encode("utf-8", "replace")
-
-
-def _parts_of_json(line: str) -> Iterator[str]:
-    """Split one line of JSON at places where JSON allows a line break."""
-    start = 0
-    for token in _JSON_TOKEN.finditer(line):
-        if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:
-            yield line[start : token.end()]
-            start = token.end()
-    yield line[start:]
 
 
 def _cut(line: str) -> Iterator[str]:
