@@ -391,10 +391,7 @@ class Relay:
 
         if self._login_questions is None:
             self._login_questions = LoginQuestions(
-                self._seconds,
-                is_local=how.is_local,
-                has_pages=how.pages is not None,
-                has_replicas=how.replica.shares_secrets,
+                self._seconds, how.is_local, has_pages=how.pages is not None, has_replicas=how.replica.shares_secrets
             )
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
             await upstream.come_back()  # somebody has logged in with the console command
@@ -417,7 +414,7 @@ class Relay:
 
     async def _send_once(self, request: RelayedRequest, exchange: Exchange) -> Json:
         session, limit = await self.session_of(request.upstream, exchange), request.upstream.concurrency_limit
-        name, is_stale = exchange.carried.get("suspended"), False
+        name = exchange.carried.get("suspended")
         # A suspended call keeps its slot.
         if limit is not None and request.slot is None and name is None:
             began = anyio.current_time()
@@ -429,8 +426,7 @@ class Relay:
                     raise BusyError(int(limit.total_tokens))
                 request.waited = anyio.current_time() - began
                 return await self._send_once(request, exchange)  # the session may have changed while waiting
-        if exchange.is_resumed:
-            is_stale = exchange.carried["target"] != request.target
+        is_stale = exchange.is_resumed and exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:
             return await self._in_rounds(session, request, exchange)
         suspended = self.suspended.take(str(name), exchange.client_key) if name is not None else None

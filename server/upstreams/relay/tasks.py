@@ -21,12 +21,7 @@ import anyio
 
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    MISSING_REQUIRED_CLIENT_CAPABILITY,
-    MCPError,
-)
+from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, MCPError
 from server.protocol.request_table import RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.store.replica import Replica
