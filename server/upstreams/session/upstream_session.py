@@ -33,7 +33,7 @@ from server.upstreams.wire.json_rpc_channel import (
     UnusableAnswerError,
     UpstreamError,
 )
-from server.upstreams.wire.own_meta import OF_THIS_SERVER, chained
+from server.upstreams.wire.own_meta import chained
 from server.upstreams.wire.upstream_transports import Transport
 from tools.contract.display import visible_line
 
@@ -213,7 +213,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
 
         tasks.start_soon(read, session.channel)
         try:
-            session.era = await greet(session.channel, options.wanted, options.told(options.announced), OF_THIS_SERVER)
+            session.era = await greet(session.channel, options.wanted, options.told(options.announced))
             if options.observer is not None:
                 on_end = options.observer.begin_session(session.era.version)
             if options.client is not None and (level := options.client.chosen_level) is not None:
