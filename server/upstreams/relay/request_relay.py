@@ -507,8 +507,7 @@ class Relay:
                 return await self._follow(task, request, exchange)
             if kind != "input_required":
                 return result
-            asked, folders = result.get("inputRequests"), session.options.folders
-            questions, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
+            questions, carried = round_of(session.options, result.get("inputRequests"), exchange)
             state = {"state": result["requestState"]} if "requestState" in result else {}
             if exchange.is_modern and (questions or not carried["refused"]):
                 return {**result, **self._input_required(request, exchange, questions, {**state, **carried})}

@@ -140,8 +140,7 @@ class TaskQuestions:
         given = as_mapping(task.get("inputRequests"))
         self.answered &= given.keys()
         left = [key for key in given if key not in self.answered][:MAX_OPEN]
-        asked, folders = {key: given[key] for key in left}, session.options.folders
-        shown, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
+        shown, carried = round_of(session.options, {key: given[key] for key in left}, exchange)
         self.keys = {key: carried["keys"].get(key, key) for key in shown}
         if refused := carried["refused"]:
             params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}

@@ -477,12 +477,10 @@ def _without_id(params: Json) -> Json:
     return {name: value for name, value in params.items() if name != "elicitationId"}
 
 
-def round_of(
-    alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool], folders: Iterable[str] = ()
-) -> tuple[Json, dict[str, Json]]:
+def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tuple[Json, dict[str, Json]]:
     """Split the `inputRequests` of a 2026-07-28 upstream into questions for the client, and refused questions.
 
-    If the client has no roots, `folders` are the roots in the answer.
+    If the client has no roots, the session's folders are the roots in the answer.
 
     Returns:
         The labelled questions for the client, by the client's keys; and the state to return with the answers. In the
@@ -496,15 +494,15 @@ def round_of(
     for key, request in given.items():
         question = as_mapping(request)
         method, params = str(question.get("method")), as_mapping(question.get("params"))
-        if not can_be_asked(method, params) or is_too_large(params):
-            refused[key] = refusal_of(method, folders)
+        if not exchange.can_be_asked(method, params) or is_too_large(params):
+            refused[key] = refusal_of(method, options.folders)
             continue
         shown = key
         while shown.startswith(OWN_KEYS) or (shown != key and shown in given):
-            shown = f"of:{alias}/{shown}"
+            shown = f"of:{options.alias}/{shown}"
         if shown != key:
             keys[shown] = key
-        questions[shown] = {**question, "params": labelled(alias, method, _without_id(params))}
+        questions[shown] = {**question, "params": labelled(options.alias, method, _without_id(params))}
     return questions, {"refused": refused, "keys": keys}
 
 
