@@ -572,9 +572,8 @@ class UpstreamRouter:
         """Raise `MCPError` if a denied upstream has this alias, or lists this name."""
         for denied, why in self.denied.items():
             upstream = self.pool.by_alias.get(denied)
-            lists = [upstream.offer.items(kind) for kind in kinds] if upstream is not None else []
-            is_listed = any(item[kind.key] == name for kind, items in zip(kinds, lists, strict=False) for item in items)
-            if denied == alias or is_listed:
+            listed = [each[kind.key] for kind in kinds for each in upstream.offer.items(kind)] if upstream else []
+            if denied == alias or name in listed:
                 raise MCPError(INVALID_PARAMS, f"{why} Continue without it; the operator can change the rule.")
 
     def _is_open(self, alias: str, ctx: RequestContext) -> bool:

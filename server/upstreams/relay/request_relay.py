@@ -44,8 +44,8 @@ from server.upstreams.session.extensions import TASKS, declares
 from server.upstreams.session.upstream_questions import (
     InFlightCall,
     QuestionWaits,
-    answers_of_round,
     input_requests,
+    next_round,
     refusal_of,
     round_of,
 )
@@ -484,7 +484,7 @@ class Relay:
         """Send a request to a 2026-07-28 upstream, which returns its questions as results."""
         params = request.params
         if exchange.is_resumed or exchange.input_responses:
-            params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
+            params = next_round(params, exchange.carried, exchange.input_responses)
         for _ in range(MAX_ROUNDS):
             try:
                 result = await self._begin(session, request, params, exchange)
@@ -508,11 +508,11 @@ class Relay:
             if kind != "input_required":
                 return result
             questions, carried = round_of(session.options, result.get("inputRequests"), exchange)
-            state = {"state": result["requestState"]} if "requestState" in result else {}
+            if "requestState" in result:
+                carried["state"] = result["requestState"]
             if exchange.is_modern and (questions or not carried["refused"]):
-                return {**result, **self._input_required(request, exchange, questions, {**state, **carried})}
-            answers = await self._answers(questions, exchange)
-            params = _next_round(request.params, answers_of_round(carried, answers), state)
+                return {**result, **self._input_required(request, exchange, questions, carried)}
+            params = next_round(request.params, carried, await self._answers(questions, exchange))
             request.waited = 0.0
         raise TooManyRoundsError
 
@@ -654,12 +654,6 @@ def _own_params(exchange: Exchange, named: Json) -> Json:
     for name in _NOT_PASSED:
         params.pop(name, None)
     return params
-
-
-def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:
-    state = {"requestState": carried["state"]} if "state" in carried else {}
-    given = {"inputResponses": dict(answers)} if answers else {}
-    return {**params, **given, **state}
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:

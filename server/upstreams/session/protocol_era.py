@@ -108,7 +108,7 @@ async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json) -> 
                 raise
             refused = error
         try:
-            return await _discover(channel, _mutual(refused) or version, announced)
+            return await _discover(channel, _mutual(_supported(refused)) or version, announced)
         except (UpstreamError, UnusableAnswerError):
             raise refused from None  # the first error is more informative than one about the other era
     # Try `server/discover`, and fall back to the handshake.
@@ -117,11 +117,11 @@ async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json) -> 
             with anyio.fail_after(None if wanted.is_only else PROBE_SECONDS):
                 return await _discover(channel, version, announced)
         except (UpstreamError, UnusableAnswerError) as error:
-            mutual = _mutual(error)
+            supported = _supported(error)
+            mutual = _mutual(supported)
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
-            supported = _supported(error)
             speaks_others = bool(supported) and not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in supported)
             if wanted.is_only or speaks_others:
                 raise IncompatibleError from None
@@ -132,7 +132,7 @@ async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json) -> 
             return await _handshake(channel, announced)
         except UpstreamError as error:
             # The upstream may have chosen its era when it got the probe, even if its response was too late.
-            mutual = _mutual(error)
+            mutual = _mutual(_supported(error))
             if mutual is None or attempt > 0:
                 raise
             version = mutual
@@ -144,10 +144,10 @@ async def _discover(channel: JsonRpcChannel, version: str, announced: Json) -> E
     headers = {"mcp-protocol-version": version, "mcp-method": "server/discover"}
     result = await channel.request("server/discover", params, headers)
     supported: Any = result.get("supportedVersions")
-    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
-    if not mutual:
+    mutual = _mutual(cast("list[Any]", supported)) if isinstance(supported, list) else None
+    if mutual is None:
         raise IncompatibleError
-    return _era(mutual[-1], result, as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY), is_modern=True)
+    return _era(mutual, result, as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY), is_modern=True)
 
 
 async def _handshake(channel: JsonRpcChannel, announced: Json) -> Era:
@@ -192,17 +192,13 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
     return headers
 
 
-def _mutual(error: RelayError) -> str | None:
-    """Return the newest revision without a handshake that both sides support, according to the upstream's error.
-
-    Returns `None` if the error does not list the upstream's revisions, or none of them fits.
-    """
-    supported = _supported(error)
-    mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
-    return mutual[-1] if mutual else None
+def _mutual(supported: list[Any]) -> str | None:
+    """Return the newest revision without a handshake that both sides support; `None` if there is none."""
+    return next((version for version in reversed(MODERN_PROTOCOL_VERSIONS) if version in supported), None)
 
 
 def _supported(error: RelayError) -> list[Any]:
+    """Return the upstream's revisions, if its error lists them."""
     if not isinstance(error, UpstreamError) or error.code != UNSUPPORTED_PROTOCOL_VERSION:
         return []
     supported = as_mapping(error.error.get("data")).get("supported")

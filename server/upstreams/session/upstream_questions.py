@@ -506,8 +506,11 @@ def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tupl
     return questions, {"refused": refused, "keys": keys}
 
 
-def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
-    """Convert a client's answers, by the client's keys, to answers by the upstream's keys, and add the refusals."""
+def next_round(params: Json, carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
+    """Return the parameters for a request's next round, given the state from `round_of` and the client's answers."""
     keys = as_mapping(carried.get("keys"))
-    given = {keys.get(key, key): response for key, response in responses.items()}
-    return {**given, **as_mapping(carried.get("refused"))}
+    answers = {keys.get(key, key): response for key, response in responses.items()}
+    answers |= as_mapping(carried.get("refused"))
+    given = {"inputResponses": answers} if answers else {}
+    state = {"requestState": carried["state"]} if "state" in carried else {}
+    return {**params, **given, **state}
