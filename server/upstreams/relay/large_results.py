@@ -120,12 +120,12 @@ class LargeResults:
         """Return the saved result that a link names, in the format of `resources/read`; `None` if it is gone."""
         folder, name = self.folder_of(client_key), uri.removeprefix(RESULTS_URI)
         file = folder.files.get(os.path.join(folder.path, name)) if folder is not None else None
-        try:
-            data = await THREADS.run(partial(file.read_at, 0, file.kept)) if file is not None else None
-        except OSError:
-            data = None  # the file was deleted to make room for newer ones
-        if data is None:
+        if file is None:
             return None
+        try:
+            data = await THREADS.run(partial(file.read_at, 0, file.kept))
+        except OSError:
+            return None  # the file was deleted to make room for newer ones
         text = data.decode("utf-8", "replace")
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}], **NEVER_CACHED}
 

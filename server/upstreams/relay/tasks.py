@@ -370,20 +370,17 @@ class Tasks:
             case "failed":
                 error = as_mapping(task.get("error"))
                 is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
-                shown["error"] = (
-                    error if is_error else {"code": INTERNAL_ERROR, "message": "The task failed without a reason."}
-                )
+                unnamed = {"code": INTERNAL_ERROR, "message": "The task failed without a reason."}
+                shown["error"] = error if is_error else unnamed
             case "input_required":
                 questions = self._questions.setdefault(key, TaskQuestions())
                 if len(self._questions) > MAX_ASKING:
                     ((greediest, _),) = Counter(owner for owner, _ in self._questions).most_common(1)
                     del self._questions[next(key for key in self._questions if key[0] == greediest)]
                 own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
-                shown["inputRequests"] = await questions.outstanding(route.session, own, exchange, seconds)
-                if not shown["inputRequests"]:
-                    # The client has already answered all questions, or this server has refused them.
-                    del shown["inputRequests"]
-                    shown["status"] = "working"
+                asked = await questions.outstanding(route.session, own, exchange, seconds)
+                # Without questions, the client has already answered all of them, or this server has refused them.
+                shown |= {"inputRequests": asked} if asked else {"status": "working"}
             case "working" | "cancelled":
                 pass
             case _:
