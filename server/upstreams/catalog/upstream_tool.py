@@ -164,16 +164,14 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.version = f"{reach}-{known.now}" if known is not None else ""
         self._trusted = trusted
         self._call = call
-        claimed: Mapping[str, Any] = definition.get("annotations") or {}
-        self.behaviour = (
-            Behaviour(
-                read_only=(read_only := claimed.get("readOnlyHint") is True),
-                destructive=not read_only and claimed.get("destructiveHint") is not False,
-                idempotent=claimed.get("idempotentHint") is True,
-                open_world=claimed.get("openWorldHint") is not False,
-            )
-            if trusted
-            else Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
+        # Without annotations, the protocol's defaults apply: they assume the worst.
+        claimed: Mapping[str, Any] = (definition.get("annotations") or {}) if trusted else {}
+        read_only = claimed.get("readOnlyHint") is True
+        self.behaviour = Behaviour(
+            read_only=read_only,
+            destructive=not read_only and claimed.get("destructiveHint") is not False,
+            idempotent=claimed.get("idempotentHint") is True,
+            open_world=claimed.get("openWorldHint") is not False,
         )
 
     def __eq__(self, other: object) -> bool:
