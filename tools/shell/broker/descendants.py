@@ -65,13 +65,6 @@ def _runs(pid: int) -> bool:
     return bool(fields := _stat(pid)) and (fields[0] not in b"ZX" or int(fields[17]) > 1)
 
 
-def _environment(pid: int) -> bytes:
-    """Return the beginning of a process's environment, or nothing if it is not readable."""
-    with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
-        return environment.read(MARK_BYTES)
-    return b""
-
-
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
     """Signal processes. Skip those that are gone or may not be signalled."""
     for pid in pids:
@@ -148,7 +141,9 @@ class Share(Descendants):
         with suppress(OSError):
             if os.getsid(pid) == self._program:
                 return True
-            environment = _environment(pid)
+            environment = b""
+            with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as opened:
+                environment = opened.read(MARK_BYTES)
             if not environment and _runs(pid):  # the child is in the middle of executing another program
                 self.is_sure = False
             return self._mark in environment.split(b"\0")
