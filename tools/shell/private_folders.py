@@ -415,27 +415,19 @@ def move_entries(source: str, target: str) -> None:
             opened.callback(os.close, outer)
             for name in os.listdir(inner):
                 with suppress(OSError):
-                    if not _move_entry(name, inner, outer) and depth < DEEPEST:
-                        move(name, inner, outer, name, depth + 1)
+                    try:
+                        os.rename(name, name, src_dir_fd=inner, dst_dir_fd=outer)
+                    except NotADirectoryError:
+                        os.unlink(name, dir_fd=outer)
+                        os.rename(name, name, src_dir_fd=inner, dst_dir_fd=outer)
+                    except IsADirectoryError:
+                        os.rename(name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=outer, dst_dir_fd=outer)
+                        os.rename(name, name, src_dir_fd=inner, dst_dir_fd=outer)
+                    except OSError as error:
+                        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and depth < DEEPEST:
+                            move(name, inner, outer, name, depth + 1)
 
     move(source, None, None, target, 0)
-
-
-def _move_entry(name: str, here: int, there: int) -> bool:
-    """Move an entry from one open folder to another. Return False for a folder that would have to be merged."""
-    try:
-        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-    except NotADirectoryError:
-        os.unlink(name, dir_fd=there)
-        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-    except IsADirectoryError:
-        os.rename(name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=there, dst_dir_fd=there)
-        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
-    return True
 
 
 def remove_tree(folder: str) -> None:
