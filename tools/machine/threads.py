@@ -177,7 +177,13 @@ class Threads:
             return await job.future
         finally:
             if job.future.cancelled():
-                self._abandon(job)
+                with self._lock:
+                    if job.is_begun and not job.is_over:
+                        job.is_abandoned = True
+                        self._stuck += 1
+                        if self._waiting:
+                            with suppress(ExhaustedError):
+                                self._begin_next()
 
     def _take(self, work: Callable[[], OutcomeT]) -> _Job[OutcomeT]:
         loop = asyncio.get_running_loop()
@@ -266,15 +272,6 @@ class Threads:
         if not is_told_soon or self._last_begun - job.inbox.since >= TOGETHER_SECONDS:
             job.inbox.wake()
         return following
-
-    def _abandon(self, job: _Job[Any]) -> None:
-        with self._lock:
-            if job.is_begun and not job.is_over:
-                job.is_abandoned = True
-                self._stuck += 1
-                if self._waiting:
-                    with suppress(ExhaustedError):
-                        self._begin_next()
 
     def _look(self) -> None:
         """Assign a thread to work that has waited too long.
