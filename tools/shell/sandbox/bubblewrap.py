@@ -584,34 +584,14 @@ class BubblewrapConfinement:
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
         site = replace(self._site, hidden=(), writable=())
 
-        def prepared() -> tuple[Probe, SandboxedCommand]:
-            probe = Probe.made_in(self._folders.make("probe"), kind.value, own=TEMPORARY, outside=marker)
-            try:
-                spec = ProcessSpec(probe.argv, probe.root, {})
-                return probe, self._sandboxed(program, spec, [probe.root], view, needed=probe.needed, site=site)
-            except BaseException:
-                probe.remove()
-                raise
+        def make() -> Probe:
+            return Probe.made_in(self._folders.make("probe"), kind.value, own=TEMPORARY, outside=marker)
 
-        def cleaned_up(probe: Probe) -> None:
-            probe.remove()
-            with suppress(OSError):
-                os.unlink(marker)
+        def confined(probe: Probe) -> SandboxedCommand:
+            spec = ProcessSpec(probe.argv, probe.root, {})
+            return self._sandboxed(program, spec, [probe.root], view, needed=probe.needed, site=site)
 
-        try:
-            # The prepared command holds descriptors, so this must not be interrupted.
-            with CancelScope(shield=True) as scope:
-                probe, confined = await THREADS.run(prepared)
-                try:
-                    scope.shield = False
-                    return await failure_of(self._starter, confined)
-                finally:
-                    scope.shield = True
-                    await THREADS.run(partial(cleaned_up, probe))
-        except OSError as error:
-            if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
-                raise exhaustion from None
-            return f"it cannot be tested ({type(error).__name__})"
+        return await failure_of(self._starter, make, confined)
 
 
 def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from anyio import CancelScope, Lock
+from anyio import Lock
 
 from tools.contract.command_views import SYSTEM, Engine, Network, ViewKind
-from tools.contract.tool_errors import NOTHING_DONE, ExhaustedError, exhaustion_of
+from tools.contract.tool_errors import ExhaustedError
 from tools.machine.threads import THREADS
 from tools.shell.private_folders import PrivateFolders, empty_if_large
 from tools.shell.process_spec import ConfinedCommand, LandlockRules, ProcessSpec, ProcessStarter, SandboxChanges
@@ -81,20 +81,13 @@ async def landlock_failure(starter: ProcessStarter, parent: str) -> str | None:
     """
     if why := why_not_here():
         return why
-    probe: Probe | None = None
-    try:
-        probe = await THREADS.run(partial(Probe.made_in, parent, Engine.LANDLOCK.value))
+
+    def confined(probe: Probe) -> ConfinedCommand:
         readable = (*map(os.path.realpath, SYSTEM), *probe.needed, probe.root)
         rules = landlock_rules(readable, [os.path.join(probe.folder, "own")])
-        return await failure_of(starter, ConfinedCommand(ProcessSpec(probe.argv, "/", {}, landlock=rules)))
-    except OSError as error:
-        if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
-            raise exhaustion from None
-        return f"it cannot be tested ({type(error).__name__})"
-    finally:
-        if probe is not None:
-            with CancelScope(shield=True):
-                await THREADS.run(probe.remove)
+        return ConfinedCommand(ProcessSpec(probe.argv, "/", {}, landlock=rules))
+
+    return await failure_of(starter, partial(Probe.made_in, parent, Engine.LANDLOCK.value), confined)
 
 
 @dataclass(slots=True)
