@@ -18,7 +18,6 @@ from types import MappingProxyType
 from anyio import CancelScope, Lock, move_on_after, sleep
 
 from tools.contract.command_views import (
-    NO_RESTRICTIONS,
     SYSTEM,
     CommandSite,
     CommandView,
@@ -78,7 +77,7 @@ TOO_SLOW = (
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
 OLD_ROOT = "/oldroot"  # where bubblewrap sees the whole machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that commands cannot change
-STAGE = "/dev/.places"  # where bubblewrap prepares mounts that it must not make in place
+STAGE = "/dev/.places"  # where bubblewrap makes mounts that a later step moves to their places
 
 
 class ViewSetup:
@@ -177,15 +176,12 @@ class ViewSetup:
 
     def _empty(self, path: str) -> None:
         """Mount an empty folder at `path`. More mounts may follow inside this folder."""
-        way = self._way(path) or self._staged(path, is_moved=True)
+        way = self._way(path)
+        if way is None:
+            way = f"{STAGE}/{len(self.steps)}"
+            self.steps.append(MountStep(NEW_ROOT + way, NEW_ROOT + path, is_read_only=True, is_moved=True))
         self._ways[path] = way
         self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
-
-    def _staged(self, path: str, *, is_moved: bool = False) -> str:
-        """Return a place where bubblewrap can create the mount for `path`. A later step moves or copies it there."""
-        place = f"{STAGE}/{len(self.steps)}"
-        self.steps.append(MountStep(NEW_ROOT + place, NEW_ROOT + path, is_read_only=True, is_moved=is_moved))
-        return place
 
 
 @dataclass(slots=True)
@@ -199,7 +195,7 @@ class SandboxedCommand(ConfinedCommand):
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
-    def send_options(self) -> tuple[View, list[MountStep]]:
+    def send_options(self) -> list[MountStep]:
         """Prepare the view, and send the options to the running bubblewrap. Returns the mounts to add. Blocking."""
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
@@ -208,12 +204,15 @@ class SandboxedCommand(ConfinedCommand):
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
         setup = ViewSetup(view, prepared.folder(self.spec.folder), is_filtered=self.is_filtered)
         self.gate.say(setup.options)
-        return view, setup.steps
+        return setup.steps
 
-    def is_as_meant(self, process: int, view: View) -> bool:
-        """If the command's mounts are as intended, let it begin and return True."""
-        if not self.is_as_looked_at():
+    def is_as_meant(self, process: int, prepared: PreparedView) -> bool:
+        """If the command's mounts are as intended, let it begin and return True. Blocking."""
+        # File rules may deny other paths than before, because a folder may have been moved in the meantime.
+        before, now = prepared.restrictions, self.look()
+        if (set(now.masked), set(now.read_only)) != (set(before.masked), set(before.read_only)):
             return False
+        view = prepared.view
         expected = view.expected()
         if self.gate.rules is not None and sys.platform != "win32":
             places = ("/dev", "/proc", *view.private, *view.roots, *view.writable)
@@ -222,23 +221,14 @@ class SandboxedCommand(ConfinedCommand):
             allow_writing(self.gate.rules, f"/proc/{process}/root{NEW_ROOT}", places)
         return self.gate.check(process, expected)
 
-    def is_as_looked_at(self) -> bool:
-        """Return True if file rules still deny the same paths as when the view was prepared. Blocking.
-
-        They may deny other paths, because a folder may have been moved in the meantime.
-        """
-        before = self._prepared.restrictions if self._prepared is not None else NO_RESTRICTIONS
-        now = self.look()
-        return (set(now.masked), set(now.read_only)) == (set(before.masked), set(before.read_only))
-
     async def begin(self, mount: Mount) -> None:
         """Tell bubblewrap what to mount, and let the command begin if the result is as intended."""
-        view, steps = View(), list[MountStep]()
+        steps: list[MountStep] = []
         mounting: asyncio.Task[None] | None = None
         try:
             # Bubblewrap is waiting for the options, so this must not be interrupted.
             with CancelScope(shield=True):
-                view, steps = await THREADS.run(self.send_options)
+                steps = await THREADS.run(self.send_options)
             if steps:  # the mounting process prepares in parallel
                 mounting = asyncio.create_task(mount(self.gate.mounting, steps))
             await self.gate.wait_mounted()
@@ -246,7 +236,7 @@ class SandboxedCommand(ConfinedCommand):
             if mounting is not None:
                 self.gate.tell(process)
                 await mounting
-            if await THREADS.run(partial(self.is_as_meant, process, view)):
+            if self._prepared is not None and await THREADS.run(partial(self.is_as_meant, process, self._prepared)):
                 return
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
