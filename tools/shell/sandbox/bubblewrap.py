@@ -190,7 +190,6 @@ class SandboxedCommand(ConfinedCommand):
 
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap is running
     gate: MountGate = field(repr=False, kw_only=True)
-    is_filtered: bool = field(repr=False, kw_only=True)  # whether there is a system call filter for this machine
     # Returns what file rules now deny to the command.
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
@@ -202,7 +201,7 @@ class SandboxedCommand(ConfinedCommand):
         view = prepared.view
         if not all(map(os.path.lexists, view.masked)):
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
-        setup = ViewSetup(view, prepared.folder(self.spec.folder), is_filtered=self.is_filtered)
+        setup = ViewSetup(view, prepared.folder(self.spec.folder), is_filtered=CALLS in self.spec.attachments)
         self.gate.say(setup.options)
         return setup.steps
 
@@ -458,13 +457,6 @@ class BubblewrapConfinement:
             os.makedirs(temporary, 0o700, exist_ok=True)
         return landlock.confined(spec, readable, temporary, may_take_shares=view.may_take_shares)
 
-    def _cache_of(self, client_key: str, roots: Sequence[str]) -> str | None:
-        folder = self._folders.cache_of(client_key, roots)
-        if folder is not None and folder not in self._caches:
-            self._caches.add(folder)
-            empty_if_large(folder, self._site.temporary_bytes)
-        return folder
-
     def _stand_ins(self) -> StandIns:
         base = self._folders.make("masks")
         made = StandIns(*(os.path.join(base, name) for name in StandIns._fields))
@@ -490,33 +482,20 @@ class BubblewrapConfinement:
     ) -> SandboxedCommand:
         """Return a command in the sandbox, ready to start. Raises an `OSError` if no descriptors are left."""
         site = site or self._site
-        cache = self._cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
-        calls_filter = None
-        if sys.platform != "win32":
-            calls_filter = seccomp_program(os.uname().machine, may_take_shares=allowed.may_take_shares)
+        cache = self._folders.cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
+        if cache is not None and cache not in self._caches:
+            self._caches.add(cache)
+            empty_if_large(cache, self._site.temporary_bytes)
         present = visible_file_system.writable(roots)
         hidden = visible_file_system.secrets_of(site, present, allowed)
         gate = MountGate(ruleset_for_views())
-        attachments: dict[int, bytes] = {}
-        if calls_filter is not None:
-            attachments[CALLS] = calls_filter
-        descriptors = {**spec.descriptors, INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
-        entering: tuple[str, ...] = ()
-        if gate.rules is not None and sys.platform != "win32":
-            attachments[ENTRY] = landlock_entry(os.uname().machine, RULES, ENTRY)
-            descriptors[RULES] = gate.rules
-            entering = (f"/proc/self/fd/{ENTRY}",)
         wrapped = replace(
-            spec,
-            argv=(program, "--args", str(OPTIONS), "--", *entering, *spec.argv),
-            limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
+            self._wrapped(program, spec, gate, may_take_shares=allowed.may_take_shares),
             environment=visible_file_system.sandbox_environment(spec.environment, present, allowed.kind),
-            attachments={**spec.attachments, **attachments},
-            descriptors=descriptors,
             namespaces=namespaces or (),
         )
         is_own = allowed.network is not Network.HOST and namespaces is None
-        look = partial(
+        prepare_view = partial(
             prepare,
             site,
             self._lookout,
@@ -536,10 +515,29 @@ class BubblewrapConfinement:
             allowed.kind,
             Network.OWN_LOOPBACK if is_own else allowed.network,
             withheld=hidden.withheld,
-            prepare=look,
+            prepare=prepare_view,
             gate=gate,
-            is_filtered=calls_filter is not None,
             look=allowed.look,
+        )
+
+    def _wrapped(self, program: str, spec: ProcessSpec, gate: MountGate, *, may_take_shares: bool) -> ProcessSpec:
+        """Return how bubblewrap starts a program: with a system call filter, and in Landlock if the kernel has it."""
+        machine = os.uname().machine if sys.platform != "win32" else ""
+        attachments = {**spec.attachments}
+        if (calls_filter := seccomp_program(machine, may_take_shares=may_take_shares)) is not None:
+            attachments[CALLS] = calls_filter
+        descriptors = {**spec.descriptors, INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
+        entering: tuple[str, ...] = ()
+        if gate.rules is not None:
+            attachments[ENTRY] = landlock_entry(machine, RULES, ENTRY)
+            descriptors[RULES] = gate.rules
+            entering = (f"/proc/self/fd/{ENTRY}",)
+        return replace(
+            spec,
+            argv=(program, "--args", str(OPTIONS), "--", *entering, *spec.argv),
+            limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
+            attachments=attachments,
+            descriptors=descriptors,
         )
 
     async def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
