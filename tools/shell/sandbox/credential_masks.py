@@ -117,12 +117,20 @@ def secret_places(
 
 
 def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the paths that may exist, each with its place in the table."""
+    """Yield the paths that may exist, in the home folder or where variables say, each with its place in the table."""
     yield from _there(home, _names())
     for variable, place in MOVED.items():
         for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
-            if os.path.normpath(value) != os.path.normpath(f"{home}/{place}"):
-                yield from _there(os.path.normpath(value), _moved(place))
+            if os.path.normpath(value) == os.path.normpath(f"{home}/{place}"):
+                continue
+            names = _names()
+            for part in map(str.casefold, filter(None, place.split("/"))):
+                matching = (known for pattern, known in names.patterns if pattern.match(part))
+                names = names.below[part][1] if part in names.below else next(matching, _Names())
+                if names.place is not None and not HOME_PLACES[names.place].is_settings:
+                    break  # everything in this folder is hidden
+            exact = HOME_PLACES.get(place)
+            yield from _there(os.path.normpath(value), _Names(place) if exact and exact.is_settings else names)
 
 
 @dataclass(slots=True)
@@ -154,19 +162,6 @@ def _names() -> _Names:
             names = pattern
         names.place = place
     return top
-
-
-@cache
-def _moved(folder: str) -> _Names:
-    """Return the known places in `folder`, a path in the home folder, to search for in its actual location."""
-    names = _names()
-    for part in map(str.casefold, filter(None, folder.split("/"))):
-        matching = (known for pattern, known in names.patterns if pattern.match(part))
-        names = names.below[part][1] if part in names.below else next(matching, _Names())
-        if names.place is not None and not HOME_PLACES[names.place].is_settings:
-            break  # everything in this folder is hidden
-    exact = HOME_PLACES.get(folder)
-    return _Names(folder) if exact is not None and exact.is_settings else names
 
 
 def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:

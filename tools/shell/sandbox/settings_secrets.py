@@ -97,7 +97,17 @@ def may_hold_secret(text: str, place: str) -> bool:
         return True
     if text.lstrip(_BLANKS)[:1] in ("<", "{") or place.endswith(".json"):
         return "<!DOCTYPE" in text.upper() or _tells_secret(text)
-    return _script_tells_secret(text) if place in SCRIPTS else _line_tells_secret(text, place)
+    if place not in SCRIPTS:
+        return _line_tells_secret(text, place)
+    commands = _REFERENCE.sub("", _DEFAULT.sub(r"\1=", _ALIAS.sub("", text.replace("\\\n", ""))))
+    return (
+        any(
+            any(map(_is_inner_secret, filter(None, found.group("name", "index")))) and not _is_harmless(found["value"])
+            for found in _MENTION.finditer(commands)
+        )
+        or _without_logins(text) != text
+        or has_secret(_VARIABLE.sub("", commands))
+    )
 
 
 def included_settings(text: str) -> list[str]:
@@ -161,18 +171,6 @@ def _tells_secret(text: str) -> bool:
         or _ESCAPE.search(rest) is not None
         or _RANDOM.search(rest) is not None
         or any(map(_is_inner_secret, words))
-    )
-
-
-def _script_tells_secret(text: str) -> bool:
-    commands = _REFERENCE.sub("", _DEFAULT.sub(r"\1=", _ALIAS.sub("", text.replace("\\\n", ""))))
-    return (
-        any(
-            any(map(_is_inner_secret, filter(None, found.group("name", "index")))) and not _is_harmless(found["value"])
-            for found in _MENTION.finditer(commands)
-        )
-        or _without_logins(text) != text
-        or has_secret(_VARIABLE.sub("", commands))
     )
 
 
