@@ -166,7 +166,6 @@ class Runner:
         refusal: Callable[[int], ToolError],
         tail_bytes: int = TAIL_BYTES,
     ) -> RunningProgram:
-        """Start a confined program. If that fails, release it and raise what `refusal` returns for the error number."""
         started_at = time.monotonic()
         process = await start_confined(self._starter, confined, refusal)
         output = Output(self._folders.folder(client_key), tail_bytes)
@@ -310,7 +309,6 @@ class CommandRunner(Runner):
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
 
     async def make_ready(self, workspace: Workspace) -> None:
-        """Find out what can confine commands, if this is not yet known."""
         await self._confinement.make_ready(workspace.roots)
 
     def site(self, workspace: Workspace, client_key: str) -> CommandSite:

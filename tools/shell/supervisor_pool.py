@@ -339,7 +339,6 @@ class SupervisorHandle:
         return await answer
 
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
-        """Implement `Process.mount`."""
         body = broker_messages.packed_mounts(steps)
         answer = self._expected()
         with anyio.CancelScope(shield=True):  # half a message would corrupt the stream

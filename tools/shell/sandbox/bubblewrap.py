@@ -258,7 +258,6 @@ class SandboxedCommand(ConfinedCommand):
         return (*self._prepared.view.lasting.values(),), self._prepared.temporary_bytes
 
     async def release(self) -> SandboxChanges:
-        """Clean up once the command has exited completely, or if it was never started."""
         self.gate.close()
         if self._prepared is None:
             return SandboxChanges()
@@ -401,7 +400,6 @@ class BubblewrapConfinement:
         return await THREADS.run(partial(self._status_for, workspace_roots))
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """Return what is known about confining commands here, and what the reading view shows. Blocking."""
         failure = self._status_for(workspace_roots).failure
         engine = Engine.NONE if failure is not None else Engine.BUBBLEWRAP
         if engine is Engine.NONE and self._mode is not SandboxMode.OFF and self._landlock is not None:

@@ -105,11 +105,9 @@ class LandlockCommand(ConfinedCommand):
     temporary: str | None = field(kw_only=True)
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the temporary folder."""
         return (self.temporary,) if self.temporary is not None else (), PRIVATE_BYTES
 
     async def release(self) -> SandboxChanges:
-        """Empty the temporary folder if it is too large."""
         size = count = 0
         if self.temporary is not None:
             with suppress(OSError, ExhaustedError):

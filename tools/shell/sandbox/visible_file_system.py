@@ -491,7 +491,6 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def depth(path: str) -> int:
-    """Return the depth of an absolute path."""
     return 0 if path == "/" else path.rstrip("/").count("/")
 
 
