@@ -338,18 +338,20 @@ def _check(seen: Iterable[str], folders: Iterable[str], masked: Collection[str])
     Approved paths had no symlinks, so these were created later.
     """
     for place in (place for folder in folders for place in masked if contains(place, folder)):
-        raise ToolError(
-            ToolErrorType.SHELL_EXECUTE_ERROR,
-            f"The command was not run: '{shown_whole_path(place)}' is hidden from commands by a rule, and it contains "
-            "the workspace or a folder that the command may change. Ask the user.",
+        raise _not_run(
+            f"'{shown_whole_path(place)}' is hidden from commands by a rule, and it contains the workspace or a folder "
+            "that the command may change. Ask the user."
         )
     for path in seen:
         if _real(path) != path:
-            raise ToolError(
-                ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not run: '{shown_whole_path(path)}' has become a symlink, or is behind one, since it "
-                "was approved. Check it, then try again.",
+            raise _not_run(
+                f"'{shown_whole_path(path)}' has become a symlink, or is behind one, since it was approved. Check it, "
+                "then try again."
             )
+
+
+def _not_run(why: str) -> ToolError:
+    return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {why}")
 
 
 def _is_there(path: str, view: View, hidden: HiddenPaths) -> bool:
@@ -405,8 +407,7 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
         lies_inside = is_inside(path, workspace)
         if not os.path.isabs(path) or (lies_inside and allowed.kind is not ViewKind.READING):
             continue
-        shown = shown_whole_path(path)
-        problem = ""
+        shown, folder = shown_whole_path(path), shown_whole_path(os.path.dirname(path))
         try:
             if not os.path.lexists(path):
                 if lies_inside:
@@ -415,23 +416,20 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
                 elif named.endswith("/"):
                     os.mkdir(path)
                 else:
-                    problem = (
+                    raise _not_run(
                         f"'{shown}' does not exist, and a command can get access only to existing files. Name the "
-                        f"folder '{shown_whole_path(os.path.dirname(path))}'"
+                        f"folder '{folder}'."
                     )
-            mode = os.stat(path, follow_symlinks=False).st_mode if not problem else 0
+            mode = os.stat(path, follow_symlinks=False).st_mode
         except FileNotFoundError:
-            mode, problem = 0, f"the folder '{shown_whole_path(os.path.dirname(path))}' does not exist; create it first"
+            raise _not_run(f"the folder '{folder}' does not exist; create it first.") from None
         except OSError as error:
-            mode, problem = 0, f"'{shown}' cannot be made writable for it ({os.strerror(error.errno or 0)})"
-        hides = tuple(map(_real, site.hidden))
-        if not problem and (_real(path) != path or path in SYSTEM_ROOTS or is_inside(path, hides)):
-            problem = (
+            raise _not_run(f"'{shown}' cannot be made writable for it ({os.strerror(error.errno or 0)}).") from None
+        if _real(path) != path or path in SYSTEM_ROOTS or is_inside(path, map(_real, site.hidden)):
+            raise _not_run(
                 f"'{shown}' is never made writable for a command: it is a system folder, belongs to this server, or "
-                "is a symlink"
+                "is a symlink."
             )
-        if problem:
-            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {problem}.")
         if stat.S_ISDIR(mode):
             folders.append(path)
         elif stat.S_ISREG(mode):
