@@ -285,9 +285,19 @@ class Supervisor:
             # A request that arrives after the broker is gone stays unread, so that the server knows that it was not
             # accepted.
             if self._broker in ready:
-                self._leave()
+                self._waiting.forget(self._broker)
+                self._unlink()
+                for channel in self._channels.values():
+                    self._let_go(channel)
             elif self._link is not None and self._link.fileno() in ready:
-                self._take_channel(self._link)
+                descriptors: list[int] = []
+                with suppress(OSError):
+                    _, descriptors, _, _ = socket.recv_fds(self._link, 1, 1)
+                for descriptor in descriptors:
+                    os.set_inheritable(descriptor, False)
+                    self._add(socket.socket(fileno=descriptor))
+                if not descriptors:  # there will be no more channels
+                    self._unlink()
             else:
                 for number in ready:
                     if not self._listen(channel := self._channels[number]):
@@ -308,17 +318,6 @@ class Supervisor:
     def _add(self, channel: socket.socket) -> None:
         self._channels[channel.fileno()] = SupervisorChannel(channel)
         self._waiting.add(channel.fileno())
-
-    def _take_channel(self, link: socket.socket) -> None:
-        """Accept a channel from the broker. If the link is closed, serve only until the last channel closes."""
-        descriptors: list[int] = []
-        with suppress(OSError):
-            _, descriptors, _, _ = socket.recv_fds(link, 1, 1)
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
-            self._add(socket.socket(fileno=descriptor))
-        if not descriptors:
-            self._unlink()
 
     def _listen(self, channel: SupervisorChannel) -> bool:
         """Handle a request from the server. Return False if the server is gone."""
@@ -419,13 +418,6 @@ class Supervisor:
         if self._by_group or self._is_shared:
             channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
         return False
-
-    def _leave(self) -> None:
-        """Begin to stop everything, because the server or the broker is gone."""
-        self._waiting.forget(self._broker)
-        self._unlink()
-        for channel in self._channels.values():
-            self._let_go(channel)
 
     def _unlink(self) -> None:
         if self._link is not None:
