@@ -406,7 +406,7 @@ class ProgramRequest:
     timeout_seconds: float  # time limit, including the time in the queue
     given: bytes = field(default=b"", repr=False)
     whole_bytes: int = TAIL_BYTES  # output up to this length is kept in memory
-    most_bytes: int | None = None  # limit for each stream; `None` for no limit
+    most_bytes: float = float("inf")  # limit for each stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,8 +453,7 @@ class ProgramRunner(Runner):
             errors = Output(None)
             errors_reader = OutputReader(running.process.errors, errors)
             try:
-                most_bytes = float("inf") if request.most_bytes is None else request.most_bytes
-                ending, status = await _watch(running, errors, progress, deadline, most_bytes=most_bytes)
+                ending, status = await _watch(running, errors, progress, deadline, most_bytes=request.most_bytes)
                 seconds = time.monotonic() - running.started_at
                 await running.read_to_end()
                 await running.end()

@@ -198,7 +198,15 @@ def _line_tells_secret(text: str, place: str) -> bool:
             if content != "---" and re.fullmatch(plain, name.lstrip("-"), re.IGNORECASE) is None:
                 return True
             continue
-        is_ended = _ends_here(line.rstrip("\r"))
+        # Whether the value certainly ends with its line, or continues only on lines with more indentation.
+        whole = line.rstrip("\r")
+        outside = _QUOTED.sub("", whole)
+        is_ended = not (
+            whole.endswith("\\")
+            or any(mark in whole for mark in ("<<", '"""', "'''"))
+            or any(mark in outside for mark in "\"'`")
+            or any(outside.count(opening) != outside.count(closing) for opening, closing in ("()", "[]", "{}"))
+        )
         # A value is secret if its name or its section is that of a secret, unless the name says where the secret is
         # stored.
         is_named = _is_secret(name) or (is_secret_section and not _ABOUT.search(name))
@@ -210,13 +218,3 @@ def _line_tells_secret(text: str, place: str) -> bool:
         ):
             return True
     return False
-
-
-def _ends_here(value: str) -> bool:
-    """Return True if a value certainly ends with its line, or continues only on lines with more indentation."""
-    if value.endswith("\\") or "<<" in value or '"""' in value or "'''" in value:
-        return False
-    outside = _QUOTED.sub("", value)
-    return not any(mark in outside for mark in "\"'`") and all(
-        outside.count(opening) == outside.count(closing) for opening, closing in ("()", "[]", "{}")
-    )
