@@ -49,7 +49,7 @@ from tools.shell.sandbox.mount_check import NEW_ROOT, MountGate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_closed
 from tools.shell.sandbox.system_call_filter import seccomp_program
-from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, View, depth, prepare
+from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, View, ViewPreparation, depth
 from tools.text.file_names import shown_whole_path
 
 logger = logging.getLogger(__name__)
@@ -492,18 +492,17 @@ class BubblewrapConfinement:
             namespaces=namespaces or (),
         )
         is_own = allowed.network is not Network.HOST and namespaces is None
-        prepare_view = partial(
-            prepare,
-            site,
-            self._lookout,
-            roots,
-            allowed,
+        preparation = ViewPreparation(
+            site=site,
+            lookout=self._lookout,
+            roots=roots,
+            allowed=allowed,
+            hidden=hidden,
+            stand_ins=self._stand_ins,
             search_path=spec.environment.get("PATH", ""),
             needed=needed,
-            hidden=hidden,
             private_folder=private_folder,
             cache=cache,
-            stand_ins=self._stand_ins,
             has_own_network=is_own,
         )
         return SandboxedCommand(
@@ -512,7 +511,7 @@ class BubblewrapConfinement:
             allowed.kind,
             Network.OWN_LOOPBACK if is_own else allowed.network,
             withheld=hidden.withheld,
-            prepare=prepare_view,
+            prepare=preparation.prepare,
             gate=gate,
             look=allowed.look,
         )
