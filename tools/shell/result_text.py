@@ -367,8 +367,10 @@ def run_display(finished: FinishedCommand) -> str:
 
 
 def run_facts(finished: FinishedCommand) -> dict[str, Any]:
+    shown = finished.shown
     return {
-        **_command_facts(finished.running, finished.exit, finished.seconds, finished.shown.total, finished.shown.file),
+        **_running_facts(finished.running),
+        **program_facts(finished.exit, seconds=finished.seconds, total=shown.total, file=shown.file),
         "timedOut": finished.ending is not Ending.EXITED,
         "jobId": finished.job.id if finished.job is not None else None,
     }
@@ -376,20 +378,14 @@ def run_facts(finished: FinishedCommand) -> dict[str, Any]:
 
 def job_facts(job: Job) -> dict[str, Any]:
     output = job.running.output
-    facts = _command_facts(job.running, job.exit, job.seconds, output.total, output.kept_in)
-    return {**facts, "jobId": job.id, "status": job.status.value}
+    facts = program_facts(job.exit, seconds=job.seconds, total=output.total, file=output.kept_in)
+    return {**_running_facts(job.running), **facts, "jobId": job.id, "status": job.status.value}
 
 
-def _command_facts(
-    running: RunningProgram, status: ExitStatus | None, seconds: float, total: int, file: str | None
-) -> dict[str, Any]:
-    return {
-        "engine": running.confined.engine.value,
-        "view": running.confined.view.value,
-        "network": running.confined.network.value,
-        "pid": running.process.pid,
-        **program_facts(status, seconds=seconds, total=total, file=file),
-    }
+def _running_facts(running: RunningProgram) -> dict[str, Any]:
+    confined = running.confined
+    view = {"engine": confined.engine.value, "view": confined.view.value, "network": confined.network.value}
+    return {**view, "pid": running.process.pid}
 
 
 def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
