@@ -20,6 +20,7 @@ from tools.contract.limits import Deadline, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find import folder_walk
+from tools.files.find.file_finder import search_starts
 from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, Walk
 from tools.files.find.glob_patterns import (
     PathPattern,
@@ -28,12 +29,10 @@ from tools.files.find.glob_patterns import (
     compile_patterns,
     expand_braces,
 )
-from tools.files.find.search_start import search_starts
 from tools.files.ignore_files import GIT_FOLDER, IgnoreScope, PresentNames, scope_of
 from tools.files.path_opener import is_temporary
 from tools.files.search.legacy_texts import is_searched_by_bytes, matches_in_texts
 from tools.files.search.match_report import MAX_DECODED_BYTES, ContentQuery, MatchReport, is_searchable
-from tools.files.search.pattern_hints import pattern_hint
 from tools.files.search.ripgrep import (
     MAX_FILE_BYTES,
     MAX_LINES_OF_FILE,
@@ -41,6 +40,7 @@ from tools.files.search.ripgrep import (
     Query,
     RefusedQueryError,
     Ripgrep,
+    pattern_hint,
     ripgrep,
 )
 from tools.files.workspace import Location, Workspace

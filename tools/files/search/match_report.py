@@ -23,8 +23,7 @@ from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, NOTEBOOK_ENDING, cell
 from tools.files.path_opener import BLOCK_BYTES, OpenedFile, PathKind
 from tools.files.read.file_reader import MAX_WIDE_BYTES
 from tools.files.read.line_window import MAX_UTF8_BYTES, STEP, CharRange, LineIndex, Source, line_part
-from tools.files.search.pattern_hints import pattern_hint
-from tools.files.search.ripgrep import MAX_FILE_BYTES, MAX_LINES_OF_FILE, LineMatch
+from tools.files.search.ripgrep import MAX_FILE_BYTES, MAX_LINES_OF_FILE, LineMatch, pattern_hint
 from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, marked_encoding, shown_text
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import one_line, shown_whole_path
