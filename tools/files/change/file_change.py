@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -249,9 +249,7 @@ class FileChange(ABC):
     """A change that is ready to be written."""
 
     title: ClassVar[str]  # the first words of the question's title
-
     labels: ClassVar[tuple[str, str]]  # labels of the two sides of the diff in a result
-
     proposal_noun: ClassVar[str]  # a noun for the text that the user may have edited
 
     target: TargetFile
@@ -271,12 +269,10 @@ class FileChange(ABC):
     def sentence(self) -> str:
         """Describe what was done."""
 
+    @property
     @abstractmethod
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """Return further fields of the structured result.
-
-        `has_final_diff` says whether the result already has a diff, because the user modified the change.
-        """
+    def details(self) -> dict[str, Any]:
+        """Further fields of the structured result."""
 
     @property
     def is_new(self) -> bool:
@@ -384,7 +380,9 @@ def _result(
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)
     final_diff = clipped(diff_text) if is_users and change.hidden_by is None else ""
-    details = change.details(has_final_diff=bool(final_diff))
+    details = change.details
+    if final_diff and "regions" in details:
+        details["regions"] = []  # the diff shows them
     notes = [*change.notes, *record.notes, *target.warnings]
     if change.undoes is not None and record.number is not None:
         notes.append(f"This is change {record.number}, which can be undone too.")

@@ -24,7 +24,6 @@ from tools.files.change.omitted_text import first_omission
 from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.notebook_cells import (
     MAX_NOTEBOOK_BYTES,
-    CellList,
     JsonPart,
     Layout,
     NotANotebookError,
@@ -62,8 +61,8 @@ class NotebookEdit(FileChange):
         have = "1 cell" if self.cells == 1 else f"{self.cells} cells"
         return f"{what}: +{diff.added} -{diff.removed} lines; now {have}, {self.form}."
 
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        del has_final_diff
+    @property
+    def details(self) -> dict[str, Any]:
         return {"cell_id": self.cell_id, "cell_type": self.cell_type, "cells": self.cells}
 
     def question(self, proposed: str) -> EditConfirmation:
@@ -269,23 +268,13 @@ def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, dige
     cell: dict[str, Any] = {"cell_type": cell_type, "metadata": {}, key: _lines(source, present)}
     cell |= {"id": named} if named else {}
     cell |= _of_code(notebook) if is_code else {}
-    raw, gap, where.parts.tail, comma = _as_new_cell(notebook.text, where, dict(sorted(cell.items())))
-    where.parts.insert(at + 1, JsonPart(gap, "", "", cell, 0, raw), comma)
+    # The new cell is formatted like the first one, or like the object around an empty list.
+    layout, gap, depth = layout_of(notebook.text, where.holder), "", 0
+    if cells:
+        layout, gap = layout_of(notebook.text, taken_apart(notebook.text, cells[0].start)), cells[0].gap
+    elif layout.unit is not None:
+        margin = layout.newline + layout.outer + layout.unit
+        gap, depth, where.parts.tail = margin + layout.unit, 2, margin
+    raw = layout.written(dict(sorted(cell.items())), depth)
+    where.parts.insert(at + 1, JsonPart(gap, "", "", cell, 0, raw), layout.comma)
     return where.parts.within(notebook.text), named
-
-
-def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Format a cell for a list of cells.
-
-    Returns the JSON of the cell, the white space before the first cell and after the last one, and the separator
-    between cells.
-    """
-    holder = layout_of(text, where.holder)
-    if where.parts.parts:
-        first = where.parts.parts[0]
-        layout = layout_of(text, taken_apart(text, first.start))
-        return layout.written(cell), first.gap, where.parts.tail, layout.comma
-    if holder.unit is None:
-        return holder.written(cell), "", where.parts.tail, holder.comma
-    margin = holder.newline + holder.outer + holder.unit
-    return holder.written(cell, 2), margin + holder.unit, margin, holder.comma

@@ -7,7 +7,7 @@ and the differences are reported.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
@@ -61,8 +61,8 @@ class ChangeUndo(FileChange):
         """The file's state and the number of the change; an answer is valid only for these."""
         return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        del has_final_diff
+    @property
+    def details(self) -> dict[str, Any]:
         return {"undone": self.change.id, "removed_file": self.removes}
 
     def question(self, proposed: str) -> EditConfirmation:
@@ -90,19 +90,14 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
             f"see the recorded changes. {NOT_COVERED}",
         )
     for change in found:
-        if is_named or not _is_as_before(change, workspace):
-            return change
+        try:
+            if is_named or take_snapshot(target_of(change, workspace, None, AbortSignal())).sha256 != change.before:
+                return change
+        except ToolError:
+            return change  # the undo of this change will fail and give the reason
     raise ToolError(
         ToolErrorType.FILE_NOT_FOUND, f"There is no file change left to undo in this workspace. {NOT_COVERED}"
     )
-
-
-def _is_as_before(change: JournaledChange, workspace: Workspace) -> bool:
-    try:
-        target = target_of(change, workspace, None, AbortSignal())
-        return take_snapshot(target).sha256 == change.before
-    except ToolError:
-        return False  # the undo of this change will fail and give the reason
 
 
 def target_of(

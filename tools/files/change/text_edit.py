@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -73,13 +73,14 @@ class TextEdit(FileChange):
         what = "1 replacement" if count == 1 else f"{count} replacements"
         return f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {self.form}."
 
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """Report how the text matched, and as many of the changed places as fit."""
+    @property
+    def details(self) -> dict[str, Any]:
+        """How the text matched, and as many of the changed places as fit."""
         return {
             "replacements": len(self.spans),
             "strategy": self.match.strategy.value if self.match is not None else None,
             "lines": list(self.lines),
-            "regions": [] if has_final_diff else self._regions(),
+            "regions": self._regions(),
         }
 
     def _regions(self) -> list[dict[str, Any]]:
@@ -266,9 +267,13 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
                 put = _rebuilt(text[span.start : span.end], match.strategy, wanted, given, ending)
             elif ending == "\n":
                 put = given
-            before = _indentation_before(text, span.start)
-            if is_exact and before and all(line.startswith(before) for line in given.split("\n") if line.strip()):
-                put = put.removeprefix(before) if old[0] not in BLANKS else put
+            # Indentation before the match stands in the file. If every line of `new` has it, the first line loses it.
+            before = text[max(0, span.start - MAX_INDENTATION) : span.start]
+            begin = max(before.rfind("\n"), before.rfind("\r")) + 1
+            before, is_whole = before[begin:], begin > 0 or span.start <= MAX_INDENTATION
+            if is_exact and is_whole and before and not before.strip(BLANKS) and old[0] not in BLANKS:
+                is_repeated = all(line.startswith(before) for line in given.split("\n") if line.strip())
+                put = put.removeprefix(before) if is_repeated else put
         begins_line = span.start == 0 or text[span.start - 1] in "\r\n"
         if not new and not old.endswith(("\n", "\r")) and begins_line and span.start != span.end:
             stop += 2 if text.startswith("\r\n", stop) else text.startswith(("\n", "\r"), stop)
@@ -339,13 +344,6 @@ def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -
             "line.",
         )
     return lacking
-
-
-def _indentation_before(text: str, position: int) -> str:
-    """Return the white space between the start of a line and a position; empty if there is other text."""
-    before = text[max(0, position - MAX_INDENTATION) : position]
-    begin = max(before.rfind("\n"), before.rfind("\r")) + 1
-    return before[begin:] if (begin or position <= MAX_INDENTATION) and not before[begin:].strip(BLANKS) else ""
 
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:

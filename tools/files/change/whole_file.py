@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -45,8 +44,8 @@ class WholeFileWrite(FileChange):
             return f"Overwrote {path}: +{diff.added} -{diff.removed} lines; now {form}."
         return f"{path} already has exactly this content; nothing was written."
 
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        del has_final_diff
+    @property
+    def details(self) -> dict[str, Any]:
         return {"changed": self._changes_file, "lines": self.lines}
 
 

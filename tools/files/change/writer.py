@@ -34,9 +34,7 @@ _guard = threading.Lock()  # held briefly for access to the tables of this modul
 def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
     """Lock out other writers of a file in this process while it is read, changed and written."""
     with _guard:
-        lock = _file_locks.get(location.path)
-        if lock is None:
-            lock = _file_locks[location.path] = threading.Lock()
+        lock = _file_locks.setdefault(location.path, threading.Lock())
     while not lock.acquire(timeout=CANCEL_POLL_SECONDS):
         signal.raise_if_aborted()
     try:
@@ -89,11 +87,8 @@ def alone_in(folder: Folder) -> Generator[None]:
         yield
         return
     end = time.monotonic() + BUSY_SECONDS
-    which = _folder_id(descriptor)
     with _guard:
-        lock = _folder_locks.get(which)
-        if lock is None:
-            lock = _folder_locks[which] = threading.Lock()
+        lock = _folder_locks.setdefault(_folder_id(descriptor), threading.Lock())
     if not lock.acquire(timeout=BUSY_SECONDS):
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
     try:
@@ -129,6 +124,14 @@ class Temporary:
     folder: Folder
     name: str
     descriptor: int | None
+
+    def write(self, content: bytes, disk: Disk) -> int:
+        """Write the whole content. Return the descriptor."""
+        assert self.descriptor is not None  # noqa: S101 - not closed yet
+        left = memoryview(content)
+        while left:
+            left = left[disk.write(self.descriptor, left) :]
+        return self.descriptor
 
     def close(self) -> None:
         if self.descriptor is not None:
@@ -319,11 +322,7 @@ def replace_private_file(
     if the file was not written; the old file is then intact.
     """
     with temporary_in(folder, PRIVATE_MODE) as temporary:
-        descriptor = temporary.descriptor
-        assert descriptor is not None  # noqa: S101 - not closed yet
-        left = memoryview(content)
-        while left:
-            left = left[disk.write(descriptor, left) :]
+        descriptor = temporary.write(content, disk)
         if waits:
             disk.sync(descriptor)
         if os.name == "nt":
@@ -364,11 +363,7 @@ def replace_file(
             workspace.folder_to_write_in(location) as folder,
             temporary_in(folder, NEW_FILE_MODE if expected is None and mode is None else PRIVATE_MODE) as temporary,
         ):
-            descriptor = temporary.descriptor
-            assert descriptor is not None  # noqa: S101 - not closed yet
-            left = memoryview(content)
-            while left:
-                left = left[disk.write(descriptor, left) :]
+            descriptor = temporary.write(content, disk)
             disk.sync(descriptor)
             with alone_in(folder):
                 before = _as_expected(folder, name, location, expected)
