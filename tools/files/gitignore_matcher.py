@@ -96,8 +96,16 @@ class RuleList:
                 logger.debug("RE2 is not installed, or there are too many rules for it")
         if not self.uses_re2:
             bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
-            self.may_match = _any_of([regex.pattern for regex, _ in bounded])
             self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple")
+            # For expressions that match a name in any folder, the folders above the name are skipped only once.
+            of_names, others = ["(?!)"], ["(?!)"]
+            for pattern in (regex.pattern for regex, _ in bounded):
+                name = pattern.removeprefix(_ANYWHERE)
+                if name == pattern or "/" in _NOT_A_SLASH.sub("", name).removesuffix("/?$").removesuffix("/$"):
+                    others.append(pattern)
+                else:
+                    of_names.append(name)
+            self.may_match = re.compile(f"^(?>(?:.*/(?=.))?)(?:{'|'.join(of_names)})|{'|'.join(others)}").match
         self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
     def __len__(self) -> int:
@@ -119,21 +127,6 @@ class RuleList:
         return [path for path in paths if may_match(f"{path}/") and self.hides(path, is_folder=True)]
 
 
-def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
-    """Return a function that tests whether one of these expressions matches.
-
-    For expressions that match a name in any folder, the folders above the name are skipped only once.
-    """
-    of_names, others = ["(?!)"], ["(?!)"]
-    for pattern in patterns:
-        name = pattern.removeprefix(_ANYWHERE)
-        if name == pattern or "/" in _NOT_A_SLASH.sub("", name).removesuffix("/?$").removesuffix("/$"):
-            others.append(pattern)
-        else:
-            of_names.append(name)
-    return re.compile(f"^(?>(?:.*/(?=.))?)(?:{'|'.join(of_names)})|{'|'.join(others)}").match
-
-
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
     """Return an equivalent expression for which Python's `re` does not retry parts at the same position.
 
@@ -143,8 +136,8 @@ def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
     bounded = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex.pattern)
     first, *others = bounded.split(_TREE)
     if others:
-        if first.startswith("^(?:.+/)?"):
-            first = f"^(?>(?:.+?/)??{first.removeprefix('^(?:.+/)?')}(?=/))"
+        if first.startswith(_ANYWHERE):
+            first = f"^(?>(?:.+?/)??{first.removeprefix(_ANYWHERE)}(?=/))"
         between = "".join(f"(?>(?:/.+?)??{names}(?=/))" for names in others[:-1])
         bounded = f"{first}{between}{_TREE}{others[-1]}"
     return regex if bounded == regex.pattern else re.compile(bounded)

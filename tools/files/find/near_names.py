@@ -162,8 +162,15 @@ class _Ranking:
         if name not in self._likeness:
             self._likeness[name] = self._likeness_of(name)
         likeness = self._likeness[name]
-        if likeness >= MIN_LIKENESS:
-            self._rated[path] = likeness + self._closeness_of(folder)
+        if likeness < MIN_LIKENESS:
+            return
+        # The wanted folder is best, followed by a folder whose path ends with the wanted path, or the reverse.
+        long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
+        if folder == self._folder:
+            likeness += 0.3
+        elif long.endswith(short):
+            likeness += max(0.1, 0.25 - 0.01 * long.count("/"))
+        self._rated[path] = likeness
 
     @property
     def best(self) -> list[str]:
@@ -180,16 +187,6 @@ class _Ranking:
         if self._matcher.real_quick_ratio() < MIN_LIKENESS or self._matcher.quick_ratio() < MIN_LIKENESS:
             return 0
         return 0.9 * self._matcher.ratio() + 0.1 * (suffix == self._suffix)
-
-    def _closeness_of(self, folder: str) -> float:
-        """Return a score, from 0 to 0.3, for how well a folder fits.
-
-        The wanted folder is best, followed by a folder whose path ends with the wanted path, or the reverse.
-        """
-        if folder == self._folder:
-            return 0.3
-        long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
-        return max(0.1, 0.25 - 0.01 * long.count("/")) if long.endswith(short) else 0
 
 
 def _key(path: str) -> str:

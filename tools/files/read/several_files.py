@@ -84,7 +84,7 @@ class Batch:
 
     def _read_one(self, candidate: Candidate, wanted: WantedLines) -> None:
         path, location = candidate.path, candidate.location(self.workspace)
-        if candidate.is_named or not self.is_checked:
+        if candidate.named or not self.is_checked:
             hidden_by = agent_ignore_file(self.workspace, location)
             if hidden_by is not None:
                 self.skipped.append((location.name, f"hidden from agents by {hidden_by}"))
@@ -96,7 +96,7 @@ class Batch:
                 self.skipped.append((path, "binary file"))
                 return
             if kind not in TEXT_KINDS:
-                if not (candidate.is_named or self._names(path)):
+                if not (candidate.named or self._names(path)):
                     self.skipped.append((path, f"{kind.value} file; name it, or its extension, to get it"))
                     return
                 if self._media_bytes + opened.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:

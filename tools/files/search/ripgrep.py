@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from array import array
 from collections.abc import Container, Generator, Sequence
@@ -225,9 +224,8 @@ class Ripgrep:
 
     @contextmanager
     def _running(self, folder: str, arguments: Sequence[str], given: IO[bytes] | None = None) -> Generator[Child]:
-        stdin = subprocess.DEVNULL if given is None else given
         try:
-            with Child([self._program, *_OPTIONS, *arguments], folder, self.deadline, given=stdin) as child:
+            with Child([self._program, *_OPTIONS, *arguments], folder, self.deadline, given=given) as child:
                 yield child
         except ChildFailedError as error:
             cause = error.__cause__
