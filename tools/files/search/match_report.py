@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from tools.contract.limits import AbortSignal, Limits
+from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, count
@@ -123,13 +123,13 @@ class MatchReport:
     """Collects the matches file by file. Paths are absolute if several folders are searched."""
 
     def __init__(
-        self, workspace: Workspace, query: ContentQuery, limits: Limits, signal: AbortSignal, starts: Sequence[Location]
+        self, workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline, starts: Sequence[Location]
     ) -> None:
         self._workspace = workspace
         self._query = query
         self._line_chars = limits.line_chars
         self._chars_left = limits.read_chars
-        self._signal = signal
+        self._deadline = deadline
         self._starts = starts
         self._blocks: list[str] = []
         self.matches = 0  # number of matching lines shown; with `names_only` or `counts`, number of files
@@ -155,7 +155,7 @@ class MatchReport:
 
     def add(self, folder: Location, match: LineMatch) -> bool:
         """Add the matches of one file. Return True if more files are wanted."""
-        query, lines = self._query, match.lines
+        query, lines, signal = self._query, match.lines, self._deadline.signal
         location = self._workspace.below(folder, match.path)
         name = shown_whole_path(location.name.removeprefix(self._base))
         try:
@@ -180,7 +180,7 @@ class MatchReport:
                 if shows_lines:
                     shown, columns = 0, dict(zip(wanted.lines, wanted.columns, strict=True))
                     cell_at = self._cells(opened, location)
-                    for line in excerpt(opened, wanted, query.before, query.after, self._line_chars, self._signal):
+                    for line in excerpt(opened, wanted, query.before, query.after, self._line_chars, signal):
                         cell = cell_at(line.number, columns.get(line.number)) if cell_at is not None else ""
                         mark = f"{f' (cell {cell})' if cell else ''}{':' if line.is_match else '-'}"
                         text = f"L{line.number}{line.part}{mark} {line.text}"
@@ -216,19 +216,9 @@ class MatchReport:
         if not location.path.lower().endswith(NOTEBOOK_ENDING) or size > self._notebook_bytes_left:
             return None
         self._notebook_bytes_left -= size
-        return cell_finder(opened.whole(self._signal))
+        return cell_finder(opened.whole(self._deadline.signal))
 
-    def result(
-        self,
-        *,
-        searched: int,
-        timed_out: bool,
-        seconds: float,
-        huge: int,
-        undecoded: int,
-        notes: Sequence[str],
-        left_out_some: bool,
-    ) -> ToolResult:
+    def result(self, *, searched: int, timed_out: bool, huge: int, notes: Sequence[str]) -> ToolResult:
         """Build the result.
 
         `searched` is the number of searched files, if the search was complete. `huge` is the number of files that the
@@ -263,8 +253,8 @@ class MatchReport:
 
         if timed_out:
             text.append(
-                f"[PARTIAL RESULT: the time limit of {seconds:g} s was reached before all files were searched. Give a "
-                "folder as path, a glob, or a simpler pattern.]"
+                f"[PARTIAL RESULT: the time limit of {self._deadline.seconds:g} s was reached before all files were "
+                "searched. Give a folder as path, a glob, or a simpler pattern.]"
             )
         if self._is_cut:
             text.append(
@@ -287,14 +277,7 @@ class MatchReport:
                 f"[Only a part of lines longer than {self._line_chars:,} characters is shown: in a matching line, the "
                 f"text around its first match. To see more, use read_file with {self._part}.]"
             )
-        if undecoded:
-            text.append(
-                f"[Searched as bytes, so that only ASCII text is found: {count(undecoded, 'file')}, over "
-                f"{MAX_DECODED_BYTES >> 20} MB and not UTF-8.]"
-            )
         text += [f"[{note}]" for note in notes]
-        if left_out_some:
-            text.append("[Some files or folders could not be read.]")
         if not self.matches and not timed_out and query.no_ignore:
             text.append(
                 "[Not searched: files hidden by agent-ignore files, symlinks, binary files, and files over "
