@@ -11,15 +11,7 @@ from tools.contract.confirmation import EditConfirmation
 from tools.contract.limits import Deadline
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.files.change.diff import unified_diff
-from tools.files.change.file_change import (
-    PROPOSED,
-    FileChange,
-    TargetFile,
-    check_fresh,
-    encode_or_refuse,
-    refuse_part_of_hidden,
-    take_snapshot,
-)
+from tools.files.change.file_change import PROPOSED, FileChange, TargetFile, encode_or_refuse, take_snapshot
 from tools.files.change.omitted_text import first_omission
 from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.notebook_cells import (
@@ -101,8 +93,8 @@ def plan_notebook_edit(
             + proposal(target.workspace, location, Deadline(target.signal, NEAR_SECONDS))
             + " To create a notebook, use write_file.",
         )
-    refuse_part_of_hidden(target, snapshot)
-    check_fresh(target, snapshot, None)
+    snapshot.refuse_part_of_hidden()
+    snapshot.check_fresh()
     old = decode(snapshot.data)
     if old is None or not old.encoding.is_known:
         raise _not_a_notebook(location.shown, "it is not text in UTF-8")
@@ -146,7 +138,6 @@ def plan_notebook_edit(
     if mode != "replace" and any(name == f"cell-{at}" for at, name in enumerate(names[number:], number)):
         notes.append("Later cells without an id now have another number; read the notebook again.")
     return NotebookEdit(
-        target=target,
         snapshot=snapshot,
         text=text,
         encoding=old.encoding,

@@ -17,20 +17,12 @@ from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.change.diff import Diff, unified_diff
-from tools.files.change.file_change import (
-    ABSENT,
-    Author,
-    FileChange,
-    TargetFile,
-    clipped,
-    make_change,
-    take_snapshot,
-)
+from tools.files.change.file_change import ABSENT, Author, FileChange, TargetFile, clipped, make_change, take_snapshot
 from tools.files.change.journal import Journal, JournaledChange
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import identity_of
 from tools.files.read_ledger import ReadLedger
-from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode, guess, looks_binary, marked_encoding
+from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode_unless_binary, guess
 from tools.files.workspace import Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
@@ -152,7 +144,6 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
         )
     before = _text_of(data)
     return ChangeUndo(
-        target=target,
         snapshot=snapshot,
         text=before.text if before is not None else "",
         encoding=before.encoding if before is not None else UTF_8 if data is None else _BINARY,
@@ -195,9 +186,7 @@ def _text_of(data: bytes | None) -> Decoded | None:
     """Decode the content of a file, or return `None` if it is not text. A missing file counts as empty."""
     if data is None:
         return Decoded("", UTF_8)
-    if marked_encoding(data) is None and looks_binary(data):
-        return None
-    decoded = decode(data)
+    decoded = decode_unless_binary(data)
     if decoded is None or decoded.encoding.is_known:
         return decoded
     guessed = guess(data)

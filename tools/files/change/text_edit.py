@@ -16,11 +16,8 @@ from tools.files.change.file_change import (
     SHOWN_BYTES,
     FileChange,
     TargetFile,
-    check_fresh,
     clipped,
     encode_or_refuse,
-    refuse_look_alike,
-    refuse_part_of_hidden,
     take_snapshot,
 )
 from tools.files.change.omitted_text import first_omission
@@ -37,16 +34,7 @@ from tools.files.change.text_match import (
 from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.line_endings import NearbyEndings, line_separator, split_lines, to_lf
 from tools.files.notebook_cells import NOTEBOOK_ENDING
-from tools.files.text_encodings import (
-    UTF_8,
-    Decoded,
-    check_fits,
-    decode,
-    decode_as_named,
-    guess,
-    looks_binary,
-    marked_encoding,
-)
+from tools.files.text_encodings import UTF_8, Decoded, check_fits, decode_as_named, decode_unless_binary, guess
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
@@ -138,24 +126,23 @@ def plan_edit(
                 + proposal(target.workspace, location, Deadline(signal, NEAR_SECONDS))
                 + " To create the file, give an empty old_string or use write_file.",
             )
-        check_fresh(target, snapshot, expected_sha256)
-        refuse_look_alike(target)
+        snapshot.check_fresh(expected_sha256)
+        target.refuse_look_alike()
         return TextEdit(
-            target=target,
             snapshot=snapshot,
             text=new_string,
             encoding=UTF_8,
             data=encode_or_refuse(new_string, UTF_8, "new_string"),
             diff=unified_diff(None, new_string),
         )
-    refuse_part_of_hidden(target, snapshot)
+    snapshot.refuse_part_of_hidden()
     if not old_string:
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
             f"'{location.shown}' already exists, so it was not created. Give the text to replace as old_string, "
             "or use write_file to replace the whole content.",
         )
-    check_fresh(target, snapshot, expected_sha256)
+    snapshot.check_fresh(expected_sha256)
     old = _decode(location, snapshot.data, encoding, old_string, new_string)
     omission = None if is_users else first_omission(new_string, old_string, old.text, path=location.path)
     if omission is not None:
@@ -197,7 +184,6 @@ def plan_edit(
     if match.skipped:
         notes.append(f"Similar places left alone, because they may begin inside a character: {match.skipped}.")
     return TextEdit(
-        target=target,
         snapshot=snapshot,
         text=text,
         encoding=old.encoding,
@@ -212,7 +198,7 @@ def plan_edit(
 
 def _decode(location: Location, data: bytes, encoding: str | None, old_string: str, new_string: str) -> Decoded:
     """Decode the file if the change can be made without affecting any other byte."""
-    decoded = None if marked_encoding(data) is None and looks_binary(data) else decode(data)
+    decoded = decode_unless_binary(data)
     if decoded is None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,

@@ -7,18 +7,17 @@ from typing import Any, ClassVar
 
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.files.change.diff import unified_diff
-from tools.files.change.file_change import (
-    FileChange,
-    TargetFile,
-    check_fresh,
-    encode_or_refuse,
-    refuse_look_alike,
-    refuse_taking_back,
-    take_snapshot,
-)
+from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
 from tools.files.change.omitted_text import first_omission
 from tools.files.line_endings import count_lines, line_endings
-from tools.files.text_encodings import check_fits, decode, encoding_to_write, guess, looks_binary, marked_encoding
+from tools.files.text_encodings import (
+    Decoded,
+    check_fits,
+    decode_unless_binary,
+    encoding_to_write,
+    guess,
+    marked_encoding,
+)
 from tools.text.file_names import shown_whole_path
 
 
@@ -32,7 +31,7 @@ class WholeFileWrite(FileChange):
 
     @property
     def _changes_file(self) -> bool:
-        return self.hidden_by is not None or self.snapshot.data != self.data
+        return self.snapshot.hidden_by is not None or self.snapshot.data != self.data
 
     @property
     def sentence(self) -> str:
@@ -63,37 +62,35 @@ def plan_write(
     """
     location = target.location
     snapshot = take_snapshot(target)
-    data = snapshot.data
-    hidden_by = target.hidden_by(snapshot)
-    check_fresh(target, snapshot, expected_sha256, is_hidden=hidden_by is not None)
+    data, is_hidden = snapshot.data, snapshot.hidden_by is not None
+    snapshot.check_fresh(expected_sha256)
     if data is None:
-        refuse_look_alike(target)
+        target.refuse_look_alike()
     elif expected_sha256 is None and not is_users:
-        refuse_taking_back(target, snapshot, content)
+        snapshot.refuse_taking_back(content)
 
     # The current text as shown to people. `None` for a new file, and for hidden content, on which nothing may depend.
     old: str | None = None
+    decoded: Decoded | None = None
     notes: list[str] = []
-    if data is None or hidden_by is not None:
-        form = encoding_to_write(encoding, None, location.shown)
-    elif marked_encoding(data) is None and looks_binary(data):
-        old, form = "", encoding_to_write(encoding, None, location.shown)
-        notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
-    else:
-        decoded = decode(data)
-        form = encoding_to_write(encoding, decoded, location.shown)
+    if data is not None and not is_hidden:
+        decoded = decode_unless_binary(data)
+        is_binary = decoded is None and marked_encoding(data) is None
         is_known = decoded is not None and decoded.encoding.is_known
         guessed = None if decoded is None or is_known else guess(data)
         present = guessed.decoded if guessed is not None else decoded
         old = present.shown() if present is not None else ""
-        if encoding is None and not is_known:
+        if is_binary:
+            notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
+        elif encoding is None and not is_known:
             note = "The file was not UTF-8, and had no UTF-16 or UTF-32 byte order mark. The new content is UTF-8."
             if guessed is not None:
                 note += f" It was shown as {guessed.name}; to write in that encoding, set encoding='{guessed.name}'."
             notes.append(note)
+    form = encoding_to_write(encoding, decoded, location.shown)
 
     may_omit = is_users or data is None
-    omission = None if may_omit else first_omission(content, None if hidden_by is not None else old, path=location.path)
+    omission = None if may_omit else first_omission(content, old, path=location.path)
     if omission is not None:
         raise InvalidToolParamsError(
             "write_file",
@@ -109,13 +106,11 @@ def plan_write(
         new = new.replace("\n", ending)
     written = encode_or_refuse(new, form, "content")
     return WholeFileWrite(
-        target=target,
         snapshot=snapshot,
         text=new,
         encoding=form,
         data=written,
         diff=unified_diff(old, new),
-        hidden_by=hidden_by,
         notes=tuple(notes) if written != data else (),
         lines=count_lines(new),
     )

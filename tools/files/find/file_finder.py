@@ -9,15 +9,7 @@ from dataclasses import replace
 from tools.contract.limits import Deadline
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
-from tools.files.find.folder_walk import (
-    Filters,
-    Walk,
-    count,
-    excluded_folders,
-    list_page,
-    visible_kind,
-    walk_notes,
-)
+from tools.files.find.folder_walk import Filters, Walk, count, excluded_folders, list_page, visible_kind, walk_notes
 from tools.files.find.glob_patterns import Names, PathPattern, PatternRefusedError, compile_patterns, glob_hint
 from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.ignore_files import refuse_hidden
