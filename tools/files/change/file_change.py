@@ -375,7 +375,6 @@ def make_change(
 def _result(
     target: TargetFile, change: FileChange, sha256: str, record: ChangeRecord, *, links_broken: int, is_users: bool
 ) -> ToolResult:
-    """Return the result of a change, for the model and for people."""
     location = target.location
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)

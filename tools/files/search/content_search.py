@@ -313,7 +313,6 @@ class ContentSearch:
             yield from (match for match in found if visible.holds(match.path))
 
     def _without(self, folder: Location, found: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
-        """Yield the matches in `found` without the lines that match `exclude`."""
         while some := list(islice(found, EXCLUDED_AT_ONCE)):
             left = {match.path: match for match in some}
             option = f"--max-count={MAX_LINES_OF_FILE}"
