@@ -277,7 +277,7 @@ class ContentSearch:
             if not any(query.is_about_characters for query in (self.query, self.exclude) if query is not None):
                 # Decoding files could not find more.
                 for match in left:
-                    if _is_searched_by_bytes(self.workspace, self.workspace.below(folder, match.path)):
+                    if self._is_searched_by_bytes(self.workspace.below(folder, match.path)):
                         yield match
                     else:
                         # In some other encodings, an ASCII byte may be the second half of a character.
@@ -367,6 +367,17 @@ class ContentSearch:
                     self.otherwise.setdefault(reading.path, min(reading.encodings))
                 at, before = end, reading.last
 
+    def _is_searched_by_bytes(self, location: Location) -> bool:
+        """Return True if ripgrep's matches in the file itself count: it is Unicode text, or cannot be decoded."""
+        try:
+            with self.workspace.open_file(location) as opened:
+                if opened.info.st_size > MAX_DECODED_BYTES or not is_searchable(opened):
+                    return True
+                decoded = decode(opened.whole(AbortSignal()))
+                return decoded is not None and decoded.encoding.is_known
+        except (OSError, ToolError):
+            return True  # the reason is reported when the file is shown
+
     def _lines_of(self, texts: IO[bytes], folder: Location, query: Query) -> LineMatch:
         texts.seek(0)
         found = list(self.excluding.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", given=texts))
@@ -384,18 +395,6 @@ class ContentSearch:
             if error.code in (ToolErrorType.CANCELLED, ToolErrorType.RESOURCES_EXHAUSTED):
                 raise
             return b""
-
-
-def _is_searched_by_bytes(workspace: Workspace, location: Location) -> bool:
-    """Return True if ripgrep's matches in the file itself count, because it is Unicode text or cannot be decoded."""
-    try:
-        with workspace.open_file(location) as opened:
-            if opened.info.st_size > MAX_DECODED_BYTES or not is_searchable(opened):
-                return True
-            decoded = decode(opened.whole(AbortSignal()))
-            return decoded is not None and decoded.encoding.is_known
-    except (OSError, ToolError):
-        return True  # the reason is reported when the file is shown
 
 
 def _by_names(path: str) -> list[bytes]:
