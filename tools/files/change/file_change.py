@@ -246,8 +246,8 @@ class FileChange(ABC):
     """A change that is ready to be written."""
 
     title: ClassVar[str]  # the first words of the question's title
-    labels: ClassVar[tuple[str, str]]  # labels of the two sides of the diff in a result
-    proposal_noun: ClassVar[str]  # a noun for the text that the user may have edited
+    labels: ClassVar[tuple[str, str]] = PROPOSED  # labels of the two sides of the diff in a result
+    proposal_noun: ClassVar[str] = "content"  # a noun for the text that the user may have edited
 
     snapshot: FileSnapshot
     text: str

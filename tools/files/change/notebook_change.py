@@ -11,7 +11,7 @@ from tools.contract.confirmation import EditConfirmation
 from tools.contract.limits import Deadline
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.files.change.diff import unified_diff
-from tools.files.change.file_change import PROPOSED, FileChange, TargetFile, encode_or_refuse, take_snapshot
+from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
 from tools.files.change.omitted_text import first_omission
 from tools.files.find.near_names import NEAR_SECONDS, proposal
 from tools.files.notebook_cells import (
@@ -38,7 +38,6 @@ _DONE: Mapping[EditMode, str] = {"replace": "Replaced", "insert": "Inserted", "d
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotebookEdit(FileChange):
     title: ClassVar[str] = "Confirm Notebook Edit"
-    labels: ClassVar[tuple[str, str]] = PROPOSED
     proposal_noun: ClassVar[str] = "new source"
 
     done: EditMode

@@ -35,7 +35,6 @@ NOT_COVERED = "Changes by commands and other programs are not recorded."
 class ChangeUndo(FileChange):
     title: ClassVar[str] = "Undo"
     labels: ClassVar[tuple[str, str]] = ("Before", "Now")
-    proposal_noun: ClassVar[str] = "content"
 
     change: JournaledChange
 

@@ -12,7 +12,6 @@ from tools.files.change.diff import lines_back, lines_on, unified_diff
 from tools.files.change.edit_failures import check_count, not_found
 from tools.files.change.file_change import (
     MAX_CHANGED_BYTES,
-    PROPOSED,
     SHOWN_BYTES,
     FileChange,
     TargetFile,
@@ -46,7 +45,6 @@ CONTEXT_LINES = 5  # unchanged lines shown around each change (as in Gemini CLI)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextEdit(FileChange):
     title: ClassVar[str] = "Confirm Edit"
-    labels: ClassVar[tuple[str, str]] = PROPOSED
     proposal_noun: ClassVar[str] = "new text"
 
     match: TextMatch | None = None  # the matches, or `None` for a new file

@@ -25,7 +25,6 @@ from tools.text.file_names import shown_whole_path
 class WholeFileWrite(FileChange):
     title: ClassVar[str] = "Confirm Write"
     labels: ClassVar[tuple[str, str]] = ("Original", "Written")
-    proposal_noun: ClassVar[str] = "content"
 
     lines: int  # the number of lines in the new content
 
