@@ -193,9 +193,8 @@ def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -
     """Return the text with a cell's source replaced, and whether the cell had outputs."""
     cell = taken_apart(notebook.text, part.start)
     layout, had = layout_of(notebook.text, cell), mapping(part.value)
-    is_code, key = cell_type == "code", "source"
-    if notebook.major < 4 and is_code:
-        key = "input"
+    is_code = cell_type == "code"
+    key = "input" if is_code and notebook.major < 4 else "source"
     present = cell.find("source") or cell.find("input")
     in_line = present is not None and len(present.raw) > 2 and "\n" not in present.raw and "\r" not in present.raw
     raw = layout.written(_lines(source, present.value if present else None), 1, in_one_line=in_line)
