@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.limits import Deadline
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
-from tools.files.change.omitted_text import first_omission
-from tools.files.find.near_names import NEAR_SECONDS, proposal
+from tools.files.change.omitted_text import first_omission, placeholder_error
+from tools.files.find.near_names import not_there
 from tools.files.notebook_cells import (
     MAX_NOTEBOOK_BYTES,
     JsonPart,
@@ -86,12 +85,8 @@ def plan_notebook_edit(
         )
     snapshot = take_snapshot(target)
     if snapshot.data is None:
-        raise ToolError(
-            ToolErrorType.FILE_NOT_FOUND,
-            f"'{location.shown}' does not exist, so no cell of it can be changed."
-            + proposal(target.workspace, location, Deadline(target.signal, NEAR_SECONDS))
-            + " To create a notebook, use write_file.",
-        )
+        so, advice = ", so no cell of it can be changed", " To create a notebook, use write_file."
+        raise not_there(target.workspace, location, target.signal, so=so, advice=advice)
     snapshot.refuse_part_of_hidden()
     snapshot.check_fresh()
     old = decode(snapshot.data)
@@ -118,12 +113,9 @@ def plan_notebook_edit(
     else:
         present = mapping(notebook.cells[number].value)
         before, named, count = source_of(present), names[number], len(names)
-        omission = None if is_users else first_omission(source, before, path=location.path)
-        if omission is not None:
-            raise InvalidToolParamsError(
-                "notebook_edit",
-                f"the line '{omission}' in 'new_source' is a placeholder for omitted text; writing it would delete "
-                "that text. Give the complete source of the cell.",
+        if not is_users and (line := first_omission(source, before, path=location.path)) is not None:
+            raise placeholder_error(
+                "notebook_edit", f"'{line}' in 'new_source'", "Give the complete source of the cell."
             )
         cell_type = cell_type or _type_of(present)
         if source == before and cell_type == _type_of(present):

@@ -11,6 +11,8 @@ import re
 from collections import Counter
 from itertools import accumulate
 
+from tools.contract.tool_errors import InvalidToolParamsError
+
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
 MAX_UNKNOWN_WORDS = 3  # maximum number of unlisted words in a placeholder, such as the name of an omitted function
 _MAX_WORDS = 12
@@ -105,6 +107,12 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
                 return line
             waiting.append(line)
     return None
+
+
+def placeholder_error(tool: str, line: str, advice: str) -> InvalidToolParamsError:
+    """Return the error for a line that `first_omission` found. `line` may say which parameter it is in."""
+    problem = f"the line {line} is a placeholder for omitted text; writing it would delete that text. {advice}"
+    return InvalidToolParamsError(tool, problem)
 
 
 def _stripped(text: str) -> list[str]:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tools.contract.limits import Deadline
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.diff import lines_back, lines_on, unified_diff
 from tools.files.change.edit_failures import check_count, not_found
 from tools.files.change.file_change import (
@@ -19,7 +18,7 @@ from tools.files.change.file_change import (
     encode_or_refuse,
     take_snapshot,
 )
-from tools.files.change.omitted_text import first_omission
+from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.change.text_match import (
     BLANKS,
     Haystack,
@@ -30,7 +29,7 @@ from tools.files.change.text_match import (
     indentation_map,
     indentation_of,
 )
-from tools.files.find.near_names import NEAR_SECONDS, proposal
+from tools.files.find.near_names import not_there
 from tools.files.line_endings import NearbyEndings, line_separator, split_lines, to_lf
 from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.files.text_encodings import UTF_8, Decoded, check_fits, decode_as_named, decode_unless_binary, guess
@@ -118,12 +117,8 @@ def plan_edit(
     snapshot = take_snapshot(target)
     if snapshot.data is None:
         if old_string:
-            raise ToolError(
-                ToolErrorType.FILE_NOT_FOUND,
-                f"'{location.shown}' does not exist, so nothing in it can be replaced."
-                + proposal(target.workspace, location, Deadline(signal, NEAR_SECONDS))
-                + " To create the file, give an empty old_string or use write_file.",
-            )
+            advice = " To create the file, give an empty old_string or use write_file."
+            raise not_there(target.workspace, location, signal, so=", so nothing in it can be replaced", advice=advice)
         snapshot.check_fresh(expected_sha256)
         target.refuse_look_alike()
         return TextEdit(
@@ -142,13 +137,10 @@ def plan_edit(
         )
     snapshot.check_fresh(expected_sha256)
     old = _decode(location, snapshot.data, encoding, old_string, new_string)
-    omission = None if is_users else first_omission(new_string, old_string, old.text, path=location.path)
-    if omission is not None:
-        raise InvalidToolParamsError(
-            "edit",
-            f"the line '{omission}' in 'new_string' is a placeholder for omitted text; writing it would delete that "
-            "text. Give the complete replacement, or a smaller 'old_string'.",
-        )
+    line = None if is_users else first_omission(new_string, old_string, old.text, path=location.path)
+    if line is not None:
+        advice = "Give the complete replacement, or a smaller 'old_string'."
+        raise placeholder_error("edit", f"'{line}' in 'new_string'", advice)
     signal.raise_if_aborted()
 
     haystack = Haystack(old.text, old.encoding, signal.raise_if_aborted)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tools.contract.tool_errors import InvalidToolParamsError
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
-from tools.files.change.omitted_text import first_omission
+from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.line_endings import count_lines, line_endings
 from tools.files.text_encodings import (
     Decoded,
@@ -89,13 +88,9 @@ def plan_write(
     form = encoding_to_write(encoding, decoded, location.shown)
 
     may_omit = is_users or data is None
-    omission = None if may_omit else first_omission(content, old, path=location.path)
-    if omission is not None:
-        raise InvalidToolParamsError(
-            "write_file",
-            f"the line '{omission}' is a placeholder for omitted text; writing it would delete that text. Give the "
-            "complete content, or use edit to change only a part.",
-        )
+    if not may_omit and (line := first_omission(content, old, path=location.path)) is not None:
+        advice = "Give the complete content, or use edit to change only a part."
+        raise placeholder_error("write_file", f"'{line}'", advice)
     # The current file's byte order mark is kept, so one in the new content would be duplicated.
     new = content.removeprefix("\ufeff") if form.bom else content
     if encoding is not None:

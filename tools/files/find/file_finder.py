@@ -11,7 +11,7 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_walk import Filters, Walk, count, excluded_folders, list_page, visible_kind, walk_notes
 from tools.files.find.glob_patterns import Names, PathPattern, PatternRefusedError, compile_patterns, glob_hint
-from tools.files.find.near_names import NEAR_SECONDS, proposal
+from tools.files.find.near_names import not_there
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace, contains, explain
@@ -34,11 +34,8 @@ def search_starts(
     location = workspace.locate(path, by_look=True)
     info = workspace.stat(location)
     if info is None:
-        raise ToolError(
-            ToolErrorType.SEARCH_PATH_NOT_FOUND,
-            f"'{location.shown}' does not exist, so nothing was searched."
-            + proposal(workspace, location, Deadline(deadline.signal, NEAR_SECONDS), folders=True),
-        )
+        so, code = ", so nothing was searched", ToolErrorType.SEARCH_PATH_NOT_FOUND
+        raise not_there(workspace, location, deadline.signal, folders=True, so=so, code=code)
     if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,

@@ -35,13 +35,19 @@ _MARKS = (
 )
 
 
-def not_there(workspace: Workspace, location: Location, signal: AbortSignal, *, folders: bool = False) -> ToolError:
-    """Return the error for a missing path (`file_not_found`), with suggestions.
-
-    If `folders` is true, folders are suggested too.
-    """
+def not_there(
+    workspace: Workspace,
+    location: Location,
+    signal: AbortSignal,
+    *,
+    folders: bool = False,  # whether folders are suggested too
+    so: str = "",  # the consequence, after a comma
+    advice: str = "",  # a last sentence, after a space
+    code: ToolErrorType = ToolErrorType.FILE_NOT_FOUND,
+) -> ToolError:
+    """Return the error for a missing path, with suggestions."""
     meant = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
-    return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{meant}")
+    return ToolError(code, f"'{location.shown}' does not exist{so}.{meant}{advice}")
 
 
 def proposal(
