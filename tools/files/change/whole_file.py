@@ -54,10 +54,7 @@ def plan_write(
     encoding: str | None = None,
     is_users: bool = False,
 ) -> WholeFileWrite:
-    """Plan a write that keeps the file's encoding and line endings. Writes nothing.
-
-    The parameters are as in `plan_edit`.
-    """
+    """Plan a write that keeps the encoding and line endings. Writes nothing. The parameters are as in `plan_edit`."""
     location = target.location
     snapshot = take_snapshot(target)
     data, is_hidden = snapshot.data, snapshot.hidden_by is not None
