@@ -74,7 +74,7 @@ def _as_text(content: bytes) -> str:
 
 
 class RuleList:
-    __slots__ = ("_rules", "bytes", "cost", "is_cut", "may_match", "odd_line")
+    __slots__ = ("_rules", "bytes", "cost", "is_cut", "may_match", "odd_line", "uses_re2")
 
     def __init__(
         self, rules: Sequence[tuple[re.Pattern[str], bool]], cost: int, *, is_cut: bool, odd_line: int | None
@@ -82,7 +82,7 @@ class RuleList:
         self.cost = cost
         self.is_cut = is_cut
         self.odd_line = odd_line
-        uses_re2 = False
+        self.uses_re2 = False
         # Whether a rule may match a path; the path of a folder ends in a slash. RE2 is as fast without this check
         self.may_match: Callable[[str], object] = bool
         from pathspec import PathSpec, RegexPattern  # noqa: PLC0415 - not needed at startup
@@ -90,10 +90,10 @@ class RuleList:
         if len(rules) > MAX_RULES_FOR_RE:
             try:
                 self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in rules], backend="re2")
-                uses_re2 = True
+                self.uses_re2 = True
             except Exception:  # noqa: BLE001 - RE2's errors cannot be named, because RE2 may be missing
                 logger.debug("RE2 is not installed, or there are too many rules for it")
-        if not uses_re2:
+        if not self.uses_re2:
             bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
             self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple")
             # For expressions that match a name in any folder, the folders above the name are skipped only once.
@@ -105,7 +105,7 @@ class RuleList:
                 else:
                     of_names.append(name)
             self.may_match = re.compile(f"^(?>(?:.*/(?=.))?)(?:{'|'.join(of_names)})|{'|'.join(others)}").match
-        self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * uses_re2
+        self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
     def __len__(self) -> int:
         return len(self._rules)
