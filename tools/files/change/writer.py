@@ -366,7 +366,15 @@ def replace_file(
             descriptor = temporary.write(content, disk)
             disk.sync(descriptor)
             with alone_in(folder):
-                before = _as_expected(folder, name, location, expected)
+                before = folder.stat(name)
+                if before is not None and stat.S_ISDIR(before.st_mode):
+                    raise ToolError(
+                        ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file."
+                    )
+                if before is not None and not stat.S_ISREG(before.st_mode):
+                    raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
+                if (identity_of(before) if before is not None else None) != expected:
+                    raise _changed(location)
                 if before is not None:
                     take_over(temporary, folder, name, before)
                 elif mode is not None and sys.platform != "win32":
@@ -407,21 +415,6 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
             os.unlink(folder.named(name), dir_fd=folder.descriptor)
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
-
-
-def _as_expected(folder: Folder, name: str, location: Location, expected: FileIdentity | None) -> os.stat_result | None:
-    """Return the stat of the file to replace, or `None` for a new file.
-
-    Raises a `ToolError` if the existing file is not the expected one.
-    """
-    before = folder.stat(name)
-    if before is not None and stat.S_ISDIR(before.st_mode):
-        raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file.")
-    if before is not None and not stat.S_ISREG(before.st_mode):
-        raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
-    if (identity_of(before) if before is not None else None) != expected:
-        raise _changed(location)
-    return before
 
 
 def _changed(location: Location) -> ToolError:

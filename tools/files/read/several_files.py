@@ -96,7 +96,10 @@ class Batch:
                 self.skipped.append((path, "binary file"))
                 return
             if kind not in TEXT_KINDS:
-                if not (candidate.named or self._names(path)):
+                name = os.path.basename(path).lower()
+                suffix = os.path.splitext(name)[1]
+                has_entry = suffix and any(suffix in entry or name in entry for entry in map(str.lower, self.entries))
+                if not (candidate.named or has_entry):
                     self.skipped.append((path, f"{kind.value} file; name it, or its extension, to get it"))
                     return
                 if self._media_bytes + opened.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:
@@ -146,12 +149,6 @@ class Batch:
         if self._folder is not None:
             with self._folder:
                 self._folder = None
-
-    def _names(self, path: str) -> bool:
-        """Return True if an entry of the call contains the name of a file or its extension."""
-        name = os.path.basename(path).lower()
-        suffix = os.path.splitext(name)[1]
-        return bool(suffix) and any(suffix in entry or name in entry for entry in map(str.lower, self.entries))
 
     def notes(self, walk: Walk) -> list[str]:
         """Return what was not read or skipped, for the model."""

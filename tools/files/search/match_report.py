@@ -9,7 +9,7 @@ import codecs
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -179,7 +179,10 @@ class MatchReport:
                 shown = 1
                 if shows_lines:
                     shown, columns = 0, dict(zip(wanted.lines, wanted.columns, strict=True))
-                    cell_at = self._cells(opened, location)
+                    cell_at, size = None, opened.info.st_size
+                    if location.path.lower().endswith(NOTEBOOK_ENDING) and size <= self._notebook_bytes_left:
+                        self._notebook_bytes_left -= size
+                        cell_at = cell_finder(opened.whole(signal))
                     for line in excerpt(opened, wanted, query.before, query.after, self._line_chars, signal):
                         cell = cell_at(line.number, columns.get(line.number)) if cell_at is not None else ""
                         mark = f"{f' (cell {cell})' if cell else ''}{':' if line.is_match else '-'}"
@@ -206,17 +209,6 @@ class MatchReport:
             self._files += 1
             self._per_file_reached = self._per_file_reached or len(lines) == query.per_file
         return not (self._has_more or self._is_cut)
-
-    def _cells(self, opened: OpenedFile, location: Location) -> Callable[[int, int | None], str] | None:
-        """Return a function that names the notebook cell at a position.
-
-        Return `None` for other files, and once too many bytes of notebooks have been parsed.
-        """
-        size = opened.info.st_size
-        if not location.path.lower().endswith(NOTEBOOK_ENDING) or size > self._notebook_bytes_left:
-            return None
-        self._notebook_bytes_left -= size
-        return cell_finder(opened.whole(self._deadline.signal))
 
     def result(self, *, searched: int, timed_out: bool, huge: int, notes: Sequence[str]) -> ToolResult:
         """Build the result.
