@@ -243,7 +243,8 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
                 put = _rebuilt(text[span.start : span.end], match.strategy, wanted, given, ending)
             elif ending == "\n":
                 put = given
-            # Indentation before the match stands in the file. If every line of `new` has it, the first line loses it.
+            # The indentation before the match stays. If every line of `new` has it too, the first line must not repeat
+            # it.
             before = text[max(0, span.start - MAX_INDENTATION) : span.start]
             begin = max(before.rfind("\n"), before.rfind("\r")) + 1
             before, is_whole = before[begin:], begin > 0 or span.start <= MAX_INDENTATION
