@@ -17,7 +17,7 @@ import os
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Container, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -262,8 +262,7 @@ class ContentSearch:
                 yield self.workspace.at(above), [name], None
             return
         for folder, wanted in (*((start, self.wanted) for start in self.starts), *self._linked):
-            others = frozenset(other.path for other in self.starts) - {folder.path}
-            yield folder, (), VisibleFiles(self.workspace, folder, self.filters, wanted, others, self.type_options)
+            yield folder, (), VisibleFiles(self, folder, wanted)
 
     def _found(self, folder: Location, paths: Sequence[str], visible: VisibleFiles | None) -> Generator[LineMatch]:
         """Yield the matches inside a folder, without excluded lines, sorted by path."""
@@ -424,35 +423,23 @@ _FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and the s
 
 
 class VisibleFiles:
-    """The visible files inside a folder. The folder itself may be hidden, because the call named it.
+    """The visible files inside a folder. The folder itself may be hidden, because the call named it."""
 
-    `others` are folders inside it that are searched separately.
-    """
-
-    def __init__(
-        self,
-        workspace: Workspace,
-        folder: Location,
-        filters: Filters,
-        wanted: Selection,
-        others: Container[str],
-        type_options: Sequence[str],
-    ) -> None:
-        self._workspace = workspace
+    def __init__(self, search: ContentSearch, folder: Location, wanted: Selection) -> None:
+        self._search = search
         self._path = os.path.join(folder.path, "")
-        self._filters = filters
-        self._others = others
-        self._type_options = type_options
-        self._top: _FolderRules = (scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
+        self._others = frozenset(other.path for other in search.starts) - {folder.path}  # searched separately
+        filters = search.filters
+        self._top: _FolderRules = (scope_of(search.workspace, folder, git=filters.git, agent=filters.agent), wanted)
         # Keyed by the path relative to the folder; `None` if a subfolder is hidden or nothing in it is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
 
     @property
     def options(self) -> list[str]:
         """Return options that make ripgrep itself skip many of the hidden files, so that it searches less."""
-        folders = [f"--glob=!{name}/" for name in sorted(self._filters.folders)]
+        folders = [f"--glob=!{name}/" for name in sorted(self._search.filters.folders)]
         ignored = f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"
-        return [*folders, ignored, *self._type_options]
+        return [*folders, ignored, *self._search.type_options]
 
     def holds(self, path: str) -> bool:
         """Return True if a file may be shown.
@@ -478,12 +465,14 @@ class VisibleFiles:
     def _rules_below(self, outer: _FolderRules, name: str, folder: str) -> _FolderRules | None:
         folder, (above, wanted) = folder.replace("/", os.sep), outer
         inside = wanted.enter(name)
-        if inside is None or folder in self._others or name in self._filters.folders:
+        if inside is None or folder in self._others or name in self._search.filters.folders:
             return None
         if above.hides(name, is_folder=True) is not None:
             return None
         try:
-            scope = folder_walk.scope_below(self._workspace, self._filters, above, folder, PresentNames(folder))
+            scope = folder_walk.scope_below(
+                self._search.workspace, self._search.filters, above, folder, PresentNames(folder)
+            )
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise
