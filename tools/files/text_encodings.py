@@ -188,14 +188,15 @@ def guess(data: bytes) -> Guess | None:
     """Guess the encoding of text that is not valid UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
     may_block()
     valid = invalid = 0
-    for word in _words(data):
+    words = list(_words(data))
+    for word in words:
         text = word.decode("utf-8", "replace")
         replaced = text.count(REPLACEMENT)
         invalid += replaced
         valid += sum(not character.isascii() for character in text) - replaced
     if valid >= VALID_SHARE * invalid:
         return None
-    sample = b"\n".join(_words(data))
+    sample = b"\n".join(words)
     scores = _scores(sample)
     ranking = sorted(scores, key=lambda name: (scores[name], list(_NAMES).index(name)))
     for place, name in enumerate(ranking):
