@@ -18,7 +18,7 @@ from tools.builtin.path_parameters import (
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.limits import SEARCH_SECONDS
-from tools.contract.permission_subjects import Access, Subject, ToolKind
+from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, coerce
 from tools.contract.tool_results import ToolResult
@@ -87,7 +87,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         return f"Read files: {named}"
 
     def subjects(self, params: ReadManyFilesParams, context: ToolContext) -> Sequence[Subject]:
-        return path_subjects(context.workspace, params.paths, Access.READ)
+        return path_subjects(context.workspace, params.paths)
 
     async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
         from tools.files.find.folder_walk import Filters  # noqa: PLC0415
