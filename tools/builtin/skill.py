@@ -73,7 +73,12 @@ class SkillTool(BuiltinTool[SkillParams]):
                 skills.add(skill)
         skill = skills.found.get(name)
         if skill is None:
-            raise _unknown(params.skill, skills)
+            near = difflib.get_close_matches(params.skill, skills.found, n=3, cutoff=0.5)
+            known = [*near, *(each for each in skills.found if each not in near)]
+            more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+            available = f"{', '.join(known[:MAX_NAMED]) or 'none'}{more}"
+            said = f"There is no skill '{brief(params.skill)}'. Available: {available}."
+            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([said, *skills.unused[:MAX_REASONS]]))
         if isinstance(skill, RelayedSkill):
             text = await skill.read()
             if len(text) > MAX_SKILL_BYTES:
@@ -107,14 +112,6 @@ def _open_to(skill: Skill, context: ToolContext) -> str:
             return "a symlink leads to this folder, and only folders inside a 'skills' folder are opened"
         client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, folder)))
     return ""
-
-
-def _unknown(name: str, skills: Skills) -> ToolError:
-    near = difflib.get_close_matches(name, skills.found, n=3, cutoff=0.5)
-    known = [*near, *(each for each in skills.found if each not in near)]
-    more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
-    said = f"There is no skill '{brief(name)}'. Available: {', '.join(known[:MAX_NAMED]) or 'none'}{more}."
-    return ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([said, *skills.unused[:MAX_REASONS]]))
 
 
 def told_skills(skills: Skills) -> str:
