@@ -175,18 +175,14 @@ def choices_for(
     rules = tuple(grant.rule for grant in grants)
     covered = ", ".join(grant.title for grant in grants)
     where = f"in all sessions of {visible_line(client.owner)}" if client.owner else "in this session"
-    if client.grants is not None and offers_sandboxed:
-        title = f"Always, any command that stays in the sandbox without a network, {where}"
-        sandboxed = Choice(Decision.ALWAYS_SANDBOXED, title, (SANDBOXED,))
-    else:
-        sandboxed = None
     if client.grants is not None and grants:
         offered.append(Choice(Decision.ALWAYS, f"Always allow {covered} {where}", rules))
         if isinstance(details, McpConfirmation):
             title = f"Always allow every tool of {details.server_name} {where}"
             offered.append(Choice(Decision.ALWAYS_SERVER, title, (rule_for(f"{details.server_name}__*"),)))
-    if sandboxed is not None:
-        offered.append(sandboxed)
+    if client.grants is not None and offers_sandboxed:
+        title = f"Always, any command that stays in the sandbox without a network, {where}"
+        offered.append(Choice(Decision.ALWAYS_SANDBOXED, title, (SANDBOXED,)))
     if saves and grants:
         offered.append(Choice(Decision.SAVE, f"Always allow {covered}, saved in your settings", rules))
     return (*offered, DENY)
