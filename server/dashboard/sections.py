@@ -75,7 +75,6 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
         more += true_hosts(f"{parts.block}\n{question.description}\n{parts.purpose}")
-        text = parts.block  # only its beginning is rendered if it is too long for the page
         shown.append(
             {
                 "id": pending.id,
@@ -86,7 +85,8 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 "title": question.details.title.removeprefix("Confirm "),
                 "purpose": visible_line(parts.purpose),
                 "language": parts.language,
-                "lines": visible(text[:MAX_BLOCK_CHARS]).rstrip("\n").split("\n"),
+                # Only the beginning is rendered if the block is too long for the page.
+                "lines": visible(parts.block[:MAX_BLOCK_CHARS]).rstrip("\n").split("\n"),
                 "is_whole": _is_whole(parts),
                 "more": more,
                 "reason": question.reason,
