@@ -52,27 +52,17 @@ class BaseTool(ABC, Generic[ParamsT]):
     """
 
     name: str  # the tool's unique name, which calls use
-
     display_name: str  # the tool's name in Qwen Code and Gemini CLI, which rules and calls may use
-
     title: str = ""  # the tool's title for people; empty to use the display name
-
     description: str  # what the tool does, for the model
-
     kind: ToolKind  # the tool's group in permission rules and approval modes
-
     behaviour: Behaviour
-
     aliases: tuple[str, ...] = ()  # older names, class names and display names that calls may use; never listed
-
     is_builtin: bool = False  # whether the tool is part of this server
-
     alias: str = ""  # the alias of the upstream server that offers the tool; empty for other tools
-
     # Identifies the definition that the tool was created from, if the definition can change while the tool is in use.
     # Consent applies only to this version.
     version: str = ""
-
     # JSON Schema of `ToolResult.structured`, if the tool always fills it. Output schemas are documented but not listed,
     # because they would make up a third of what a model reads about tools.
     output_schema: Mapping[str, Any] | None = None
@@ -208,7 +198,6 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """Return the published JSON Schema of the parameters."""
         return self._published_schema
 
     @cached_property

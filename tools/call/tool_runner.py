@@ -101,8 +101,7 @@ class ToolRunner:
         Raises:
             ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
         """
-        if (tool := self.registry.find(call.name)) is None:
-            raise self.registry.not_registered(call.name)
+        tool = self.registry.get_tool(call.name)
         arguments, notes = call.arguments, ""
         try:
             judged = await self.judge(tool, arguments, context)
