@@ -11,11 +11,7 @@ from tools.contract.tool_parameters import ToolParams, foreign, object_schema
 from tools.contract.tool_results import ToolResult
 
 
-class EnterPlanModeParams(ToolParams):
-    """No parameters."""
-
-
-class EnterPlanModeTool(BuiltinTool[EnterPlanModeParams]):
+class EnterPlanModeTool(BuiltinTool[ToolParams]):
     """Enters plan mode. This needs no consent, because it only removes rights.
 
     `exit_plan_mode` asks a person to restore them.
@@ -28,14 +24,14 @@ class EnterPlanModeTool(BuiltinTool[EnterPlanModeParams]):
     description = "Change nothing until the user approves a plan. For large or unclear tasks."
     kind = ToolKind.THINK
     behaviour = Behaviour(read_only=False)
-    params_model = EnterPlanModeParams
+    params_model = ToolParams
     foreign_parameters = {"userRequested": foreign("true", "false")}  # noqa: RUF012 - declared as a Mapping
     output_schema = object_schema({"approval_mode": {"type": "string", "description": "The mode from now on: plan."}})
 
-    def get_description(self, params: EnterPlanModeParams, context: ToolContext) -> str:
+    def get_description(self, params: ToolParams, context: ToolContext) -> str:
         return "Enter plan mode"
 
-    async def execute(self, params: EnterPlanModeParams, context: ToolContext) -> ToolResult:
+    async def execute(self, params: ToolParams, context: ToolContext) -> ToolResult:
         context.signal.raise_if_aborted()
         if context.client.is_anonymous:
             raise ToolError(
