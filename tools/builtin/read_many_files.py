@@ -35,13 +35,10 @@ class ReadManyFilesParams(ToolParams):
         description="Files, folders (with their contents) and globs: ['README.md', 'src/**/*.py'].",
     )
     exclude: list[ShortPattern] | None = Field(
-        default=None,
-        max_length=MAX_PATTERNS,
-        description="More globs to exclude.",
+        default=None, max_length=MAX_PATTERNS, description="More globs to exclude."
     )
     useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire
-        default=True,
-        description="Exclude node_modules, .git, dist, build, binary files, .env and the like.",
+        default=True, description="Exclude node_modules, .git, dist, build, binary files, .env and the like."
     )
     file_filtering_options: FileFilteringOptions | None = Field(
         default=None, description="False also reads what .gitignore, .qwenignore and the like hide."

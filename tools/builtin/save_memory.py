@@ -42,13 +42,9 @@ OUTPUT_SCHEMA = object_schema(
 class SaveMemoryParams(ToolParams):
     """The fact to remember, and its scope."""
 
-    fact: str = Field(
-        max_length=MAX_FACT_CHARS,
-        description="A short sentence, clear on its own.",
-    )
+    fact: str = Field(max_length=MAX_FACT_CHARS, description="A short sentence, clear on its own.")
     scope: MemoryScope | None = Field(
-        default=None,
-        description="project: for this workspace (the default if there is one); global: for all projects.",
+        default=None, description="project: for this workspace (the default if there is one); global: for all projects."
     )
 
 
