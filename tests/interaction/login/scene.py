@@ -289,8 +289,3 @@ class Scene:
             result = await client.call_tool(name, arguments or {"text": "hello"})
         self.heard.append(result.model_dump_json())
         return result
-
-
-def text_of(result: types.CallToolResult) -> str:
-    """The text of a result."""
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
