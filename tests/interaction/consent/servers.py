@@ -71,13 +71,13 @@ class Servers:
             yield client
 
     @contextmanager
-    def new_client(self, route: Route, setup: Setup = DEFAULTS) -> Generator[RawClient]:
+    def new_client(self, route: Route) -> Generator[RawClient]:
         """A client that nobody has known before; over stdio with a server of its own."""
         if route.transport != "stdio":
-            with self.client(route, setup) as client:
+            with self.client(route) as client:
                 yield client
             return
-        served = stdio_server(self.root, self.config(setup), self.environment)
+        served = stdio_server(self.root, self.config(DEFAULTS), self.environment)
         with served as wire, introduced(wire, route.revision) as client:
             yield client
 

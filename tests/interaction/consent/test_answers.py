@@ -125,7 +125,7 @@ def test_a_refusal_says_what_happened(route: Route, servers: Servers) -> None:
 
 
 @pytest.mark.requirement("mission.confirmation")
-@by_action()
+@by_action
 @by_route(route for route in ROUTES if not route.tells_clients_apart)
 def test_a_client_that_cannot_be_told_from_others_is_offered_no_always(
     route: Route, action: Action, servers: Servers, place: Path

@@ -85,7 +85,7 @@ def test_a_saved_answer_counts_for_every_client_at_once(
 
 
 @pytest.mark.requirement("consent.save")
-@by_action()
+@by_action
 def test_no_other_answer_writes_to_the_users_settings(
     action: Action, settings: Path, servers: Servers, place: Path
 ) -> None:
