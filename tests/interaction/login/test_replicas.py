@@ -18,7 +18,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.conformance.login_client import free_port
+from tests.background_servers import free_port
 from tests.fork_server import forked
 from tests.harness import server_arguments, speaking, text_of
 from tests.interaction.login.pages import TOKENS, Shown, called, log_in
