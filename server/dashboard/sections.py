@@ -120,22 +120,12 @@ def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
 
 def servers(running_server: RunningServer) -> dict[str, Any]:
     live = running_server.live
-    rows = [
-        {
-            "alias": each["alias"],
-            "state": str(each["state"]),
-            "problem": each.get("problem", ""),
-            "tools": each["tools"],
-            "transport": each.get("transport", ""),
-            "is_on": True,
-        }
-        for each in live.pool.report()
+    usual: dict[str, Any] = {"problem": "", "transport": "", "is_on": True}
+    rows = [usual | each | {"state": str(each["state"])} for each in live.pool.report()]
+    rows += [
+        usual | {"alias": alias, "state": "switched off", "tools": 0, "is_on": False} for alias in live.switched_off
     ]
-    off = [
-        {"alias": alias, "state": "switched off", "problem": "", "tools": 0, "transport": "", "is_on": False}
-        for alias in live.switched_off
-    ]
-    return {"servers": [*rows, *off], "left_out": dict(live.pool.left_out)}
+    return {"servers": rows, "left_out": dict(live.pool.left_out)}
 
 
 def log_of(alias: str) -> dict[str, Any]:

@@ -137,7 +137,7 @@ class Dashboard:
             ]
             site = Starlette(routes=routes, exception_handlers={HTTPException: self._failed, Exception: self._failed})
             config = uvicorn.Config(
-                _Guarded(site, self._origins, self._home),
+                _Guarded(site, {f"{HOST}:{self._port}", f"localhost:{self._port}"}, self._home),
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -161,10 +161,6 @@ class Dashboard:
     def link(self) -> str:
         """Return a URL that signs in one browser, once."""
         return f"http://{HOST}:{self._port}{self._home}open?code={self._sign_in.new_code()}"
-
-    @property
-    def _origins(self) -> frozenset[str]:
-        return frozenset({f"http://{HOST}:{self._port}", f"http://localhost:{self._port}"})
 
     @property
     def _cookie(self) -> str:
@@ -432,11 +428,10 @@ class _Guarded:
     Everything is served under a path that only a link contains, so that browsers send the cookie only there.
     """
 
-    def __init__(self, site: ASGIApp, origins: frozenset[str], home: str) -> None:
+    def __init__(self, site: ASGIApp, hosts: set[str], home: str) -> None:
         self._site = site
-        self._origins = origins
+        self._hosts = hosts
         self._home = home
-        self._hosts = {origin.removeprefix("http://") for origin in origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -449,7 +444,10 @@ class _Guarded:
         is_foreign = headers.get("host", "") not in self._hosts
         if scope["method"] not in ("GET", "HEAD"):
             site = headers.get("sec-fetch-site", "same-origin")
-            is_foreign |= headers.get("origin", "") not in self._origins or site not in ("same-origin", "none")
+            is_foreign |= headers.get("origin", "") not in {f"http://{host}" for host in self._hosts} or site not in (
+                "same-origin",
+                "none",
+            )
         if is_foreign:
             refused = "This request did not come from the dashboard, so nothing was done."
         elif not scope["path"].startswith(self._home):

@@ -87,7 +87,6 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
         """Return a note for the model about ignored arguments, or an empty string."""
-        del arguments
         return ""
 
     @abstractmethod
@@ -134,17 +133,14 @@ class BaseTool(ABC, Generic[ParamsT]):
         Raises:
             ToolError: The call cannot succeed.
         """
-        del params, context
         return ()
 
     def why_asked_again(self, client_key: str) -> str:
         """Return why this client's user must be asked even if rules and modes allow the call, or an empty string."""
-        del client_key
         return ""
 
     def consented(self, client_key: str) -> None:
         """Record that this client's user agreed to a call of this version of the tool."""
-        del client_key
 
     def why_outdated(self) -> str:
         """Return why this object is no longer the tool that the user agreed to, or an empty string."""
@@ -156,7 +152,6 @@ class BaseTool(ABC, Generic[ParamsT]):
         Raises:
             ToolError: The call cannot succeed, so there is nothing to ask.
         """
-        del params, context
         return None
 
     @abstractmethod
@@ -266,4 +261,3 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         Raises:
             InvalidToolParamsError: The values contradict each other.
         """
-        del params, spelled
