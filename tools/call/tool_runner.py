@@ -203,10 +203,10 @@ class ToolRunner:
             permission = _FOR_EVERYBODY
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
-        grants = grants_for(tool, details, permission, subjects, workspace)
+        permission = replace(permission, grants=grants_for(tool, details, permission, subjects, workspace))
         # Saved rules apply to all clients, so a client with restricted rights may not save any.
         saves = self.keeper is not None and context.rights == ALL_RIGHTS
-        choices = choices_for(details, grants, client, saves=saves, offers_sandboxed=permission.offers_sandboxed)
+        choices = choices_for(details, permission, client, saves=saves)
         state = details.state if details is not None else ""
         if isinstance(details, ExecConfirmation) and permission.view is not None:
             view = permission.view
@@ -214,7 +214,7 @@ class ToolRunner:
         written = tuple(
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
-        return Judgement(tool, params, replace(permission, grants=grants), details, choices, written, state)
+        return Judgement(tool, params, permission, details, choices, written, state)
 
 
 async def _execute(judged: Judgement, context: ToolContext, description: str) -> ToolResult:
