@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.harness import write_config
+from tests.harness import Route, write_config
 from tests.interaction.consent.actions import BEFORE, NOTES, Snapshot, snapshot
-from tests.interaction.consent.routes import Route
 from tests.interaction.raw_clients import RawClient, http_server, introduced, reach, stdio_server
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, Action, by_action, snapshot
 from tests.interaction.consent.answers import EMPTY, NO_DECISION, NO_FORM, NO_OBJECT, ONCE, REFUSALS, WRONG_FIELDS
-from tests.interaction.consent.routes import HANDSHAKE_ROUTES, ROUTES, Route, by_route, spread
+from tests.interaction.consent.routes import HANDSHAKE_ROUTES, ROUTES, spread
 from tests.interaction.consent.servers import Servers
 from tests.interaction.raw_clients import Asked, Done, RawClient
+from tests.interaction.serving import by_route
 from tests.tables import all_cases
 
 

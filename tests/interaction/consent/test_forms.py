@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, snapshot
 from tests.interaction.consent.answers import ONCE, REFUSALS, accepted
-from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS, ROUTES, Route, by_route
+from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS, ROUTES
 from tests.interaction.consent.servers import SIMPLE, Servers, Setup
 from tests.interaction.raw_clients import Asked
+from tests.interaction.serving import by_route
 from tests.tables import all_cases
 
 PRIMITIVES = {"string", "number", "integer", "boolean"}

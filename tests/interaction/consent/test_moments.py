@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, NOTES, Action, snapshot
 from tests.interaction.consent.answers import ALWAYS, ONCE, REFUSALS
 from tests.interaction.consent.routes import (
@@ -18,12 +19,11 @@ from tests.interaction.consent.routes import (
     NETWORK_ROUTES,
     REVISIONS,
     ROUTES,
-    Route,
-    by_route,
     by_route_and_action,
 )
 from tests.interaction.consent.servers import HASTY, HASTY_SECONDS, Servers
 from tests.interaction.raw_clients import Asked, Call, HttpWire, RawClient, reach, stdio_server, wait_until_past
+from tests.interaction.serving import by_route
 from tests.tables import all_cases
 
 

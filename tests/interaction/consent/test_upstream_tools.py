@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import stdio_upstream
+from tests.harness import Route, stdio_upstream
 from tests.interaction.consent.answers import (
     ALWAYS,
     EMPTY,
@@ -14,9 +14,10 @@ from tests.interaction.consent.answers import (
     REFUSALS,
     accepted,
 )
-from tests.interaction.consent.routes import NETWORK_ROUTES, Route, by_route, spread
+from tests.interaction.consent.routes import NETWORK_ROUTES, spread
 from tests.interaction.consent.servers import Servers, Setup, settings_environment
 from tests.interaction.raw_clients import Asked, Done, RawClient, introduced, stdio_server
+from tests.interaction.serving import by_route
 from tests.tables import all_cases
 
 ALWAYS_SERVER = accepted(decision="always_server")
