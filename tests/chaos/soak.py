@@ -21,7 +21,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.__main__ import in_namespaces, percentile
+from tests.chaos.__main__ import in_namespaces, p99
 from tests.chaos.load import Tally
 from tests.chaos.world import Setting, World, processes
 from tools.machine.threads import MOST as MAX_THREADS
@@ -119,10 +119,8 @@ async def soak(world: World, calls: int) -> list[str]:
         rate = count / (time.monotonic() - began)
         now = await at_rest(world)
         settled = settled or now
-        parts.append(percentile(pings, 0.99))
-        told = (
-            f"99 % of {len(pings)} pings in {parts[-1]:.1f} ms ({percentile(world.tally.pings, 0.99):.1f} with others)"
-        )
+        parts.append(p99(pings))
+        told = f"99 % of {len(pings)} pings in {parts[-1]:.1f} ms ({p99(world.tally.pings):.1f} with others)"
         print(f"{count} calls, {rate:.0f} a second; {now.memory} kB; {told}; {now.counts}", flush=True)
     assert settled is not None
     return [*grown(settled, await at_rest(world)), *slower(parts[1:]), *world.tally.wrong]
