@@ -184,7 +184,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         login, inner = self._login, self._inner
         if inner is None:
             self._proxy = proxy_of(str(request.url)) if self._by_proxy else None
-            inner = self._inner = await open_transport(str(request.url), by_proxy=self._by_proxy)
+            inner = self._inner = await open_transport(self._proxy)
         self.secrets.learn(request.headers.items(), str(request.url), self._proxy or "")
         if login is None:
             return await inner.handle_async_request(request)
