@@ -29,7 +29,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.administration.log_history import HISTORY
+from server.administration.log import HISTORY
 from server.dashboard import sections
 from server.dashboard.sign_in import BrowserSession, SignIn
 from server.transports.http_server import WebServer
