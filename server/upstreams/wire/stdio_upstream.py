@@ -96,10 +96,9 @@ class StderrLog:
         self._shown += 1
         text = plain_text(line[:LOG_LINE_BYTES])
         is_cut = len(text) > LOG_LINE_CHARS or len(line) > LOG_LINE_BYTES
-        cut = f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text
-        line_of_text = " ".join(cut.split("\n"))
-        self.last.append(line_of_text)
-        self._log.info("upstream %s: %s%s", self._alias, what, line_of_text)
+        shown = (f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text).replace("\n", " ")
+        self.last.append(shown)
+        self._log.info("upstream %s: %s%s", self._alias, what, shown)
 
     def close(self) -> None:
         if self._left_out:
@@ -363,17 +362,19 @@ class UpstreamProgram:
         standard_input, writing = os.pipe()
         try:
             path, folder = await THREADS.run(self.locate)
-            limits = ResourceLimits(core_bytes=None)
-            argv = (path, *self.arguments)
             spec = ProcessSpec(
-                argv, folder, self.environment, limits, descriptors={0: standard_input}, separates_errors=True
+                (path, *self.arguments),
+                folder,
+                self.environment,
+                ResourceLimits(core_bytes=None),
+                descriptors={0: standard_input},
+                separates_errors=True,
             )
             return await starter.start(spec), writing
-        except StartFailedError as error:
+        except BaseException as error:
             os.close(writing)
-            raise OSError(error.number, "the upstream was not started") from None
-        except BaseException:
-            os.close(writing)
+            if isinstance(error, StartFailedError):
+                raise OSError(error.number, "the upstream was not started") from None
             raise
         finally:
             os.close(standard_input)
