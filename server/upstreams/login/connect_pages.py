@@ -99,7 +99,6 @@ class ConnectPages:
 
         Yields a function that returns the address at which the person starts the login. The address changes once a
         browser has continued with the previous one, because that browser may be lost.
-
         """
         login = self._states[state] = _OpenLogin(redirect)
 
@@ -182,8 +181,7 @@ class ConnectPages:
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
             logger.warning(
-                "the redirect of a login to %s came from a different browser and was rejected",
-                redirect.alias,
+                "the redirect of a login to %s came from a different browser and was rejected", redirect.alias
             )
             return _page_response(403, _NO_COOKIE if login.browser is None else _ELSEWHERE)
         del self._states[state]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken
+from mcp.shared.auth_utils import resource_url_from_server_url
 from pydantic import AnyUrl, TypeAdapter, ValidationError
 
 from server.settings.models import OAuthSettings
@@ -28,7 +29,6 @@ from server.upstreams.login.authorization_server import (
     AuthorizationServer,
     AuthorizationServerClient,
     AuthorizationServerDownError,
-    canonical,
     configured_client,
     error_code,
     error_told,
@@ -160,7 +160,7 @@ class Login:
         self.is_unsaved = False  # whether this process has a login that could not be stored
         self._options = options
         self._store = store
-        self._resource = canonical(url)
+        self._resource = resource_url_from_server_url(url)
         self._port = oauth.callback_port or port
         self._pages = pages
         self._servers = AuthorizationServerClient(url, oauth, by_proxy=by_proxy)
@@ -467,7 +467,7 @@ class Login:
             elif error.code == "invalid_scope":
                 await self._want_scopes(lambda _: None)
             return error.why
-        return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
+        return f"{server.described} took too long" if scope.cancelled_caught else ""
 
     def _client_of(self, record: StoredLogin, server: AuthorizationServer) -> OAuthClientInformationFull:
         """Return the client of a stored login, with the secret from the settings, if any."""
@@ -494,17 +494,13 @@ class Login:
         before: StoredLogin | None,
     ) -> StoredLogin:
         """Return the record to store for a login, without a secret from the settings."""
-        is_configured = configured_client(server, self.oauth) is not None
-        secret = {"client_secret"} if is_configured else set[str]()
+        secret = {"client_secret"} if configured_client(server, self.oauth) is not None else set[str]()
         return StoredLogin(
             resource=self._resource,
             principal=self.principal,
             alias=self.alias,
             issuer=server.issuer,
-            metadata={
-                **server.metadata.model_dump(mode="json", exclude_none=True),
-                _RESOURCE: server.resource,
-            },
+            metadata={**server.metadata.model_dump(mode="json", exclude_none=True), _RESOURCE: server.resource},
             client=client.model_dump(mode="json", exclude_none=True, exclude=secret),
             scopes=scopes,
             token=before.token if before is not None else None,
@@ -582,26 +578,27 @@ class Login:
     async def _alone(self) -> AsyncGenerator[None]:
         """Keep other processes from renewing this login."""
         deadline = anyio.current_time() + TURN_SECONDS
-        while (release := await self._try_lock()) is None:
-            if anyio.current_time() > deadline:
-                raise LoginError("another process has been renewing this login for too long")
-            await anyio.sleep(POLL_SECONDS)
+        release: Release | None = None
+        while release is None:
+            try:
+                with anyio.CancelScope(shield=True):  # a cancellation could otherwise leave the lock taken
+                    release = await self._store.lock(self._resource, self.principal)
+            except LoginsUnavailableError:
+                raise LoginStoreUnavailableError from None
+            except TokenStoreError as error:
+                # Without a folder for locks, as in a read-only container, no other process can use this login.
+                logger.info("a login cannot be locked against other processes: %s", error)
+                break
+            if release is None:
+                if anyio.current_time() > deadline:
+                    raise LoginError("another process has been renewing this login for too long")
+                await anyio.sleep(POLL_SECONDS)
         try:
             yield
         finally:
-            with anyio.CancelScope(shield=True):
-                await release()
-
-    async def _try_lock(self) -> Release | None:
-        try:
-            with anyio.CancelScope(shield=True):  # a cancellation could otherwise leave the lock taken
-                return await self._store.lock(self._resource, self.principal)
-        except LoginsUnavailableError:
-            raise LoginStoreUnavailableError from None
-        except TokenStoreError as error:
-            # Without a folder for locks, as in a read-only container, no other process can use this login.
-            logger.info("a login cannot be locked against other processes: %s", error)
-            return _no_lock
+            if release is not None:
+                with anyio.CancelScope(shield=True):
+                    await release()
 
     async def _read(self) -> StoredLogin | None:
         stamp = await self._stored(self._store.stamp(self._resource, self.principal))
@@ -653,9 +650,8 @@ class Login:
         self._record, self.is_unsaved = record, False
         self._writes += 1
         try:
-            if (
-                await self._store.write(record) is None
-            ):  # somebody has logged in or out in the meantime, which takes precedence
+            if await self._store.write(record) is None:
+                # Somebody has logged in or out in the meantime, which takes precedence.
                 with suppress(LoginError):
                     await self._read()
                 return
@@ -681,10 +677,6 @@ class Login:
 _TEXTS = TypeAdapter(list[str | None])
 _ASKED = "coretools-mcp/asked"  # stored with a token: the requested scopes
 _RESOURCE = "coretools-mcp/resource"  # stored with the metadata: the upstream's resource identifier for token requests
-
-
-async def _no_lock() -> None:
-    """Do nothing: the release function if there is no lock."""
 
 
 def _server_of(record: StoredLogin) -> AuthorizationServer:
