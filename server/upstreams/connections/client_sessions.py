@@ -83,7 +83,14 @@ class ClientSessions:
         principal = self._principal_of(exchange)
         is_shared = self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key
         is_shared = is_shared and not principal
-        held = self._live(key_of(exchange)) if self._held and not is_shared else None
+        held: _SessionSlot | None = None
+        if self._held and not is_shared:
+            held = self._held.get(key := key_of(exchange))
+            if held is not None and (
+                held.closing.is_set() or (held.session is not None and held.session.lost.is_set())
+            ):
+                self._close(key)
+                held = None
         if held is None:
             if listing_session is None and upstream.is_renewing:
                 await upstream.come_back()
@@ -98,7 +105,9 @@ class ClientSessions:
             is_remote = transport is not None and transport.name != "stdio"
             if not shakes_hands and listing_session.era.is_modern and is_remote and not principal:
                 return listing_session
-            held = self._open(key_of(exchange), exchange, listing_session)
+            # Use the client's revision if the upstream may support it, otherwise the listing session's revision.
+            wanted = EraChoice(listing_session.era.is_modern, is_only=True)
+            held = self._open(key_of(exchange), exchange, EraChoice(is_modern=False) if shakes_hands else wanted)
         elif listing_session is None:
             # The client's own session still works, but nothing can be listed until there is a new listing session.
             upstream.retry_now()
@@ -111,7 +120,7 @@ class ClientSessions:
                 raise LoginNeededError(login)
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"A separate connection to the server {self._upstream.alias} could not be opened: {held.problem}. "
+                f"A separate connection to the server {upstream.alias} could not be opened: {held.problem}. "
                 "Try the call later, or continue without it.",
             )
         return held.session
@@ -125,45 +134,32 @@ class ClientSessions:
         listing = self._upstream.live_session
         return listing if listing is not None and listing.serial == serial else None
 
-    def _live(self, key: SessionKey) -> _SessionSlot | None:
-        """Return a client's own session, or the attempt to open it, unless it is closed."""
-        held = self._held.get(key)
-        if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
-            self._close(key)
-            return None
-        return held
-
-    def _open(self, key: SessionKey, exchange: Exchange, listing_session: UpstreamSession) -> _SessionSlot:
-        most = self._upstream.entry.max_sessions
+    def _open(self, key: SessionKey, exchange: Exchange, wanted: EraChoice) -> _SessionSlot:
+        upstream, entry = self._upstream, self._upstream.entry
+        most = entry.max_sessions
         if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The server {self._upstream.alias} already has the maximum number of clients, {most} "
-                f"(mcpServers.{self._upstream.alias}.maxSessions). Try the call later, or continue without it.",
+                f"The server {upstream.alias} already has the maximum number of clients, {most} "
+                f"(mcpServers.{upstream.alias}.maxSessions). Try the call later, or continue without it.",
             )
-        known = self._upstream.transport
-        login = self._upstream.login_of(self._principal_of(exchange))
-        alias, entry, by_proxy = self._upstream.alias, self._upstream.entry, self._upstream.by_proxy
-        transports = transports_to(alias, entry, self._starter, login=login, by_proxy=by_proxy)
+        known, login = upstream.transport, upstream.login_of(self._principal_of(exchange))
+        transports = transports_to(upstream.alias, entry, self._starter, login=login, by_proxy=upstream.by_proxy)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
-        # Use the client's revision if the upstream may support it, otherwise the listing session's revision.
-        wanted = EraChoice(listing_session.era.is_modern, is_only=True)
-        if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
-            wanted = EraChoice(is_modern=False)
         observer_of = self._audience.observer_of
         options = SessionOptions(
-            self._upstream.alias,
+            upstream.alias,
             wanted,
             exchange.capabilities,
             self._audience.question_seconds,
-            self._upstream.list_changed,
-            partial(self._upstream.resource_updated, whose=key),  # updates go only to this client
+            upstream.list_changed,
+            partial(upstream.resource_updated, whose=key),  # updates go only to this client
             client=exchange.outside_request(),
-            observer=observer_of and observer_of(self._upstream.alias, self._upstream.entry),
+            observer=observer_of and observer_of(upstream.alias, entry),
         )
         self._tasks.start_soon(
-            self._own, key, held, transport, options, exchange, name=f"session with {self._upstream.alias}"
+            self._own, key, held, transport, options, exchange, name=f"session with {upstream.alias}"
         )
         exchange.at_end(held.closing.set)
         return held

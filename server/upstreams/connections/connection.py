@@ -66,9 +66,10 @@ MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than
 LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 LEAST_LOOK_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
 
+STORE_SECONDS = 5.0  # limit for storing the lists for the next run
+
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
-STORE_SECONDS = 5.0  # limit for storing the lists for the next run
 """List changes are collected for `SETTLE_SECONDS` before lists are read. While changes continue, this time doubles, up
 to `LONGEST_SETTLE_SECONDS`.
 """
@@ -310,8 +311,8 @@ class Upstream:
             self._tell_outcome()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            # The next attempt starts after the pause, or when a request needs the upstream. If the upstream keeps
-            # failing, a minimum pause remains, so that it is not restarted for each call.
+            # The next attempt starts after the pause, when a request needs the upstream, or when somebody has logged in
+            # to it. If the upstream keeps failing, a minimum pause remains, so that it is not restarted for each call.
             respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
             if self.status.losses >= CRASHES:
                 respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
@@ -319,16 +320,12 @@ class Upstream:
             self._spared_until = time.monotonic() + respite
             with anyio.move_on_after(None if self.status.state is UpstreamState.LEFT_OUT else pause):
                 await anyio.sleep(respite)
-                await self._until_wanted()
+                while not self._hurry.is_set():
+                    with anyio.move_on_after(LOGIN_LOOK_SECONDS if self.wants_login else None):
+                        await self._hurry.wait()
+                    if self.wants_login and self.login is not None and await self.login.has_changed():
+                        break
             pause = min(pause * 2, LAST_RETRY_SECONDS)
-
-    async def _until_wanted(self) -> None:
-        """Wait until a request needs the upstream, or somebody has logged in to it."""
-        while not self._hurry.is_set():
-            with anyio.move_on_after(LOGIN_LOOK_SECONDS if self.wants_login else None):
-                await self._hurry.wait()
-            if self.wants_login and self.login is not None and await self.login.has_changed():
-                return
 
     @property
     def wants_login(self) -> bool:

@@ -77,9 +77,8 @@ async def bounded_gather(
 class LoginOptions:
     """How to log in to upstreams, and where to store logins."""
 
-    replica: (
-        Replica  # its store has the logins if the store is shared and there are keys; otherwise they are in local files
-    )
+    replica: Replica
+    """Its store has the logins if the store is shared and there are keys; otherwise they are in local files."""
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
     port: int = 18_809  # for redirects, unless an entry sets another one
