@@ -126,11 +126,8 @@ def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
 
     Exception messages are not used, because they may contain addresses and secrets.
     """
-    is_meant = is_proxied and not isinstance(error, UnusableProxyError)
-    return f"{'through the proxy from the environment, ' if is_meant else ''}{_cause(error)}"
-
-
-def _cause(error: BaseException) -> str:
+    if is_proxied and not isinstance(error, UnusableProxyError):
+        return f"through the proxy from the environment, {cause_of(error)}"
     for cause in _causes(error):
         match cause:
             case UnusableProxyError():

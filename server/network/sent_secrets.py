@@ -49,7 +49,6 @@ class SentSecrets:
         return {form for form in chain(*self._forms.values()) if form in folded}
 
     def hide(self, text: str) -> str:
-        """Return `text` without the secrets."""
         if not (found := self.found_in(text)):
             return text
         pattern = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))

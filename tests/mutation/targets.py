@@ -140,7 +140,7 @@ TARGETS = {
         (
             "server/transports/credentials.py",
             "server/transports/issuer.py",
-            "server/upstreams/login/token_files.py",
+            "server/upstreams/login/login_storage.py",
         ),
         (
             "unit/test_tokens.py",

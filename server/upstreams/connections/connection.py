@@ -74,8 +74,7 @@ LONGEST_SETTLE_SECONDS = 2.0
 to `LONGEST_SETTLE_SECONDS`.
 """
 
-SessionKey = tuple[str, int, str]
-"""Identifies a client with one connection and one set of capabilities."""
+SessionKey = tuple[str, int, str]  # identifies a client with one connection and one set of capabilities
 
 
 class UpstreamState(StrEnum):
@@ -98,8 +97,6 @@ LOGIN_LOOK_SECONDS = 1.0  # how often to check whether somebody has logged in wi
 
 @dataclass(slots=True)
 class UpstreamStatus:
-    """The status of an upstream's connection."""
-
     state: UpstreamState = UpstreamState.WAITING
     problem: str = ""  # why the upstream is not connected, in this server's own words
     last_error: str = ""  # the latest problem, even after the upstream has reconnected
@@ -149,7 +146,7 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     """Return the upstream's state and the reason after a failed connection."""
     error = _cause(error)
     if isinstance(error, UnreachableError):
-        return UpstreamState.FAILED, f"it could not be reached: {error.why}"
+        return UpstreamState.FAILED, f"it could not be reached: {error}"
     for kind, state, why in _FAILURES:
         if isinstance(error, kind):
             return state, why

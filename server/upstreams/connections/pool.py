@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from tools.shell.brokered_starter import BrokeredStarter
 
 
-GATHER_WAIT_SECONDS = 0.5
-"""How long `bounded_gather` waits; longer work continues in the background."""
-
+GATHER_WAIT_SECONDS = 0.5  # how long `bounded_gather` waits; longer work continues in the background
 GATHER_SECONDS = 10.0  # limit for the work, including the part in the background
 STORED_SECONDS = 1.0  # limit for reading the stored lists, because a disk may hang
 LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first

@@ -20,8 +20,7 @@ import anyio
 from server.store.replica import Replica
 from server.store.sealed_rows import MAX_TRIES, SealedRow, SealedRows, stored_dataclass
 from server.store.shared_store import ABSENT, StoreUnavailableError
-from server.upstreams.login.login_storage import LoginsUnavailableError, Release
-from server.upstreams.login.token_files import StoredLogin, TokenStoreError, key_of
+from server.upstreams.login.login_storage import LoginsUnavailableError, Release, StoredLogin, TokenStoreError, key_of
 
 T = TypeVar("T")
 

@@ -37,8 +37,16 @@ from server.upstreams.login.authorization_server import (
     wanted_scopes,
 )
 from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
-from server.upstreams.login.login_storage import FileLogins, LoginStore, LoginsUnavailableError, Release
-from server.upstreams.login.token_files import StoredLogin, TokenStore, TokenStoreError, key_of
+from server.upstreams.login.login_storage import (
+    FileLogins,
+    LoginStore,
+    LoginsUnavailableError,
+    Release,
+    StoredLogin,
+    TokenStore,
+    TokenStoreError,
+    key_of,
+)
 from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ExhaustedError

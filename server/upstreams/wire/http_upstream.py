@@ -62,10 +62,8 @@ ACCEPT_SECONDS = 10.0
 """Time limit for a server to accept a message that has no response; later messages wait until the server accepts it."""
 
 ERROR_BYTES = 1 << 20  # maximum number of bytes to read from the body of an error response
-MAX_CHALLENGES = 8
-CHALLENGE_CHARS = 8_192
-"""Limits for a stored challenge: number of schemes, and characters per scheme."""
-
+MAX_CHALLENGES = 8  # maximum number of schemes in a stored challenge
+CHALLENGE_CHARS = 8_192  # maximum number of characters per scheme
 LEAVING_SECONDS = 1.0  # time limit for ending a session at the server
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})

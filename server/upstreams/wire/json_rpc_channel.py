@@ -49,9 +49,7 @@ queued progress, and other notifications are dropped.
 
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 
-CANCEL_SECONDS = 1.0
-"""How long to try to send a cancellation notification to an upstream that does not read."""
-
+CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to an upstream that does not read
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
 
 MAX_ABANDONED = 1_000
@@ -117,11 +115,7 @@ class NeedsAuthenticationError(Exception):
 
 
 class UnreachableError(Exception):
-    """The address cannot be reached; `why` is a clause."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    """The address cannot be reached; the message is a clause."""
 
 
 def why_failed(error: BaseException) -> str:
