@@ -59,19 +59,12 @@ class AuthorizationServerDownError(LoginError):
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationServer:
-    """One authorization server, for one upstream.
+    """One authorization server, for one upstream."""
 
-    Attributes:
-        issuer: The authorization server's own identifier.
-        metadata: Its metadata (RFC 8414); if it publishes none, the default addresses of the 2025-03-26 revision.
-        resource: The resource of the tokens (RFC 8707), from the upstream's metadata; `None` if missing.
-        scopes: The scopes that the upstream supports, separated by spaces; `None` if unknown.
-    """
-
-    issuer: str
-    metadata: OAuthMetadata
-    resource: str | None = None
-    scopes: str | None = None
+    issuer: str  # the authorization server's own identifier
+    metadata: OAuthMetadata  # RFC 8414; if it publishes none, the default addresses of the 2025-03-26 revision
+    resource: str | None = None  # the resource of the tokens (RFC 8707), from the upstream's metadata, if known
+    scopes: str | None = None  # the scopes that the upstream supports, separated by spaces; `None` if unknown
 
     @property
     def host(self) -> str:

@@ -57,31 +57,18 @@ class LoginsUnavailableError(TokenStoreError):
 
 @dataclass(frozen=True, slots=True)
 class StoredLogin:
-    """One stored login.
-
-    Attributes:
-        resource: The canonical address of the server.
-        principal: The principal; empty for this machine's user.
-        alias: The server's alias when the login was made.
-        issuer: The authorization server.
-        metadata: The authorization server's metadata (RFC 8414).
-        client: The registered client (RFC 7591), possibly with a secret.
-        scopes: The requested scopes, separated by spaces.
-        token: The token response (RFC 6749, 5.1); `None` before the first one, and after a refused grant.
-        expires_at: When the access token expires, in seconds since the epoch, if known.
-        version: The version in a shared store that this login was made from; `None` if it is new, or in a file.
-    """
-
-    resource: str
-    principal: str
-    alias: str
-    issuer: str
-    metadata: Json = field(repr=False)
-    client: Json = field(repr=False)
-    scopes: str | None
+    resource: str  # the canonical address of the server
+    principal: str  # empty for this machine's user
+    alias: str  # the server's alias when the login was made
+    issuer: str  # the authorization server
+    metadata: Json = field(repr=False)  # the authorization server's metadata (RFC 8414)
+    client: Json = field(repr=False)  # the registered client (RFC 7591), possibly with a secret
+    scopes: str | None  # the requested scopes, separated by spaces
     token: Json | None = field(repr=False)
-    expires_at: float | None
+    """The token response (RFC 6749, 5.1); `None` before the first one, and after a refused grant."""
+    expires_at: float | None  # when the access token expires, in seconds since the epoch, if known
     version: str | None = field(default=None, compare=False)
+    """The version in a shared store that this login was made from; `None` if it is new, or in a file."""
 
 
 Release = Callable[[], Awaitable[None]]
