@@ -41,7 +41,6 @@ class SealedRows(Generic[T]):
     """The rows for one purpose. Every method may raise `StoreUnavailableError`.
 
     Args:
-        replica: Provides the keys and the store.
         purpose: The purpose, which is part of the keys in the store.
         form: A parser, which raises `ValueError` for a damaged row, and a serializer.
         seconds: The lifetime of a row after its last write; forever by default.

@@ -88,14 +88,13 @@ class AuthorizationRequest:
     redirect_uri: str
 
 
+@dataclass(frozen=True, slots=True, repr=False)
 class AuthorizationServerClient:
     """Sends requests to authorization servers for one upstream, each on its own connection."""
 
-    def __init__(self, url: str, oauth: OAuthSettings, *, by_proxy: bool = True) -> None:
-        self._url = url
-        self._oauth = oauth
-        self._by_proxy = by_proxy
-        self._is_local = is_local(url)
+    url: str  # the upstream's address
+    oauth: OAuthSettings
+    by_proxy: bool
 
     async def discover(self, challenge: Challenge | None) -> AuthorizationServer:
         """Find the authorization server.
@@ -104,7 +103,7 @@ class AuthorizationServerClient:
             LoginError: There is no usable authorization server.
         """
         named = challenge.parameter("resource_metadata") if challenge is not None else None
-        for place in build_protected_resource_metadata_discovery_urls(named, self._url):
+        for place in build_protected_resource_metadata_discovery_urls(named, self.url):
             about = await self._get(place, "the server")
             issuers = _list_of(about, "authorization_servers")
             if isinstance(resource := about.get("resource"), str) and issuers:
@@ -112,7 +111,7 @@ class AuthorizationServerClient:
         else:
             return await self._discover_by_origin()
         try:
-            is_ours = check_resource_allowed(resource_url_from_server_url(self._url), resource)
+            is_ours = check_resource_allowed(resource_url_from_server_url(self.url), resource)
         except ValueError:  # the value is not an address
             is_ours = False
         if not is_ours:
@@ -124,7 +123,7 @@ class AuthorizationServerClient:
         if not isinstance(issuer, str):
             raise LoginError("the server does not give the address of its authorization server")
         self._check(issuer)
-        for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, self._url):
+        for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, self.url):
             metadata = await self._get(place, "its authorization server")
             if metadata:
                 scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
@@ -140,7 +139,7 @@ class AuthorizationServerClient:
 
         That authorization server may publish no metadata.
         """
-        parts = urlsplit(resource_url_from_server_url(self._url))
+        parts = urlsplit(resource_url_from_server_url(self.url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
         metadata = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
@@ -173,7 +172,7 @@ class AuthorizationServerClient:
 
         An address is also rejected if it could be mistaken for another host's, or has a fragment (RFC 6749, 3.1).
         """
-        if not is_safe(address, may_be_local=self._is_local):
+        if not is_safe(address, may_be_local=is_local(self.url)):
             raise LoginError(
                 f"the address of its authorization server, {visible_line(address[:_SHOWN_CHARS])}, is not a plain "
                 "https address"
@@ -181,7 +180,7 @@ class AuthorizationServerClient:
 
     def check_pkce(self, server: AuthorizationServer) -> None:
         """Reject an authorization server that does not announce PKCE, unless `oauth.assumePkce` is set."""
-        if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self._oauth.assume_pkce:
+        if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self.oauth.assume_pkce:
             raise server.problem(
                 f"does not announce PKCE with {_PKCE}; without it, anyone who sees a code could use it. If you know "
                 "that the server supports it, set oauth.assumePkce: true"
@@ -280,10 +279,11 @@ class AuthorizationServerClient:
         return token.model_copy(update=kept)
 
     async def client_credentials(
-        self, server: AuthorizationServer, client: OAuthClientInformationFull, oauth: OAuthSettings, scopes: str | None
+        self, server: AuthorizationServer, client: OAuthClientInformationFull, scopes: str | None
     ) -> OAuthToken:
         """Get a token for this program itself, without a user (RFC 6749, 4.4)."""
         form = {"grant_type": "client_credentials"} | ({"scope": scopes} if scopes else {})
+        oauth = self.oauth
         if oauth.private_key is not None:
             import jwt  # noqa: PLC0415 - needed only for logins with a private key
 
@@ -370,7 +370,7 @@ class AuthorizationServerClient:
     async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
         """Return the status of a response and its JSON object; empty if the response is anything else."""
         try:
-            status, body = await fetch_json(request, by_proxy=self._by_proxy)
+            status, body = await fetch_json(request, by_proxy=self.by_proxy)
             scopes = _list_of(body, "scope")  # some servers send an array
             return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:

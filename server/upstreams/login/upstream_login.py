@@ -137,10 +137,7 @@ class Login:
     """The login of one principal to one upstream.
 
     Args:
-        store: Where the login is stored.
-        alias: The upstream's alias.
         url: The upstream's address.
-        oauth: The login settings of the upstream's entry.
         principal: The principal; empty for this machine's user.
         port: The port for redirects.
         options: The command-line options that lead to the same settings.
@@ -171,7 +168,7 @@ class Login:
         self._resource = resource_url_from_server_url(url)
         self._port = oauth.callback_port or port
         self._pages = pages
-        self._servers = AuthorizationServerClient(url, oauth, by_proxy=by_proxy)
+        self._servers = AuthorizationServerClient(url, oauth, by_proxy)
         self._record: StoredLogin | None = None
         self._stamp: object | None = None
         self._looked = time.monotonic()
@@ -286,7 +283,7 @@ class Login:
         scopes = wanted_scopes(server, self.oauth, self.challenge, before)
         if (client := configured_client(server, self.oauth)) is None:
             raise LoginError("oauth.clientId is missing; set it to the client id that the authorization server issued")
-        token = await self._servers.client_credentials(server, client, self.oauth, scopes)
+        token = await self._servers.client_credentials(server, client, scopes)
         return await self._take(self._record_for(server, client, scopes, None), token, scopes)
 
     async def _take(self, record: StoredLogin, token: OAuthToken, asked: str | None) -> str:
