@@ -255,13 +255,12 @@ class Login:
             return None
         if not self.needs_person:
             return await self._renew_for_program(record)
-        before = None if record is None or record.token is None else OAuthToken.model_validate(record.token)
-        if record is None or before is None or before.refresh_token is None:
+        if record is None or record.token is None or record.token.get("refresh_token") is None:
             return None
-        server, before_asked = _server_of(record), (record.token or {}).get(_ASKED)
+        server, before = _server_of(record), record.token
         client = self._client_of(record, server)
         try:
-            token = await self._servers.refresh(server, client, before)
+            token = await self._servers.refresh(server, client, OAuthToken.model_validate(before))
         except AuthorizationServerDownError:
             raise
         except LoginError as error:
@@ -271,7 +270,7 @@ class Login:
             elif error.code == "invalid_grant":
                 await self._write(replace(record, token=None, expires_at=None))
             return None
-        return await self._take(record, token, before_asked)
+        return await self._take(record, token, before.get(_ASKED))
 
     async def _renew_for_program(self, record: StoredLogin | None) -> str:
         if record is None or self.challenge is not None:
