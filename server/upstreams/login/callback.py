@@ -69,6 +69,14 @@ class Redirect:
     is_over: anyio.Event = field(default_factory=anyio.Event)
     is_shown: anyio.Event = field(default_factory=anyio.Event)  # set once the page has been sent
 
+    async def take(self, parameters: dict[str, str]) -> str:
+        """Accept the redirect, and return the text for the browser once the login is over."""
+        self.parameters = parameters
+        self.arrived.set()
+        with anyio.move_on_after(PAGE_SECONDS):
+            await self.is_over.wait()
+        return self.page
+
 
 class CallbackListener:
     """Receives redirects and assigns them to logins by their secret `state`. A process has one listener per port."""
@@ -174,11 +182,7 @@ class CallbackListener:
         redirect = self._redirects.pop(parameters.get("state", ""), None)
         if redirect is None:
             return "400 Bad Request", "text/html", page(NOT_OURS), None
-        redirect.parameters = parameters
-        redirect.arrived.set()
-        with anyio.move_on_after(PAGE_SECONDS):
-            await redirect.is_over.wait()
-        return "200 OK", "text/html", page(redirect.page), redirect
+        return "200 OK", "text/html", page(await redirect.take(parameters)), redirect
 
 
 def _bound(port: int) -> socket.socket:

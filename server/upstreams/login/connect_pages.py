@@ -19,12 +19,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from server.upstreams.login.callback import HEADERS, PAGE_SECONDS, Redirect, page
+from server.upstreams.login.callback import HEADERS, Redirect, page
 from tools.contract.display import visible_line
 
 logger = logging.getLogger(__name__)
@@ -185,11 +184,7 @@ class ConnectPages:
             )
             return _page_response(403, _NO_COOKIE if login.browser is None else _ELSEWHERE)
         del self._states[state]
-        redirect.parameters = parameters
-        redirect.arrived.set()
-        with anyio.move_on_after(PAGE_SECONDS):
-            await redirect.is_over.wait()
-        return _page_response(200, redirect.page)
+        return _page_response(200, await redirect.take(parameters))
 
     def _browser_of(self, request: Request) -> str | None:
         cookie = request.cookies.get(self._cookie, "")
