@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from server.settings.stored_json import read_stored
 from server.store.replica import Replica
-from server.store.sealing import Sealer
+from server.store.sealed_states import Sealer
 from server.store.shared_store import ABSENT
 from tools.machine.threads import THREADS
 
