@@ -401,10 +401,7 @@ class PendingRequest:
             self._dropped = 0
         if not self.is_answered:
             self._observed(None)
-            self.channel.abandon(self)
-            if self.method not in NEVER_CANCELLED:
-                params = {"requestId": self.identity, "reason": "The caller has stopped waiting."}
-                await self.channel.notify_briefly("notifications/cancelled", params)
+            await self.channel.abandon(self)
         if self.at_end is not None:
             self.at_end()
 
@@ -557,16 +554,22 @@ class JsonRpcChannel:
         async with aclosing(await self.start(method, params, headers)) as pending:
             return await pending.result()
 
-    def abandon(self, pending: PendingRequest) -> None:
-        """Stop waiting for the response, although the upstream may still be working on the request for some time."""
-        if self._pending.pop(pending.identity, None) is None or pending.client_key is None:
-            return
-        self._forget_abandoned()
-        until = self._loop.time() + ABANDONED_SECONDS
-        if len(self._abandoned) < MAX_ABANDONED:
-            self._abandoned[pending.identity] = pending.client_key, until
-        else:
-            self._uncounted[pending.client_key if len(self._uncounted) < MAX_ABANDONED else ""] = until
+    async def abandon(self, pending: PendingRequest) -> None:
+        """Stop waiting for the response, although the upstream may still be working on the request for some time.
+
+        The upstream is notified if this is possible within `CANCEL_SECONDS`, even if the task is being cancelled.
+        """
+        if self._pending.pop(pending.identity, None) is not None and pending.client_key is not None:
+            self._forget_abandoned()
+            until = self._loop.time() + ABANDONED_SECONDS
+            if len(self._abandoned) < MAX_ABANDONED:
+                self._abandoned[pending.identity] = pending.client_key, until
+            else:
+                self._uncounted[pending.client_key if len(self._uncounted) < MAX_ABANDONED else ""] = until
+        if pending.method not in NEVER_CANCELLED and not self._is_lost:
+            params = {"requestId": pending.identity, "reason": "The caller has stopped waiting."}
+            with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+                await self._send_quietly(Notification("notifications/cancelled", params))
 
     def has_abandoned_beside(self, client_key: str) -> bool:
         """Return whether a client other than `client_key` may have an abandoned request."""
@@ -582,13 +585,6 @@ class JsonRpcChannel:
 
     async def notify(self, method: str, params: Json | None = None, headers: Mapping[str, str] | None = None) -> None:
         await self._send(Notification(method, params), headers)
-
-    async def notify_briefly(self, method: str, params: Json) -> None:
-        """Send a notification if this is possible within `CANCEL_SECONDS`, even if the task is being cancelled."""
-        if self._is_lost:
-            return
-        with anyio.move_on_after(CANCEL_SECONDS, shield=True):
-            await self._send_quietly(Notification(method, params))
 
     async def answer(self, identity: RequestId, result: Json) -> None:
         await self._send_quietly(Response(identity, result))
