@@ -63,7 +63,18 @@ class RunningServer:
             "workspaces": list(self.folders),
             "settings": list(report.files),
             "logLevel": report.settings.log.level,
-            "clients": self.about_clients(),
+            "clients": [
+                {
+                    "name": client.name,
+                    "principal": principal_in(client.state.key),
+                    "protocolVersion": client.version,
+                    "folders": list(self._workspace_of(client).roots),
+                    "calls": client.calls,
+                    "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
+                    "silentSeconds": round(time.monotonic() - client.last_seen, 1),
+                }
+                for client in self.clients.all()
+            ],
             "servers": [
                 *self.live.pool.report(),
                 *({"alias": alias, **SWITCHED_OFF} for alias in self.live.switched_off),
@@ -83,21 +94,6 @@ class RunningServer:
 
     def _workspace_of(self, client: Client) -> Workspace:
         return self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
-
-    def about_clients(self) -> list[dict[str, Any]]:
-        """Return the connected clients: their folders, and the work in progress."""
-        return [
-            {
-                "name": client.name,
-                "principal": principal_in(client.state.key),
-                "protocolVersion": client.version,
-                "folders": list(self._workspace_of(client).roots),
-                "calls": client.calls,
-                "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
-                "silentSeconds": round(time.monotonic() - client.last_seen, 1),
-            }
-            for client in self.clients.all()
-        ]
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
         """Return the decision about calls to a tool, and its reason, as far as neither depends on the arguments."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
@@ -114,20 +114,6 @@ class UpstreamStatus:
         self.state, self.problem = state, problem
         if problem:
             self.last_error = problem
-
-    def as_facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"state": self.state.value, "since": round(self.since, 3)}
-        if self.problem:
-            facts["problem"] = self.problem
-        elif self.last_error:
-            facts["lastError"] = self.last_error
-        if self.connect_ms is not None:
-            facts["connectMs"] = round(self.connect_ms, 1)
-        if self.list_ms is not None:
-            facts["listMs"] = round(self.list_ms, 1)
-        if self.attempts:
-            facts["attempts"] = self.attempts
-        return facts
 
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
@@ -554,7 +540,18 @@ class Upstream:
         return self.session is not None and self.session.era.announces("resources")
 
     def report(self) -> Json:
-        facts: Json = {"alias": self.alias, **self.status.as_facts()}
+        status = self.status
+        facts: Json = {"alias": self.alias, "state": status.state.value, "since": round(status.since, 3)}
+        if status.problem:
+            facts["problem"] = status.problem
+        elif status.last_error:
+            facts["lastError"] = status.last_error
+        if status.connect_ms is not None:
+            facts["connectMs"] = round(status.connect_ms, 1)
+        if status.list_ms is not None:
+            facts["listMs"] = round(status.list_ms, 1)
+        if status.attempts:
+            facts["attempts"] = status.attempts
         if self.transport is not None:
             facts["transport"] = self.transport.name
         if self.session is not None:

@@ -44,8 +44,6 @@ LOOK_WAIT_SECONDS = 1.0  # how long a client's list waits for upstreams to be re
 # How long the first list may keep another coretools-mcp waiting: in a loop of servers, each one waits for the next.
 PROXY_WAIT_SECONDS = 1.0
 
-CallOf = Callable[[Upstream], UpstreamCall]
-
 
 async def bounded_gather(
     tasks: TaskGroup, work: Iterable[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope | None = None
@@ -119,7 +117,7 @@ class UpstreamPool:
         registry: ToolRegistry,
         first_list_wait_seconds: float,
         name_budget: int,
-        call_of: CallOf,
+        call_of: Callable[[Upstream], UpstreamCall],
         *,
         on_offer: Callable[[OfferedKind, bool], None] = lambda _kind, _is_said: None,
         on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,
