@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -36,7 +37,7 @@ from server.upstreams.login.authorization_server import (
     may_be_reused,
     wanted_scopes,
 )
-from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
+from server.upstreams.login.callback import MAX_PARAMETERS, CallbackListener, PortTakenError, Redirect
 from server.upstreams.login.login_storage import (
     FileLogins,
     LoginStore,
@@ -114,10 +115,12 @@ class LoginAttempt:
 
     def paste(self, address: str) -> None:
         """Accept the redirect's address, pasted by a person. Raises a `ValueError` if it belongs to another login."""
-        parameters = parameters_of(address, self.request.redirect_uri)
-        if parameters.get("state") != self.request.state:
-            raise ValueError("another login's")
-        self.redirect.parameters = dict(parameters)
+        parts = urlsplit(address.strip())
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
+        is_redirect = f"{parts.scheme}://{parts.netloc}{parts.path}" == self.request.redirect_uri
+        if not is_redirect or parameters.get("state") != self.request.state:
+            raise ValueError("not a redirect of this login")
+        self.redirect.parameters = parameters
         self.redirect.arrived.set()
 
 
