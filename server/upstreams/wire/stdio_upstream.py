@@ -107,12 +107,13 @@ class StderrLog:
 
 
 class PipeReader:
-    """Reads lines from a non-blocking pipe until its end. Does not close the pipe.
+    """Reads lines from a non-blocking pipe into the log, until its end. Does not close the pipe.
 
     Of a line longer than `line_bytes`, only the beginning and the end are kept.
     """
 
-    def __init__(self, descriptor: int, line_bytes: int) -> None:
+    def __init__(self, descriptor: int, log: StderrLog, line_bytes: int = LOG_LINE_BYTES) -> None:
+        self.log = log
         self.is_ended = False
         self.is_unwanted = False  # whether data is read and dropped
         self.descriptor = descriptor
@@ -136,7 +137,10 @@ class PipeReader:
             self.loop.call_later(seconds, self.resume)
 
     def on_readable(self) -> None:
+        """Read a chunk, and pause if further lines would not be shown."""
         self.read()
+        if self.log.is_full and not self.is_ended:
+            self.pause(FULL_LOG_PAUSE_SECONDS)
 
     def read(self) -> bytes:
         """Read once, and return the data; empty if there is no data yet, or at the end."""
@@ -172,26 +176,11 @@ class PipeReader:
             self.take_oversized(self._splitter.oversized.pop(0))
 
     def take_line(self, line: bytes) -> None:
-        raise NotImplementedError
+        self.log.add(line)
 
     def take_oversized(self, ends: bytes) -> None:
         """Handle the beginning and the end of an oversized line."""
         self.take_line(ends)
-
-
-class StderrReader(PipeReader):
-    def __init__(self, descriptor: int, log: StderrLog) -> None:
-        self._log = log
-        super().__init__(descriptor, LOG_LINE_BYTES)
-
-    def on_readable(self) -> None:
-        """Read a chunk, and pause if further lines would not be shown."""
-        self.read()
-        if self._log.is_full and not self.is_ended:
-            self.pause(FULL_LOG_PAUSE_SECONDS)
-
-    def take_line(self, line: bytes) -> None:
-        self._log.add(line)
 
 
 class StdoutReader(PipeReader):
@@ -199,8 +188,7 @@ class StdoutReader(PipeReader):
 
     def __init__(self, descriptor: int, log: StderrLog) -> None:
         self.inbox = Inbox(on_empty=self.resume)
-        self._log = log
-        super().__init__(descriptor, MESSAGE_BYTES)
+        super().__init__(descriptor, log, MESSAGE_BYTES)
 
     def finish(self) -> None:
         """Read what the upstream has already sent, after it has exited or closed its input."""
@@ -253,16 +241,16 @@ class StdoutReader(PipeReader):
                 self.inbox.put(message, len(line))
                 return
         elif beginning != b"[":
-            self._log.add(line, _NOT_A_MESSAGE)
+            self.log.add(line, _NOT_A_MESSAGE)
             return
         messages, is_valid = messages_in(line.decode("utf-8", "replace"), line)
         if not is_valid:
-            self._log.add(line, _NOT_A_MESSAGE)
+            self.log.add(line, _NOT_A_MESSAGE)
         for message in messages:
             self.inbox.put(message, len(line) // len(messages) if is_valid else 0)
 
     def take_oversized(self, ends: bytes) -> None:
-        self._log.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was rejected: ")
+        self.log.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was rejected: ")
         if (failure := failure_for_ends(ends)) is not None:
             self.inbox.put(failure)
 
@@ -394,7 +382,7 @@ async def stdio_streams(
     process, writing = await program.start(starter)
     os.set_blocking(writing, False)
     log = StderrLog(alias)
-    errors = StderrReader(process.errors, log)
+    errors = PipeReader(process.errors, log)
     output = StdoutReader(process.output, log)
     writer = StdinWriter(writing, on_lost=output.finish)
 

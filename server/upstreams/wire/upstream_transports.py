@@ -72,13 +72,7 @@ def transports_to(
     careful = partial(CarefulTransport, login=login, by_proxy=by_proxy)
     http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, careful(on_doubt)))
     sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, careful(on_doubt)))
-    match entry.transport:
-        case "http":
-            return [http]
-        case "sse":
-            return [sse]
-        case _:
-            return [http, sse]
+    return [each for each in (http, sse) if entry.transport in (each.name, "detect", None)]
 
 
 @asynccontextmanager
