@@ -133,21 +133,17 @@ def key_of(resource: str, principal: str) -> str:
     return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class TokenStore:
-    """The logins in one folder, which is created with the first login. Thread-safe; blocks.
+    """The logins in one folder, which is created with the first login. Thread-safe; blocks."""
 
-    Args:
-        state_folder: The real path of the user's state folder.
-        storage: Where secrets are stored: in the files, or only in the keyring.
-        disk: The file operations, which may fail.
-    """
+    state_folder: str  # the real path of the user's state folder
+    storage: Literal["file", "keyring"] = "file"  # whether secrets are stored in the files, or only in the keyring
+    disk: Disk = field(default=REAL_DISK, kw_only=True)
 
-    def __init__(
-        self, state_folder: str, storage: Literal["file", "keyring"] = "file", *, disk: Disk = REAL_DISK
-    ) -> None:
-        self._folder = os.path.join(state_folder, FOLDER)
-        self._storage: Literal["file", "keyring"] = storage
-        self._disk = disk
+    @property
+    def folder(self) -> str:
+        return os.path.join(self.state_folder, FOLDER)
 
     def read(self, resource: str, principal: str) -> StoredLogin | None:
         """Return a login; `None` if there is none.
@@ -158,13 +154,13 @@ class TokenStore:
         """
         key = key_of(resource, principal)
         try:
-            with open_private_folder(self._folder, makes=False) as folder:
+            with open_private_folder(self.folder, makes=False) as folder:
                 login = self._login(folder, key)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise _unusable(error) from None
-        if self._storage == "file":
+        if self.storage == "file":
             return login
         with _keyring() as keyring:
             written: str | None = keyring.get_password(SERVICE, key)
@@ -184,7 +180,7 @@ class TokenStore:
     def stamp(self, resource: str, principal: str) -> object | None:
         """Return a value that changes whenever a login is written; `None` without a login. Does not read the login."""
         try:
-            return identity_of(os.lstat(os.path.join(self._folder, key_of(resource, principal) + _ENDING)))
+            return identity_of(os.lstat(os.path.join(self.folder, key_of(resource, principal) + _ENDING)))
         except OSError:
             return None
 
@@ -196,7 +192,7 @@ class TokenStore:
         """
         key = key_of(login.resource, login.principal)
         shown = login
-        if self._storage == "keyring":
+        if self.storage == "keyring":
             client, token = login.client, login.token
             of_client = {name: client[name] for name in _CLIENT_SECRETS if name in client}
             secrets = _Secrets(login.issuer, client.get("client_id"), of_client, token, login.expires_at)
@@ -211,11 +207,11 @@ class TokenStore:
                 client={name: value for name, value in client.items() if name not in _CLIENT_SECRETS},
                 token=None if token is None else {name: token[name] for name in _OPEN_PARTS if name in token},
             )
-        content = json.dumps(asdict(_Record(_VERSION, self._storage, shown))).encode()
+        content = json.dumps(asdict(_Record(_VERSION, self.storage, shown))).encode()
         try:
-            with open_private_folder(self._folder, makes=True) as folder:
-                was_in_keyring = self._storage == "file" and self._storage_of(folder, key) == "keyring"
-                replace_private_file(folder, key + _ENDING, content, self._disk, waits=True)
+            with open_private_folder(self.folder, makes=True) as folder:
+                was_in_keyring = self.storage == "file" and self._storage_of(folder, key) == "keyring"
+                replace_private_file(folder, key + _ENDING, content, self.disk, waits=True)
         except OSError as error:
             why = error.strerror or "its disk has failed"
             raise TokenStoreError(f"The login to {login.alias} cannot be stored in the state folder ({why}).") from None
@@ -231,7 +227,7 @@ class TokenStore:
         """
         key = key_of(resource, principal)
         try:
-            with open_private_folder(self._folder, makes=False) as folder:
+            with open_private_folder(self.folder, makes=False) as folder:
                 if folder.stat(key + _ENDING) is None:
                     return False
                 if self._storage_of(folder, key) == "keyring":
@@ -247,7 +243,7 @@ class TokenStore:
         """Return all logins, and the problems of unusable ones. Does not read secrets from the keyring."""
         found: list[StoredLogin | TokenStoreError] = []
         try:
-            with open_private_folder(self._folder, makes=False) as folder:
+            with open_private_folder(self.folder, makes=False) as folder:
                 for name in sorted(folder.names()):
                     if name.endswith(_ENDING):
                         try:
@@ -273,7 +269,7 @@ class TokenStore:
         """
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         try:
-            with open_private_folder(self._folder, makes=True) as folder:
+            with open_private_folder(self.folder, makes=True) as folder:
                 name = folder.named(key_of(resource, principal) + _LOCK_ENDING)
                 descriptor = os.open(name, flags, PRIVATE_MODE, dir_fd=folder.descriptor)
         except OSError as error:
@@ -296,14 +292,14 @@ class TokenStore:
         try:
             return _read(folder, key).storage
         except (FileNotFoundError, TokenStoreError):
-            return self._storage
+            return self.storage
 
     def _login(self, folder: Folder, key: str) -> StoredLogin:
         """Return the login in a file. Its secrets must be stored where the settings say."""
         record = _read(folder, key)
-        if record.storage != self._storage:
+        if record.storage != self.storage:
             place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
-            said = f"The secrets of the login to {alias} are {place}, but proxy.tokenStorage is {self._storage}:"
+            said = f"The secrets of the login to {alias} are {place}, but proxy.tokenStorage is {self.storage}:"
             raise TokenStoreError(f"{said} change that, or {_NEW_LOGIN.format(alias)}.")
         return record.login
 

@@ -418,6 +418,7 @@ class Observer(Protocol):
         ...
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class JsonRpcChannel:
     """Sends messages to an upstream, and dispatches the messages from it.
 
@@ -426,30 +427,23 @@ class JsonRpcChannel:
     other request is open, and with `None` if the server no longer knows the session.
     """
 
-    def __init__(
-        self,
-        writer: MessageWriter,
-        on_request: Callable[[RequestId, str, Json], None],
-        on_notification: Callable[[str, Json], None],
-        on_refusal: Callable[[Challenge | None], None] = lambda _: None,
-        observer: Observer | None = None,
-    ) -> None:
-        self.writer = writer
-        self._observer = observer
-        self._on_request = on_request
-        self._on_notification = on_notification
-        self._on_refusal = on_refusal
-        self._next_id = 0
-        self._pending: dict[int, PendingRequest] = {}  # the requests with a waiting caller
-        self._abandoned: dict[int, tuple[str, float]] = {}
-        """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
-        self._uncounted: dict[str, float] = {}
-        """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests
-        count as unfinished. The empty key stands for all clients above the limit.
-        """
-        self._is_lost = False
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+    writer: MessageWriter
+    on_request: Callable[[RequestId, str, Json], None]
+    on_notification: Callable[[str, Json], None]
+    on_refusal: Callable[[Challenge | None], None] = lambda _: None
+    observer: Observer | None = None
+    _next_id: int = field(default=0, init=False)
+    _pending: dict[int, PendingRequest] = field(default_factory=dict[int, PendingRequest], init=False)
+    """The requests with a waiting caller."""
+    _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
+    """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
+    _uncounted: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests count as
+    unfinished. The empty key stands for all clients above the limit.
+    """
+    _is_lost: bool = field(default=False, init=False)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     async def read(self, reader: MessageReader) -> None:
         """Receive messages until the connection ends; every open request then fails."""
@@ -484,16 +478,16 @@ class JsonRpcChannel:
                         is_shut = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
                         is_unknown = isinstance(unusable_answer, SessionUnknownError)
                         if is_unknown or (is_shut and not self._pending):
-                            self._on_refusal(challenge)
+                            self.on_refusal(challenge)
                     else:
                         pending.put(RpcAnswer({}, UpstreamError(said, pending.method)))
                 case Request(identity, method, params):
                     remove_own_keys(params := params or {})
-                    self._on_request(identity, method, params)
+                    self.on_request(identity, method, params)
                 case Notification(method, params):
                     remove_own_keys(params := params or {})
                     if method != "notifications/progress":
-                        self._on_notification(method, params)
+                        self.on_notification(method, params)
                         return
                     pending = self._pending.get(own_number(params.get("progressToken")))
                     if pending is not None:
@@ -535,8 +529,8 @@ class JsonRpcChannel:
         self._next_id += 1
         identity = self._next_id
         on_answer = None
-        if self._observer is not None:
-            params, on_answer = self._observer.begin(method, params)
+        if self.observer is not None:
+            params, on_answer = self.observer.begin(method, params)
         meta = params.get("_meta")
         if isinstance(meta, dict) and "progressToken" in meta:
             meta["progressToken"] = identity
