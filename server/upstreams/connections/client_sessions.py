@@ -50,7 +50,7 @@ class _SessionSlot:
     last_used: float = 0.0
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class ClientSessions:
     upstream: Upstream
     audience: Audience
