@@ -18,7 +18,7 @@ from bench import line_client
 from bench.http_client import listening
 from bench.line_client import Start
 from bench.rows import PYTHON, SERVERS, Opener, Pair, Round, Row, Scene
-from server.upstreams.login.token_files import StoredLogin, TokenStore
+from server.upstreams.login.login_storage import StoredLogin, TokenStore
 
 BARE = [PYTHON, str(SERVERS / "bare_loop.py")]
 DIRECT = Start(BARE)

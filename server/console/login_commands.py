@@ -28,8 +28,7 @@ from server.settings.models import OAuthSettings
 from server.settings.rule_names import did_you_mean
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connections.connection import Upstream, UpstreamState
-from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError
-from server.upstreams.login.token_files import StoredLogin, TokenStoreError
+from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError, StoredLogin, TokenStoreError
 from server.upstreams.login.upstream_login import Login, LoginAttempt, LoginStoreUnavailableError, login_store
 from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line

@@ -26,7 +26,7 @@ from anyio.abc import SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from server import VERSION
-from server.administration.log_history import HISTORY
+from server.administration.log import HISTORY
 from server.administration.running_server import RunningServer
 from server.protocol.json_rpc import Json
 from server.settings.installation import install_command

@@ -34,7 +34,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.administration.log_history import HISTORY
+from server.administration.log import HISTORY
 from server.dashboard import sections
 from server.transports.http_server import WebServer
 from server.transports.slow_clients import ClientConnection
