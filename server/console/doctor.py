@@ -37,6 +37,7 @@ from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.contract.display import visible_line
 from tools.files.child_process import find_configured
 from tools.files.search.ripgrep import find_ripgrep
+from tools.files.workspace import is_inside
 from tools.machine.threads import THREADS
 from tools.shell.process_spec import command_environment
 from tools.web.search_settings import SETUP
@@ -169,8 +170,14 @@ def _show(finding: Finding) -> None:
 
 
 async def check_system(app: App, found: Findings) -> None:
-    del app
-    found.ok("python", f"{platform.python_version()} on {platform.system()} {platform.release()}, {sys.executable}")
+    text = f"{platform.python_version()} on {platform.system()} {platform.release()}, {sys.executable}"
+    roots = [real_path(root) for root in app.live.report.settings.workspace.roots]
+    if is_inside(real_path(sys.prefix), roots):
+        # A changed program would run outside the sandbox as soon as a client starts it again.
+        text += "; this server is installed inside the workspace, where commands can change its code"
+        found.absent("python", text, "install it elsewhere, for example with pipx or uv tool")
+    else:
+        found.ok("python", text)
     program = await THREADS.run(lambda: shutil.which("bash") or shutil.which("sh"))
     if program is not None:
         found.ok("shell", program)

@@ -268,6 +268,17 @@ def test_doctor_fails_where_something_that_is_configured_does_not_work_and_says_
     assert all(len(line) <= 80 for line in text.splitlines() if str(project) not in line and str(home) not in line)
 
 
+@pytest.mark.requirement("cli.doctor.installation")
+def test_doctor_says_that_commands_can_change_a_server_that_is_installed_inside_the_workspace(
+    home: Path, project: Path
+) -> None:
+    outside = findings(run(home, "doctor", "--json", "--workspace", str(project)))["python"]
+    inside = findings(run(home, "doctor", "--json", "--workspace", sys.prefix))["python"]
+    assert (outside["health"], inside["health"]) == ("ok", "absent")
+    assert "commands can change its code" in inside["text"]
+    assert "pipx" in inside["remedy"]
+
+
 class LocksOut(BaseHTTPRequestHandler):
     """Lets nobody in."""
 
