@@ -149,7 +149,8 @@ class ClientConfirmer:
             return _NO_FIELDS  # the model's questions need fields
         if ctx.is_modern:
             # The question is the result of this request; the answer arrives with the next request.
-            reply, state = _reply_in(ctx), as_mapping(ctx.params).get("requestState")
+            params = as_mapping(ctx.params)
+            reply, state = as_mapping(params.get("inputResponses")).get(QUESTION_KEY), params.get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
             if await how.states.open(state, question.fingerprint, self.client_key) is None:
@@ -184,15 +185,6 @@ def _read_reply(reply: Any) -> tuple[str, Json | None]:
         if not is_list_of_texts and not isinstance(value, _SCALARS):
             raise ValueError("a form field must be a string, a number, a boolean or a list of strings")
     return action, cast("Json | None", content)
-
-
-def has_answer(ctx: RequestContext) -> bool:
-    """Return whether a request carries an answer, valid or not, to this server's question."""
-    return _reply_in(ctx) is not None
-
-
-def _reply_in(ctx: RequestContext) -> Any:
-    return as_mapping(as_mapping(ctx.params).get("inputResponses")).get(QUESTION_KEY)
 
 
 def with_marked_answer(ctx: RequestContext, params: Mapping[str, Any]) -> RequestContext:

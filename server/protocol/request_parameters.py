@@ -42,8 +42,26 @@ _FLAGS = frozenset({"listChanged"})  # the boolean capabilities; all others are 
 
 def check_params(method: str, version: str, params: Json | None) -> None:
     """Raise `MCPError` if the parameters of a request do not match its schema in the revision `version`."""
-    if _are_plain(method, params or {}):
-        return
+    fields = params or {}
+    if method == "initialize":
+        if (
+            fields.keys() <= {"protocolVersion", "capabilities", "clientInfo", "_meta"}
+            and isinstance(fields.get("protocolVersion"), str)
+            and _is_plain_name(fields.get("clientInfo"))
+            and _are_plain_capabilities(fields.get("capabilities"))
+            and _is_plain_meta(fields.get("_meta", {}))
+        ):
+            return
+    elif (optional := _OPTIONAL.get(method)) is not None:
+        required = _REQUIRED.get(method, {})
+        for name, value in fields.items():
+            kind = required.get(name) or optional.get(name)
+            # Compare the exact type, because `bool` is a subclass of `int`.
+            if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
+                break
+        else:
+            if fields.keys() >= required.keys():
+                return
     from mcp_types.methods import validate_client_request  # noqa: PLC0415 - not loaded for simple parameters
 
     try:
@@ -80,28 +98,6 @@ def progress_token(params: Any) -> str | int | None:
     """Return the progress token of a request, if any."""
     token = as_mapping(as_mapping(params).get("_meta")).get("progressToken")
     return token if type(token) in (str, int) else None
-
-
-def _are_plain(method: str, params: Json) -> bool:
-    if method == "initialize":
-        about = as_mapping(params.get("clientInfo"))
-        return (
-            params.keys() <= {"protocolVersion", "capabilities", "clientInfo", "_meta"}
-            and isinstance(params.get("protocolVersion"), str)
-            and _is_plain_name(about)
-            and _are_plain_capabilities(params.get("capabilities"))
-            and _is_plain_meta(params.get("_meta", {}))
-        )
-    optional = _OPTIONAL.get(method)
-    if optional is None:
-        return False
-    required = _REQUIRED.get(method, {})
-    for name, value in params.items():
-        kind = required.get(name) or optional.get(name)
-        # Compare the exact type, because `bool` is a subclass of `int`.
-        if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
-            return False
-    return params.keys() >= required.keys()
 
 
 def _is_plain_meta(meta: Any) -> bool:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from server.protocol.json_rpc import Json, Request, RequestId, as_mapping
 from server.protocol.protocol_errors import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
-    internal_error,
     invalid_params,
 )
 from server.protocol.request_parameters import capabilities_of, check_params, progress_token
-from server.protocol.result_shapes import OUR_TITLE, our_name, result_for_client
+from server.protocol.result_shapes import NEVER_CACHED, OUR_TITLE, our_name
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
@@ -28,6 +28,7 @@ from server.protocol.revisions import (
     LATEST_HANDSHAKE_VERSION,
     MODERN_PROTOCOL_VERSIONS,
     PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
 )
 from tools.contract.display import visible_line
 
@@ -39,6 +40,9 @@ logger = logging.getLogger(__name__)
 MAX_NAME_CHARS = 100  # characters of the client's name and version
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
 BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client has initialized
+_CACHEABLE = frozenset({"server/discover", "resources/read", "resources/directory/read", "skills/get"})
+_OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
+"""Keys that handshake-era results do not have."""
 
 
 class Outbound(Protocol):
@@ -84,7 +88,7 @@ class McpConnection:
 
     outbound: Outbound  # sends messages to the client outside of its requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
-    is_open: bool = False  # whether the client has initialized
+    is_open: bool = False  # whether the client has initialized; until then, most of its requests are refused
     client_info: Json = field(default_factory=dict[str, Any])  # the client's name and version
     capabilities: Json | None = None  # the client's declared capabilities
     state: Json = field(default_factory=dict[str, Any])  # data kept until the connection ends
@@ -129,11 +133,6 @@ class RequestContext:
     @property
     def is_modern(self) -> bool:
         return self.connection.protocol_version in MODERN
-
-    @property
-    def is_open(self) -> bool:
-        """Whether this request comes from an initialized client; other requests are refused."""
-        return self.request_id is not None and self.connection.is_open
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the client, if it asked for progress."""
@@ -258,8 +257,29 @@ async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
     except Exception as error:
         # The exception's text is not sent to the client.
         logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
-        answer["error"] = internal_error().to_json()
+        said = "The request failed because of an internal error; the server's log has the details."
+        answer["error"] = MCPError(INTERNAL_ERROR, said).to_json()
     return answer
+
+
+def result_for_client(method: str, result: Json, version: str) -> Json:
+    """Convert a result from this server or an upstream to the client's revision.
+
+    Only keys that the client's revision does not have are removed.
+    """
+    given = as_mapping(result.get("_meta"))
+    if result.get("_meta", given) is None:  # some servers write null, which no client accepts
+        result = {name: value for name, value in result.items() if name != "_meta"}
+    if version not in MODERN:
+        if SERVER_INFO_META_KEY not in given and _OF_2026.isdisjoint(result):
+            return result
+        meta = {key: value for key, value in given.items() if key != SERVER_INFO_META_KEY}
+        kept = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
+        return {**kept, "_meta": meta} if meta else kept
+    base: Json = {"resultType": "complete"}
+    if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
+        base |= NEVER_CACHED
+    return {**base, **result, "_meta": {**given, SERVER_INFO_META_KEY: our_name() | {"title": OUR_TITLE}}}
 
 
 def _negotiated(params: Json) -> str:
@@ -280,11 +300,8 @@ def unsupported(version: str) -> MCPError:
 
 def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
     """Return the connection that a request of revision 2026-07-28 describes in its `_meta`."""
-    fields, keys = (
-        as_mapping(as_mapping(params).get("_meta")),
-        (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY),
-    )
-    if missing := [key for key in keys if key not in fields]:
+    fields = as_mapping(as_mapping(params).get("_meta"))
+    if missing := [key for key in (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY) if key not in fields]:
         raise MCPError(INVALID_PARAMS, f"params._meta must be an object with {' and '.join(missing)}.")
     version = fields[PROTOCOL_VERSION_META_KEY]
     if not isinstance(version, str):

@@ -45,7 +45,7 @@ class CallLimits:
         self._clients: OrderedDict[str, _Usage] = OrderedDict()
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        if ctx.method not in LIMITED or ctx.request_id is None:
+        if ctx.method not in LIMITED:
             return await call_next(ctx)
         key = client_key(ctx) or ""
         usage = self._clients.get(key)

@@ -1,6 +1,6 @@
 """Converts this server's types to protocol types: tools, results, annotations. No other module does this.
 
-Results are built in wire format; `protocol.result_shapes` adapts them to each revision.
+Results are built in wire format; `protocol.request_table` adapts them to each revision.
 """
 
 from __future__ import annotations

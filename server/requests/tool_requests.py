@@ -9,10 +9,10 @@ from typing import Any
 
 from server.clients.client_request import WELCOMES, Exchange, exchange_of, rights_of
 from server.consent.client_confirmer import (
+    QUESTION_KEY,
     AlreadyConsented,
     ClientConfirmer,
     ConsentPolicy,
-    has_answer,
     with_marked_answer,
 )
 from server.protocol.json_rpc import ReadyList, as_mapping
@@ -84,10 +84,10 @@ class ToolRequests:
 
     async def on_list(self, ctx: RequestContext) -> Mapping[str, Any]:
         client, meta = self.clients.find(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
-        is_from_proxy = bool(chain_of(meta))
-        await self.relay.pool.wait_for_first_list(PROXY_WAIT_SECONDS if is_from_proxy else None, is_live=is_from_proxy)
+        is_from_proxy, pool = bool(chain_of(meta)), self.relay.pool
+        await pool.wait_for_first_list(PROXY_WAIT_SECONDS if is_from_proxy else None, is_live=is_from_proxy)
         await self.custom_tools.wait_for_first_list()
-        await self.relay.pool.before_list("tools")
+        await pool.before_list("tools")
         # An unidentified client has no mode to leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
@@ -102,9 +102,10 @@ class ToolRequests:
         if is_from_proxy:
             # The client is another coretools-mcp, which decides about calls by the definitions in this list, so no
             # definition in it may be from the last run of this server.
-            offered = [tool for tool in offered if self._stored_owner(tool) is None]
-            for upstream in self.relay.pool.upstreams:
+            for upstream in pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
+            withheld = [upstream for upstream in pool.upstreams if upstream.is_withheld]
+            offered = [tool for tool in offered if pool.owner_of_tool(tool) not in withheld]
         if searches:
             offered = [tool for tool in offered if not self.search.is_kept_back(tool)]
         tools = [*map(self._listed, offered), *(self.search.listed(rights) if searches else ())]
@@ -119,20 +120,12 @@ class ToolRequests:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         if len(self.listings) >= MAX_LISTINGS:
             self.listings.clear()
-        listing = self.listings[kept] = {
-            "tools": ReadyList(listed_for({}, tools)),
-            **NEVER_CACHED,
-        }
+        listing = self.listings[kept] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
         return listing
 
     def _listed(self, tool: BaseTool[Any]) -> dict[str, Any]:
         owner, wire = self.relay.pool.owner_of_tool(tool), tool_to_wire(tool)
         return wire if owner is None else with_app_links(wire, partial(self.published_uri, owner))
-
-    def _stored_owner(self, tool: BaseTool[Any] | None) -> Upstream | None:
-        """Return a tool's server, if the tool is known only from the last run."""
-        owner = self.relay.pool.owner_of_tool(tool) if tool is not None else None
-        return owner if owner is not None and TOOLS.field in owner.offer.stored else None
 
     def offered_tools(
         self,
@@ -169,7 +162,7 @@ class ToolRequests:
             instructions = self.told(rights)
             # Clients do not accept `null` as instructions.
             return {**welcome, **({"instructions": instructions} if instructions else {})}
-        is_call = method == "tools/call" and ctx.is_open
+        is_call = method == "tools/call" and ctx.connection.is_open
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:
                 return await self._search(ctx, params)
@@ -184,41 +177,32 @@ class ToolRequests:
             raise MCPError(INVALID_PARAMS, said)
         if not is_call or not isinstance(name := params.get("name"), str):
             return await call_next(ctx)
-        call = FunctionCall(name, params.get("arguments") or {})
         owner = self.relay.pool.owner_of(name)
-        return await (call_next(ctx) if owner is None else self._call(ctx, call, owner))
+        return await (call_next(ctx) if owner is None else self.on_call(ctx, owner))
 
     async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:
-        client, name = self.clients.find(ctx), params["name"]
+        client, name, arguments = self.clients.find(ctx), params["name"], as_mapping(params.get("arguments"))
         try:
             with client:
                 outcome = await self.search.answer(
-                    name, as_mapping(params.get("arguments")), self._described, rights_of(ctx)
+                    name, arguments, lambda tool: listed_for({}, [self._listed(tool)])[0], rights_of(ctx)
                 )
                 if name == SEARCH_NAMES[0]:
-                    skills = await self.skills.known(client, ctx)
-                    outcome = with_skills(outcome, skills, str(as_mapping(params.get("arguments")).get("query")))
+                    outcome = with_skills(outcome, await self.skills.known(client, ctx), str(arguments.get("query")))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
 
-    def _described(self, tool: BaseTool[Any]) -> dict[str, Any]:
-        return listed_for({}, [self._listed(tool)])[0]
-
-    async def on_call(self, ctx: RequestContext) -> Mapping[str, Any]:
-        """Run a call to one of this server's own tools."""
-        params = ctx.params or {}
-        return await self._call(ctx, FunctionCall(params["name"], params.get("arguments") or {}))
-
-    async def _call(self, ctx: RequestContext, call: FunctionCall, owner: Upstream | None = None) -> Mapping[str, Any]:
-        """Run a call to any tool, of this server or of an upstream. The request may be one of several rounds."""
-        client = self.clients.find(ctx)
+    async def on_call(self, ctx: RequestContext, owner: Upstream | None = None) -> Mapping[str, Any]:
+        """Run a call to a tool of this server, or of an upstream. The request may be one of several rounds."""
+        params, client = ctx.params or {}, self.clients.find(ctx)
+        call = FunctionCall(params["name"], params.get("arguments") or {})
         exchange, mode = exchange_of(ctx, client.state.key), client.state.approval_mode
         try:
             if owner is not None:
                 reached = await self._reach(ctx, call, owner, exchange)
                 if isinstance(reached, ToolResult):
-                    return self._answer(ctx, call, reached)
+                    return result_to_wire(call.name, reached, self.display, ctx.protocol_version)
                 owner, exchange = reached
             with client:
                 context = (
@@ -226,12 +210,12 @@ class ToolRequests:
                     if owner is None
                     else self.contexts.of_relayed(client, exchange)
                 )
-                confirmer = ClientConfirmer(self.consent, ctx, client.state.key)
+                is_asked_again = QUESTION_KEY in as_mapping(params.get("inputResponses"))
                 outcome = await self.runner.run(
                     call,
                     context,
-                    AlreadyConsented() if exchange.is_resumed else confirmer,
-                    has_answer=exchange.is_resumed or has_answer(ctx),
+                    AlreadyConsented() if exchange.is_resumed else ClientConfirmer(self.consent, ctx, client.state.key),
+                    has_answer=exchange.is_resumed or is_asked_again,
                 )
             if owner is not None and isinstance(context, CallContext) and context.protocol_errors:
                 raise protocol_error(context.protocol_errors[0], owner.alias)
@@ -243,12 +227,9 @@ class ToolRequests:
             await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, client.state.key, ctx.protocol_version)
-        return self._answer(ctx, call, outcome)
-
-    def _answer(self, ctx: RequestContext, call: FunctionCall, result: ToolResult) -> Mapping[str, Any]:
-        if result.verbatim is not None and not result.note:
-            return result.verbatim
-        return result_to_wire(call.name, result, self.display, ctx.protocol_version)
+        if outcome.verbatim is not None and not outcome.note:
+            return outcome.verbatim
+        return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
 
     async def _own_context(self, ctx: RequestContext, client: Client, name: str) -> ToolContext:
         # A client may know a tool from an earlier run, so wait for the first discovery.

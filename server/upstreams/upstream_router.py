@@ -295,7 +295,7 @@ class UpstreamRouter:
             if method == "server/discover" and self._may_have_tasks:
                 extensions[TASKS] = RELAYED_EXTENSIONS[TASKS].announced
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
-        if method not in _METHODS or not self.pool.upstreams or not ctx.is_open:
+        if method not in _METHODS or not self.pool.upstreams or not ctx.connection.is_open:
             return await call_next(ctx)
         if method in _HANDSHAKE_METHODS and ctx.is_modern:
             return await call_next(ctx)
