@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 from server.clients.client_request import exchange_of, rights_of
 from server.clients.client_workspaces import ask_roots
-from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.protocol.protocol_errors import METHOD_NOT_FOUND, MCPError
 from server.protocol.request_table import RequestContext
 from server.requests.call_contexts import Client, Contexts
@@ -62,16 +62,14 @@ class SkillRequests:
 
     def _relayed(self, ctx: RequestContext, skill: Json) -> RelayedSkill:
         uri, frontmatter = str(skill.get("uri")), as_mapping(skill.get("frontmatter"))
-        files: Any = skill.get("resources")
-        uris = [as_mapping(file).get("uri") for file in (cast("list[Any]", files) if isinstance(files, list) else [])]
+        uris = [as_mapping(file).get("uri") for file in as_list(skill.get("resources"))]
 
         async def read() -> str:
             asked = replace(ctx, method="resources/read", params={"uri": uri})
             try:
-                contents: Any = as_mapping(await self.router(asked, _nobody)).get("contents")
+                parts = as_list(as_mapping(await self.router(asked, _nobody)).get("contents"))
             except MCPError as error:
                 raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, f"The skill was not read: {error}") from None
-            parts = cast("list[Any]", contents) if isinstance(contents, list) else []
             texts = [text for text in (as_mapping(part).get("text") for part in parts) if isinstance(text, str)]
             if not texts:
                 raise ToolError(
