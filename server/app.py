@@ -184,7 +184,7 @@ class App:
         dependencies = Dependencies(
             registry=self.registry,
             served_over=served_over,
-            key_of=lambda ctx: call_contexts.client_key(ctx) or "",
+            key_of=call_contexts.client_key,
             own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
             large_results=LargeResults(settings.limits.result_chars, self.commands.folders.folder, reads_files),
             why_denied=self._policy.why_server_not_offered,
@@ -222,8 +222,7 @@ class App:
         table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
         table.add("tools/call", self.tools.on_call)
-        streams = ListenStreams(self._bus, lambda ctx: call_contexts.client_key(ctx) or "")
-        table.add("subscriptions/listen", streams, MODERN)
+        table.add("subscriptions/listen", ListenStreams(self._bus, call_contexts.client_key), MODERN)
         table.add_notification("notifications/initialized", self._on_initialized)
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
         FileRequests(

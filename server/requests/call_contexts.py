@@ -91,7 +91,7 @@ class ClientTable:
     readable: Callable[[str], tuple[str, ...]]  # returns the other folders that the client with a given key may read
     scratch: Callable[
         [str], tuple[Scratch | str, Scratch | str]
-    ]  # returns, for a client's key, the client's `/tmp` and its `/tmp` for plan mode
+    ]  # returns a client's `/tmp`, and the one for plan mode
     on_new: Callable[[RequestContext], None]  # called with a client's first request
     on_forget: Callable[[ClientState], None]
     replica: str = ""  # the name of this process, if other replicas serve the same clients
@@ -100,12 +100,11 @@ class ClientTable:
 
     def find(self, ctx: RequestContext) -> Client:
         key = client_key(ctx)
-        client = None if key is None else self._clients.get(key)
+        client = self._clients.get(key)
         if client is None:
             self.on_new(ctx)
-        if key is None:
-            return Client(ClientState("", self.approval_mode), scratch=self.scratch(""))
-        if client is None:
+            if not key:
+                return Client(ClientState("", self.approval_mode), scratch=self.scratch(""))
             self._forget_silent()
             if key != STDIO_KEY:
                 self._look_later(self.idle_seconds)
@@ -179,20 +178,20 @@ class ClientTable:
             self._forget(oldest)
 
 
-def client_key(ctx: RequestContext) -> str | None:
-    """Return the key of the client state for a request; `None` for a client that cannot be told apart from others."""
+def client_key(ctx: RequestContext) -> str:
+    """Return the key of the client state for a request; empty for a client that cannot be told apart from others."""
     request = ctx.http_request
     if request is None:
         return STDIO_KEY
     if (principal := principal_of(request)) is not None:
         return f"{TOKEN_KEY}{principal.unique_name}"
     if ctx.is_modern:
-        return None
+        return ""
     # Do not use `request.url`, which would be built again for each request.
     if request.scope["path"].startswith("/messages"):
         return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
     session = request.headers.get("mcp-session-id")
-    return f"{SESSION_KEYS[0]}{session}" if session else None
+    return f"{SESSION_KEYS[0]}{session}" if session else ""
 
 
 @dataclass(frozen=True, slots=True)
