@@ -89,9 +89,7 @@ class ClientTable:
     approval_mode: ApprovalMode
     idle_seconds: float
     readable: Callable[[str], tuple[str, ...]]  # returns the other folders that the client with a given key may read
-    scratch: Callable[
-        [str], tuple[Scratch | str, Scratch | str]
-    ]  # returns a client's `/tmp`, and the one for plan mode
+    scratch: Callable[[str], tuple[Scratch | str, Scratch | str]]  # returns a client's `/tmp`, and that for plan mode
     on_new: Callable[[RequestContext], None]  # called with a client's first request
     on_forget: Callable[[ClientState], None]
     replica: str = ""  # the name of this process, if other replicas serve the same clients
