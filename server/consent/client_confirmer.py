@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import NoneType
 from typing import Any, Literal, cast
 
 import anyio
@@ -53,7 +52,6 @@ FRAMEWORKS: Mapping[str, str] = {
 """The client names of agent frameworks, and the versions that use them. Frameworks have no dialog: unless the program
 provides a way to ask a person, nobody sees a call before it runs.
 """
-_NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
 
 
 class ConsentPolicy:
@@ -146,7 +144,8 @@ class ClientConfirmer:
             way_out = f"This client has announced no form elicitation{why}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":
-            return _NO_FIELDS  # the model's questions need fields
+            # The model's questions need fields.
+            return Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
         if ctx.is_modern:
             # The question is the result of this request; the answer arrives with the next request.
             params = as_mapping(ctx.params)
@@ -171,9 +170,6 @@ class ClientConfirmer:
         return read_answer(question, action, content, style)
 
 
-_SCALARS = (str, int, float, NoneType)
-
-
 def _read_reply(reply: Any) -> tuple[str, Json | None]:
     """Return the action and content of an answer to a form, or raise `ValueError` if the answer is malformed."""
     fields = as_mapping(reply)
@@ -182,7 +178,7 @@ def _read_reply(reply: Any) -> tuple[str, Json | None]:
         raise ValueError("this is not an answer to a form")
     for value in as_mapping(content).values():
         is_list_of_texts = isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
-        if not is_list_of_texts and not isinstance(value, _SCALARS):
+        if not is_list_of_texts and not isinstance(value, str | int | float | None):
             raise ValueError("a form field must be a string, a number, a boolean or a list of strings")
     return action, cast("Json | None", content)
 

@@ -15,7 +15,6 @@ LINKS_SINCE = "2025-06-18"  # the first revision whose results may have resource
 
 @cache
 def our_name() -> Json:
-    """Return this server's name and version."""
     return {"name": "coretools-mcp", "version": VERSION}
 
 

@@ -194,8 +194,6 @@ def client_key(ctx: RequestContext) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """Builds the contexts of requests."""
-
     workspaces: WorkspacePolicy
     limits: Limits
     services: Services

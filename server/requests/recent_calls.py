@@ -25,8 +25,6 @@ MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # characters of the arguments that are ch
 
 @dataclass(slots=True, eq=False)
 class RecordedCall:
-    """One call of a client."""
-
     client: str  # the client's own name for itself
     tool: str = ""
     given: Any = None  # the beginning of its arguments

@@ -290,7 +290,6 @@ class Dispatcher:
             await self.aclose()
 
     def start(self, on_request: OnRequest, on_notify: OnNotify) -> None:
-        """Start processing messages."""
         self._on_request, self._on_notify = on_request, on_notify
         self._release()
 
