@@ -197,30 +197,26 @@ class ToolRequests:
         """Run a call to a tool of this server, or of an upstream. The request may be one of several rounds."""
         params, client = ctx.params or {}, self.clients.find(ctx)
         call = FunctionCall(params["name"], params.get("arguments") or {})
-        exchange, mode = exchange_of(ctx, client.state.key), client.state.approval_mode
+        mode, exchange = client.state.approval_mode, None
         try:
             if owner is not None:
-                reached = await self._reach(ctx, call, owner, exchange)
+                reached = await self._reach(ctx, call, owner, exchange_of(ctx, client.state.key))
                 if isinstance(reached, ToolResult):
                     return result_to_wire(call.name, reached, self.display, ctx.protocol_version)
                 owner, exchange = reached
             with client:
-                context = (
-                    await self._own_context(ctx, client, call.name)
-                    if owner is None
-                    else self.contexts.of_relayed(client, exchange)
-                )
-                is_asked_again = QUESTION_KEY in as_mapping(params.get("inputResponses"))
-                outcome = await self.runner.run(
-                    call,
-                    context,
-                    AlreadyConsented() if exchange.is_resumed else ClientConfirmer(self.consent, ctx, client.state.key),
-                    has_answer=exchange.is_resumed or is_asked_again,
-                )
+                if exchange is None:
+                    context = await self._own_context(ctx, client, call.name)
+                else:
+                    context = self.contexts.of_relayed(client, exchange)
+                is_resumed = exchange is not None and exchange.is_resumed
+                confirmer = AlreadyConsented() if is_resumed else ClientConfirmer(self.consent, ctx, client.state.key)
+                has_answer = is_resumed or QUESTION_KEY in as_mapping(params.get("inputResponses"))
+                outcome = await self.runner.run(call, context, confirmer, has_answer=has_answer)
             if owner is not None and isinstance(context, CallContext) and context.protocol_errors:
                 raise protocol_error(context.protocol_errors[0], owner.alias)
         except ToolNotRegisteredError:
-            outcome = ToolResult.failed(await self._why_missing(call.name, owner, exchange.rights))
+            outcome = ToolResult.failed(await self._why_missing(call.name, owner, rights_of(ctx)))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         if owner is None and client.state.approval_mode is not mode:  # upstreams cannot change the mode
