@@ -16,8 +16,15 @@ from server.consent.client_confirmer import QUESTION_KEY
 from server.consent.pending_questions import ASKED
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
-from server.protocol.request_parameters import LEVELS, elicits, progress_token
-from server.protocol.request_table import MODERN, McpConnection, Outbound, RequestContext
+from server.protocol.request_table import (
+    LEVELS,
+    MODERN,
+    McpConnection,
+    Outbound,
+    RequestContext,
+    elicits,
+    progress_token,
+)
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from tools.contract.display import visible
 from tools.permissions.client_rights import ALL_RIGHTS, Rights

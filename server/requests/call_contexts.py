@@ -25,8 +25,7 @@ from server.clients.client_workspaces import (
     ask_roots,
 )
 from server.clients.principals import principal_of
-from server.protocol.request_parameters import progress_token
-from server.protocol.request_table import McpConnection, RequestContext
+from server.protocol.request_table import McpConnection, RequestContext, progress_token
 from server.upstreams.relay.request_relay import CallContext
 from tools.call.tool_context import ClientState, Services, ToolContext
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling, no_progress

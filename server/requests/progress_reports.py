@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import anyio
 
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.request_parameters import progress_token
-from server.protocol.request_table import CallNext, RequestContext, RequestOutbound
+from server.protocol.request_table import CallNext, RequestContext, RequestOutbound, progress_token
 from server.requests.tool_search import CALL
 from tools.contract.display import visible_line
 
