@@ -17,8 +17,7 @@ from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.consent.pending_questions import ASKED, PendingQuestions
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
-from server.protocol.request_table import RequestContext, elicits
-from server.protocol.result_shapes import input_required
+from server.protocol.request_table import RequestContext, elicits, input_required
 from server.store.replica import Replica
 from server.store.sealed_states import SealedStates
 from tools.contract.confirmation import (

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from server import VERSION
 from server.protocol.json_rpc import Json, Request, RequestId, as_mapping
 from server.protocol.protocol_errors import (
     INTERNAL_ERROR,
@@ -23,7 +24,6 @@ from server.protocol.protocol_errors import (
     MCPError,
     invalid_params,
 )
-from server.protocol.result_shapes import NEVER_CACHED, OUR_TITLE, our_name
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
@@ -44,6 +44,10 @@ logger = logging.getLogger(__name__)
 MAX_NAME_CHARS = 100  # characters of the client's name and version
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
 BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client has initialized
+OUR_TITLE = "Core tools"
+NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
+"""Cache hints that forbid caching, because results may change at any time and depend on the operator's settings."""
+LINKS_SINCE = "2025-06-18"  # the first revision whose results may have resource links
 _CACHEABLE = frozenset({"server/discover", "resources/read", "resources/directory/read", "skills/get"})
 _OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
 """Keys that handshake-era results do not have."""
@@ -284,6 +288,19 @@ async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
         said = "The request failed because of an internal error; the server's log has the details."
         answer["error"] = MCPError(INTERNAL_ERROR, said).to_json()
     return answer
+
+
+@cache
+def our_name() -> Json:
+    return {"name": "coretools-mcp", "version": VERSION}
+
+
+def input_required(requests: Json, state: str) -> Json:
+    """Return a result with questions, for the 2026-07-28 revision.
+
+    The client repeats its request with the answers and this state.
+    """
+    return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
 
 
 def result_for_client(method: str, result: Json, version: str) -> Json:

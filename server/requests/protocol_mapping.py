@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Any, Literal
 
-from server.protocol.result_shapes import LINKS_SINCE
+from server.protocol.request_table import LINKS_SINCE
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.wire.own_meta import FACTS_KEY
 from tools.call.base_tool import BaseTool

@@ -17,8 +17,7 @@ from server.consent.client_confirmer import (
 )
 from server.protocol.json_rpc import ReadyList, as_mapping
 from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
-from server.protocol.request_table import CallNext, McpConnection, RequestContext
-from server.protocol.result_shapes import NEVER_CACHED
+from server.protocol.request_table import NEVER_CACHED, CallNext, McpConnection, RequestContext
 from server.requests.call_contexts import Client, ClientTable, Contexts
 from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.requests.recent_calls import show_as

@@ -26,8 +26,7 @@ from server.clients.client_request import LEVELS, WELCOMES, Exchange, exchange_o
 from server.protocol.headers import decode_header
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
-from server.protocol.request_table import CallNext, RequestContext
-from server.protocol.result_shapes import NEVER_CACHED
+from server.protocol.request_table import NEVER_CACHED, CallNext, RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.settings import SettingsReport
 from server.settings.models import UpstreamSettings
