@@ -24,7 +24,6 @@ from server.requests import call_contexts
 from server.requests.instructions import instructions
 from server.requests.progress_reports import report_waiting
 from server.requests.recent_calls import RecentCalls
-from server.requests.skill_requests import SkillRequests
 from server.requests.tool_requests import ToolRequests
 from server.requests.tool_search import ToolSearch
 from server.requests.tool_services import (
@@ -116,15 +115,13 @@ class App:
             clients=self.clients,
             contexts=self._contexts,
             consent=self._consent,
-            relay=self.router.relay,
+            router=self.router,
             search=self.search,
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
-            published_uri=self.router.published_uri,
             told=self._told,
             modes_changed=partial(self._announcements.tell, "tools"),
-            skills=SkillRequests(self.registry, self._policy, self._contexts, self.router),
         )
         self.table, self.running_server = self._make_table(report, observation)
         self._instruct(report)
@@ -378,7 +375,7 @@ class App:
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
         """Ask a client for its folders, because the tool list that it received may lack the skills in its folders."""
         roots = await ask_roots(client.folders, exchange)
-        if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
+        if roots is not None and roots.folders and (await self.tools.known_skills(client, ctx)).found:
             await self._announcements.tell("tools", [ctx.connection])
 
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:
