@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Any, Literal
 
-from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
+from server.protocol.request_table import LINKS_SINCE
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.wire.own_meta import FACTS_KEY
 from tools.call.base_tool import BaseTool
@@ -110,7 +110,7 @@ def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
     else:
         contents["mimeType"] = text_type
         contents["text"] = "".join(part.text for part in parts if isinstance(part, TextPart))
-    return {"contents": [contents], **NEVER_CACHED}
+    return {"contents": [contents]}
 
 
 def _block(part: Part, protocol_version: str) -> dict[str, Any]:
