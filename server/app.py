@@ -124,7 +124,7 @@ class App:
             modes_changed=partial(self._announcements.tell, "tools"),
         )
         self.table, self.running_server = self._make_table(report, observation)
-        self._instruct(report)
+        self.table.instructions = self._told(ALL_RIGHTS, report)
         self.registry.on_change(self._tools_changed)
 
     def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
@@ -324,11 +324,7 @@ class App:
         if has_rules or before.upstreams != now.upstreams:
             self.router.settings_changed()
             self._tools_changed()
-        self._instruct(now)
-
-    def _instruct(self, report: SettingsReport) -> None:
-        """Set the instructions for sessions that start from now on."""
-        self.table.instructions = self._told(ALL_RIGHTS, report)
+        self.table.instructions = self._told(ALL_RIGHTS, now)
 
     def _told(self, rights: Rights, report: SettingsReport | None = None) -> str | None:
         """Return the instructions about all tools that a client with these rights may use."""

@@ -181,13 +181,13 @@ def _read_reply(reply: Any) -> tuple[str, Json | None]:
     return action, cast("Json | None", content)
 
 
-def with_marked_answer(ctx: RequestContext, params: Mapping[str, Any]) -> RequestContext:
+def with_marked_answer(ctx: RequestContext) -> RequestContext:
     """Mark a malformed answer to this server's question, so that the request reaches its handler.
 
     Otherwise the schema check would refuse the whole request with a protocol error, which models do not see.
     """
-    given = params["inputResponses"]
-    responses = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}
+    params = as_mapping(ctx.params)
+    responses = dict(as_mapping(params.get("inputResponses")))
     if QUESTION_KEY in responses:
         try:
             _read_reply(responses[QUESTION_KEY])

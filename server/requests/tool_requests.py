@@ -160,7 +160,7 @@ class ToolRequests:
         Clients with limited rights also get their own instructions here.
         """
         if "inputResponses" in (ctx.params or {}):
-            ctx = with_marked_answer(ctx, ctx.params or {})
+            ctx = with_marked_answer(ctx)
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
             welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}

@@ -87,7 +87,7 @@ class ToolSearch:
         if self._is_large is None:
             chars = 0
             for tool in self.registry.get_all_tools():
-                if self.is_kept_back(tool) and self._is_offered(tool, ALL_RIGHTS):
+                if self.is_kept_back(tool) and self._is_callable(tool, ALL_RIGHTS):
                     chars += len(json.dumps(tool.definition, ensure_ascii=False, separators=(",", ":")))
                     if chars >= LARGE_CHARS:
                         break
@@ -108,12 +108,11 @@ class ToolSearch:
         marked = owner.entry.trust and as_mapping(tool.definition.get("_meta")).get("anthropic/alwaysLoad") is True
         return not marked and {"*", tool.upstream_name, tool.name}.isdisjoint(always)
 
-    def _is_offered(self, tool: BaseTool[Any], rights: Rights) -> bool:
-        return self.policy.why_not_offered(tool.traits, rights) is None
-
     def _is_callable(self, tool: BaseTool[Any] | None, rights: Rights) -> TypeGuard[DiscoveredMCPTool]:
         """Return whether a model may call a tool that is not in its list."""
-        return isinstance(tool, DiscoveredMCPTool) and is_for_models(tool.definition) and self._is_offered(tool, rights)
+        if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
+            return False
+        return self.policy.why_not_offered(tool.traits, rights) is None
 
     def listed(self, rights: Rights) -> list[Json]:
         """Return the three tools in the format of `tools/list`."""
