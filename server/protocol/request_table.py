@@ -22,7 +22,6 @@ from server.protocol.protocol_errors import (
     METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
-    invalid_params,
 )
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -44,6 +43,7 @@ logger = logging.getLogger(__name__)
 MAX_NAME_CHARS = 100  # characters of the client's name and version
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
 BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client has initialized
+WRONG_PARAMS = "Invalid request parameters"
 OUR_TITLE = "Core tools"
 NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
 """Cache hints that forbid caching, because results may change at any time and depend on the operator's settings."""
@@ -253,7 +253,7 @@ class RequestTable:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
         check_params(ctx.method, ctx.protocol_version, ctx.params)
         if not ctx.connection.is_open and ctx.method not in BEFORE_HANDSHAKE:
-            raise invalid_params()
+            raise MCPError(INVALID_PARAMS, WRONG_PARAMS, "")
         return await handler(ctx)
 
     async def _initialize(self, ctx: RequestContext) -> Json:
@@ -381,7 +381,7 @@ def check_params(method: str, version: str, params: Json | None) -> None:
     try:
         validate_client_request(method, version, params)
     except (ValueError, KeyError):
-        raise invalid_params() from None
+        raise MCPError(INVALID_PARAMS, WRONG_PARAMS, "") from None
 
 
 def capabilities_of(announced: Any) -> Json | None:
