@@ -23,8 +23,11 @@ def main() -> int:
         for name in PACKAGES:
             _load_package(name, home)
         if sys.argv[1:] in (["--version"], ["-V"], ["version"]):
+            from server import VERSION
+
             try:
-                _tell_version()
+                sys.stdout.write(f"coretools-mcp {VERSION}\n")
+                sys.stdout.flush()
             except OSError:
                 pass  # the full command line explains what is wrong with the output
             else:
@@ -35,13 +38,6 @@ def main() -> int:
     except KeyboardInterrupt:
         sys.stderr.write("\rcoretools-mcp: interrupted\n")
         return 130
-
-
-def _tell_version() -> None:
-    from server import VERSION
-
-    sys.stdout.write(f"coretools-mcp {VERSION}\n")
-    sys.stdout.flush()
 
 
 def _open_missing_streams() -> None:

@@ -10,20 +10,19 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import count, cycle, islice
 from pathlib import Path
 
 from bench.line_client import LineClient, Start, text_of
-from bench.rows import NotRunError, Pair, Round, Row, Scene, in_turn
+from bench.rows import MEGABYTE, Opener, Pair, Round, Row, Scene, in_turn, memory_of
 
 WINDOW = 200
 """Lines of one read."""
 
-MEGABYTE = 1_000_000
 SETTLED_SECONDS = 0.15
 """A file changed more recently than this may not be remembered by a server that is careful."""
 
@@ -44,8 +43,6 @@ IN_MEMORY = "/dev/shm"  # noqa: S108 - a folder of our own is made in it
 M_MMAP_THRESHOLD = -3
 LARGE_BLOCK_BYTES = 128 * 1024
 """Glibc's name for it and its first value, which it raises with each large block that is given back."""
-
-Opener = Callable[[Scene], AbstractContextManager[Round]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,31 +160,17 @@ def _end_of_large(offset: int, *, of_memory: bool) -> Opener:
             touch(file.path)
             with LineClient(scene.server(folder)) as client:
                 client.call("read_file", {"absolute_path": str(folder / "small.txt")})
-                before = _memory(client.pid, reset=True) if of_memory else 0.0
+                before = 0.0
+                if of_memory:
+                    before = memory_of(client.pid, "VmRSS")  # what the peak is reset to
+                    Path(f"/proc/{client.pid}/clear_refs").write_text("5")
                 taken, result = client.timed_call("read_file", arguments)
                 check_window(text_of(result), first)
-                return Pair(_memory(client.pid) - before if of_memory else taken)
+                return Pair(memory_of(client.pid, "VmHWM") - before if of_memory else taken)
 
         yield one_round
 
     return opened
-
-
-def _memory(pid: int, *, reset: bool = False) -> float:
-    """Megabytes that a process holds, at their highest since the last reset.
-
-    Raises:
-        NotRunError: Only Linux tells it.
-    """
-    if sys.platform != "linux":
-        raise NotRunError("memory is measured on Linux only")
-    folder = Path("/proc") / str(pid)
-    if reset:
-        (folder / "clear_refs").write_text("5")
-    status = (folder / "status").read_text()
-    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
-    assert found is not None
-    return int(found[1]) * 1024 / MEGABYTE
 
 
 @contextmanager
@@ -264,70 +247,51 @@ def _versions(number: int) -> Generator[tuple[str, str]]:
         before = after
 
 
-@contextmanager
-def _edit(scene: Scene) -> Generator[Round]:
-    folder = scene.folder("edit")
-    mine = numbered_file(folder / "mine.txt", 5 * MEGABYTE)
-    bare = numbered_file(folder / "bare.txt", 5 * MEGABYTE)
-    versions = _versions(mine.lines // 2)
-    old = new = ""
-    with LineClient(scene.server(folder, "--approval-mode", "auto-edit")) as client:
-
-        def ours() -> float:
-            nonlocal old, new
-            old, new = next(versions)
-            arguments = {"file_path": str(mine.path), "old_string": old, "new_string": new}
-            return client.timed_call("edit", arguments)[0]
-
-        def one_round() -> Pair:
-            pair = in_turn(ours, lambda: _replace(bare.path, old.encode(), new.encode()), TIMES_CHANGED)
-            assert mine.path.read_bytes() == bare.path.read_bytes()
-            return pair
-
-        one_round()
-        yield one_round
-
-
-@contextmanager
-def _write(scene: Scene, *, everything: bool) -> Generator[Round]:
-    """A whole file written again.
+def _changes(
+    tool: str, told: Callable[[Path, str, str], dict[str, str]], versions: Callable[[int], Iterator[tuple[str, str]]]
+) -> Opener:
+    """Changes of a file of 5 MB, one after the other.
 
     Args:
-        scene: Where.
-        everything: Whether every line differs from what was there, or one of them.
+        tool: What makes them.
+        told: What it is given besides the path: from a file that is still as before, the old text and the new one.
+        versions: What each change makes of what, for the line with this number.
     """
-    folder = scene.folder("write")
-    mine = numbered_file(folder / "mine.txt", 5 * MEGABYTE)
-    bare = numbered_file(folder / "bare.txt", 5 * MEGABYTE)
-    versions = cycle([(" of a ", " of_a "), (" of_a ", " of a ")]) if everything else _versions(mine.lines // 2)
-    old = new = ""
-    with LineClient(scene.server(folder, "--approval-mode", "auto-edit")) as client:
 
-        def ours() -> float:
-            nonlocal old, new
-            old, new = next(versions)
-            content = bare.path.read_text().replace(old, new)
-            return client.timed_call("write_file", {"file_path": str(mine.path), "content": content})[0]
+    @contextmanager
+    def opened(scene: Scene) -> Generator[Round]:
+        folder = scene.folder("changes")
+        mine, bare = (numbered_file(folder / name, 5 * MEGABYTE) for name in ("mine.txt", "bare.txt"))
+        changes = versions(mine.lines // 2)
+        old = new = ""
+        with LineClient(scene.server(folder, "--approval-mode", "auto-edit")) as client:
 
-        def one_round() -> Pair:
-            pair = in_turn(ours, lambda: _replace(bare.path, old.encode(), new.encode()), TIMES_CHANGED)
-            assert mine.path.read_bytes() == bare.path.read_bytes()
-            return pair
+            def ours() -> float:
+                nonlocal old, new
+                old, new = next(changes)
+                return client.timed_call(tool, {"file_path": str(mine.path), **told(bare.path, old, new)})[0]
 
-        one_round()
-        yield one_round
+            def one_round() -> Pair:
+                pair = in_turn(ours, lambda: _replace(bare.path, old.encode(), new.encode()), TIMES_CHANGED)
+                assert mine.path.read_bytes() == bare.path.read_bytes()
+                return pair
 
+            one_round()
+            yield one_round
 
-@contextmanager
-def _write_one_line(scene: Scene) -> Generator[Round]:
-    with _write(scene, everything=False) as one_round:
-        yield one_round
+    return opened
 
 
-@contextmanager
-def _write_everything(scene: Scene) -> Generator[Round]:
-    with _write(scene, everything=True) as one_round:
-        yield one_round
+def _edited(_: Path, old: str, new: str) -> dict[str, str]:
+    return {"old_string": old, "new_string": new}
+
+
+def _rewritten(path: Path, old: str, new: str) -> dict[str, str]:
+    return {"content": path.read_text().replace(old, new)}
+
+
+def _on_every_line(_: int) -> Iterator[tuple[str, str]]:
+    return cycle([(" of a ", " of_a "), (" of_a ", " of a ")])
 
 
 @contextmanager
@@ -380,7 +344,14 @@ ROWS = (
     Row("read_many_files of 500 files, of open + read", 4.0, _read_many),
     Row("list_directory of 10,000 entries, of scandir + sort", 3.0, _list_directory),
     Row("what it adds to an edit of 10 kB that it can be undone", 0.3, _journal),
-    Row("edit of one line in 5 MB, of read, replace, write", 3.0, _edit),
-    Row("write_file of 5 MB, one line new, of read, replace, write", 5.0, _write_one_line),
-    Row("write_file of 5 MB, all lines new, of read, replace, write", 5.0, _write_everything, informative=True),
+    Row("edit of one line in 5 MB, of read, replace, write", 3.0, _changes("edit", _edited, _versions)),
+    Row(
+        "write_file of 5 MB, one line new, of read, replace, write", 5.0, _changes("write_file", _rewritten, _versions)
+    ),
+    Row(
+        "write_file of 5 MB, all lines new, of read, replace, write",
+        5.0,
+        _changes("write_file", _rewritten, _on_every_line),
+        informative=True,
+    ),
 )

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.file_rows import MEGABYTE, numbered_file, touch
+from bench.file_rows import numbered_file, touch
 from bench.interleaved import PeerClient, memory
 from bench.line_client import text_of
 from bench.proxy_rows import BARE
-from bench.rows import Scene
+from bench.rows import MEGABYTE, Scene
 from bench.trees import RARE, Tree
 
 MAX_EXPONENT = 1.05

@@ -94,14 +94,13 @@ class KeptConnection:
     Args:
         server: Where to.
         modern: Whether the 2026-07-28 revision is spoken instead of one with a handshake.
-        token: Who it comes from; empty where nobody asks.
         path: Of the address.
     """
 
-    def __init__(self, server: Listening, *, modern: bool = False, token: str = "", path: str = "/mcp") -> None:
+    def __init__(self, server: Listening, *, modern: bool = False, path: str = "/mcp") -> None:
         self._modern = modern
         self._path = path
-        self.token = token
+        self.token = ""  # who it comes from; empty where nobody asks
         self._next = 0
         self._session = b""
         self._server = server

@@ -7,13 +7,12 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from bench.http_client import KeptConnection, Listening, check, is_whole, listening
 from bench.line_client import Start
-from bench.rows import PYTHON, SERVERS, NotRunError, Pair, Round, Row, Scene
+from bench.rows import PYTHON, SERVERS, NotRunError, Opener, Pair, Round, Row, Scene, memory_of
 
 SDK = Start([PYTHON, str(SERVERS / "sdk_streamable_http.py")])
 GREETING = {"name": "x"}
@@ -34,7 +33,7 @@ def _ours(scene: Scene) -> Start:
     return Start([PYTHON, str(SERVERS / "ours_with_noop.py"), str(scene.scratch), "http"])
 
 
-def _kept(*, modern: bool) -> Callable[[Scene], AbstractContextManager[Round]]:
+def _kept(*, modern: bool) -> Opener:
     @contextmanager
     def opened(scene: Scene) -> Generator[Round]:
         def one_round() -> Pair:
@@ -86,7 +85,7 @@ async def _at_once(server: Listening) -> list[float]:
     return [one for times in taken for one in times]
 
 
-def _throughput(*, modern: bool) -> Callable[[Scene], AbstractContextManager[Round]]:
+def _throughput(*, modern: bool) -> Opener:
     @contextmanager
     def opened(scene: Scene) -> Generator[Round]:
         cores = sorted(os.sched_getaffinity(0)) if sys.platform.startswith("linux") else []
@@ -168,16 +167,13 @@ async def _timed_calls(
 
 @contextmanager
 def _abandoned(scene: Scene) -> Generator[Round]:
-    if not sys.platform.startswith("linux"):
-        raise NotRunError("the memory of a process is read from /proc")
-
     def one_round() -> Pair:
         with listening(_ours(scene)) as server:
-            before = _megabytes(server.pid)
+            before = memory_of(server.pid, "VmRSS")
             _open_and_leave(server)
-            first = _megabytes(server.pid)
+            first = memory_of(server.pid, "VmRSS")
             _open_and_leave(server)
-            second = _megabytes(server.pid)
+            second = memory_of(server.pid, "VmRSS")
             client = KeptConnection(server)
             client.exchange(client.tool_request("hello", GREETING))
             client.close()
@@ -189,12 +185,6 @@ def _abandoned(scene: Scene) -> Generator[Round]:
 def _open_and_leave(server: Listening) -> None:
     for _ in range(SESSIONS):
         KeptConnection(server).vanish()
-
-
-def _megabytes(pid: int) -> float:
-    """What a process has in memory."""
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 ROWS = (

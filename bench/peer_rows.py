@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from bench import peers
-from bench.file_rows import MEGABYTE, numbered_file
+from bench.file_rows import numbered_file
 from bench.http_client import KeptConnection, Listening
 from bench.interleaved import (
     FLOOR,
@@ -42,7 +42,7 @@ from bench.peers import (
     TYPESCRIPT,
 )
 from bench.proxy_rows import BARE, DIRECT, upstream_file
-from bench.rows import PYTHON, SERVERS, Scene
+from bench.rows import MEGABYTE, PYTHON, SERVERS, Scene
 from bench.trees import HUGE, LARGE, RARE, SMALL, Tree
 
 SLICE_SECONDS = 0.25
@@ -390,6 +390,12 @@ def _relays(upstreams: int) -> Row:
     return Row(figures, targets, note, most_rounds=3)
 
 
+def _by_size(timed: Callable[[int], float]) -> list[float]:
+    """The medians of results of all sizes."""
+    sizes = (SIZES[name] for name in THROUGH)
+    return [statistics.median(timed(size) for _ in range(10 if size < MEGABYTE else 1)) for size in sizes]
+
+
 def _results(kind: str) -> Opener:
     @contextmanager
     def opened(scene: Scene) -> Generator[Round]:
@@ -397,12 +403,7 @@ def _results(kind: str) -> Opener:
             big = _published(kind, "big")
 
             def one_round() -> list[float]:
-                return [
-                    statistics.median(
-                        client.timed_call(big, {"n": size})[0] for _ in range(10 if size < MEGABYTE else 1)
-                    )
-                    for size in (SIZES[name] for name in THROUGH)
-                ]
+                return _by_size(lambda size: client.timed_call(big, {"n": size})[0])
 
             one_round()
             yield one_round
@@ -509,12 +510,7 @@ def _big_over_http(kind: str) -> Opener:
 
             def one_round() -> list[float]:
                 client.connect_again()
-                return [
-                    statistics.median(
-                        client.timed(client.tool_request(big, {"n": size})) for _ in range(10 if size < MEGABYTE else 1)
-                    )
-                    for size in (SIZES[name] for name in THROUGH)
-                ]
+                return _by_size(lambda size: client.timed(client.tool_request(big, {"n": size})))
 
             one_round()
             yield one_round

@@ -7,14 +7,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.file_rows import MEGABYTE, WINDOW, many_files, numbered_file
+from bench.file_rows import WINDOW, many_files, numbered_file
 from bench.line_client import LineClient, Start
-from bench.rows import Pair, Round, Row, Scene
+from bench.rows import MEGABYTE, Opener, Pair, Round, Row, Scene
 from bench.trees import HUGE, RARE
 
 PING_SECONDS = 0.005
@@ -106,7 +106,7 @@ class Pinging:
         self._over.set()
 
 
-def _while(prepare: Callable[[Scene], Load]) -> Callable[[Scene], AbstractContextManager[Round]]:
+def _while(prepare: Callable[[Scene], Load]) -> Opener:
     @contextmanager
     def opened(scene: Scene) -> Generator[Round]:
         load = prepare(scene)

@@ -9,16 +9,16 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from bench import line_client
 from bench.http_client import listening
 from bench.line_client import Start
-from bench.rows import PYTHON, SERVERS, Pair, Round, Row, Scene
-from server.upstreams.login.token_files import StoredLogin, TokenStore
+from bench.rows import PYTHON, SERVERS, Opener, Pair, Round, Row, Scene
+from server.upstreams.login.login_storage import StoredLogin, TokenStore
 
 BARE = [PYTHON, str(SERVERS / "bare_loop.py")]
 DIRECT = Start(BARE)
@@ -74,14 +74,7 @@ def _listed(client: LineClient) -> set[str]:
 
 
 def _list_median(client: LineClient) -> float:
-    taken: list[float] = []
-    for _ in range(LISTS):
-        request = client.request("tools/list", {})
-        began = time.perf_counter()
-        client.write(request)
-        client.read()
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken) * 1000
+    return statistics.median(client.timed_request("tools/list", {})[0] for _ in range(LISTS))
 
 
 @contextmanager
@@ -246,7 +239,7 @@ def _login(scene: Scene) -> Generator[Round]:
             yield lambda: Pair(taken("login"), taken("header"))
 
 
-def _row(name: str, bar: float, opened: Callable[[Scene], AbstractContextManager[Round]]) -> Row:
+def _row(name: str, bar: float, opened: Opener) -> Row:
     return Row(f"proxy: {name}", bar, opened)
 
 

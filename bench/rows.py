@@ -43,6 +43,8 @@ class Pair(NamedTuple):
 Round = Callable[[], Pair]
 """Measures one round, ours and theirs in turn."""
 
+MEGABYTE = 1_000_000
+
 
 class NotRunError(Exception):
     """A row cannot be measured on this machine; the text says why."""
@@ -76,6 +78,10 @@ class Scene:
         return Start([python, str(LAUNCHER), "serve", "--workspace", str(workspace), *options])
 
 
+Opener = Callable[[Scene], AbstractContextManager[Round]]
+"""Prepares the measuring of a row for as long as the context lasts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One figure.
@@ -93,7 +99,7 @@ class Row:
 
     name: str
     bar: float
-    open: Callable[[Scene], AbstractContextManager[Round]]
+    open: Opener
     unit: str = "ms"
     at_least: bool = False
     informative: bool = False
@@ -125,6 +131,18 @@ def in_turn(ours: Callable[[], float], theirs: Callable[[], object], times: int 
         theirs()
         floors.append((time.perf_counter() - started) * 1000)
     return Pair(statistics.median(mine), statistics.median(floors))
+
+
+def memory_of(pid: int, figure: str) -> float:
+    """Megabytes of a process: `VmRSS` is what it has in memory, `VmHWM` the most it had since the last reset.
+
+    Raises:
+        NotRunError: Only Linux tells it.
+    """
+    if sys.platform != "linux":
+        raise NotRunError("memory is measured on Linux only")
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition(f"{figure}:")[2].split()[0]) * 1024 / MEGABYTE
 
 
 def ripgrep() -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from bench.line_client import LineClient
-from bench.rows import Round, Row, Scene, in_turn, ripgrep
+from bench.rows import Opener, Round, Row, Scene, in_turn, ripgrep
 from bench.trees import FREQUENT, HUGE, LARGE, RARE, SMALL, Tree
 
 GREP_CAP = 100
@@ -18,8 +18,6 @@ GREP_CAP = 100
 
 TIMES_SMALL = 20
 """A call in the small tree takes a millisecond or two."""
-
-Opener = Callable[[Scene], AbstractContextManager[Round]]
 
 
 def files_by_time(program: str, folder: Path) -> list[str]:

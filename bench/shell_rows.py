@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.line_client import LineClient
-from bench.rows import Pair, Round, Row, Scene, in_turn
+from bench.rows import Pair, Round, Row, Scene, in_turn, memory_of
 
 BASH = "/bin/bash"
 SHELL = "run_shell_command"
@@ -102,10 +102,10 @@ def _long_output(scene: Scene) -> Generator[Round]:
     source.write_bytes((b"a line of an output that is far too long for a model to read it\n" * 800_000)[:OUTPUT_BYTES])
     with LineClient(scene.server(folder, *_settings(scene, "off"))) as client:
         command = {"command": f"cat {source}"}
-        before = _memory(client.pid)
+        before = memory_of(client.pid, "VmHWM")
         result = client.call(SHELL, command)
         assert result["_meta"]["coretools-mcp/facts"]["outputBytes"] == OUTPUT_BYTES
-        grown = (_memory(client.pid) - before) / 1e6
+        grown = memory_of(client.pid, "VmHWM") - before
         assert grown < 8, f"the server grew by {grown:.1f} MB"
 
         def one_round() -> Pair:
@@ -117,14 +117,6 @@ def _long_output(scene: Scene) -> Generator[Round]:
             return pair._replace(note=f"{grown:.1f} MB more memory at its peak")
 
         yield one_round
-
-
-def _memory(pid: int) -> int:
-    """The largest resident memory that a process ever had, in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("no VmHWM")
 
 
 @contextmanager

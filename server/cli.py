@@ -11,9 +11,10 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from server import VERSION
@@ -123,10 +124,10 @@ def _read(arguments: argparse.Namespace) -> SettingsReport:
     overrides = overrides_of(arguments)
     report = load_settings(arguments.config, overrides, os.environ, cli=arguments.settings)
     if included := overrides.get("tools", {}).get("include"):
-        from server.settings.rule_names import check_included  # noqa: PLC0415 - rarely needed
+        from server.settings.rule_names import unknown_tools  # noqa: PLC0415 - rarely needed
 
-        if problems := check_included(included, report):
-            raise UsageError("\n".join(problems))
+        if problems := list(unknown_tools(included, report)):
+            raise UsageError("\n".join(f"--include-tools: {problem}" for problem in problems))
     return report
 
 
@@ -259,9 +260,10 @@ def _run(arguments: argparse.Namespace) -> int:
                 return open_dashboard(os.environ, which, opens_browser=not arguments.no_browser)
             return show_logs(os.environ, arguments.server, which, follows=arguments.follow)
         case "completion":
-            from server.console.shell_completion import print_script  # noqa: PLC0415
+            from server.console.shell_completion import script  # noqa: PLC0415
 
-            return print_script(arguments.shell, command_parser()[1])
+            sys.stdout.write(script(arguments.shell, command_parser()[1]))
+            return 0
         case "config init" | "config add" | "config remove" | "config enable" | "config disable" as words:
             from server.console import config_changes as edits  # noqa: PLC0415
 
@@ -280,7 +282,7 @@ def _run(arguments: argparse.Namespace) -> int:
         case "config check":
             from server.console.config_inspection import check  # noqa: PLC0415
 
-            arguments.config += [arguments.file] if arguments.file is not None else []
+            arguments.config = [*arguments.config, *([arguments.file] if arguments.file is not None else [])]
             return check(lambda: _read(arguments))
         case "config show":
             report = _settings(arguments)
@@ -311,17 +313,16 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
 
     In the result, `command` is the full name of the command.
     """
-    from server.settings.rule_names import nearest  # noqa: PLC0415 - serve does not need it
-
     parser, commands = command_parser()
     for count in (1, 2):
         words, known = list(given[:count]), {tuple(name.split()[:count]) for name in commands}
         is_complete = len(words) < count or words[-1].startswith("-") or " ".join(words[:-1]) in commands
         if not is_complete and tuple(words) not in known:
+            from server.settings.rule_names import did_you_mean  # noqa: PLC0415 - needed only for a mistake
+
             there = sorted(" ".join(each) for each in known if list(each[:-1]) == words[:-1])
-            like = nearest(" ".join(words), there)
-            told = f"Did you mean {like}?" if like else f"The commands are {', '.join(there)}."
-            parser.error(f"there is no command '{' '.join(words)}'. {told}")
+            told = did_you_mean(" ".join(words), there, f" The commands are {', '.join(there)}.")
+            parser.error(f"there is no command '{' '.join(words)}'.{told}")
     command_words: list[str] = []  # the words after `--`: the command line of another program
     if list(given[:2]) == ["config", "add"] and "--" in given:
         at = given.index("--")
@@ -330,6 +331,8 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     command = commands[arguments.command]
     unknown = [word.partition("=")[0] for word in after_options if word.startswith("-")]
     if unknown:
+        from server.settings.rule_names import nearest  # noqa: PLC0415 - needed only for a mistake
+
         options = re.findall(r"--[a-z-]+", command.format_help())
         like = [near for word in unknown if (near := nearest(word, options))]
         told = f" Did you mean {', '.join(like)}?" if like else ""
@@ -340,35 +343,42 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
     if after_options and words_of is None:
         command.error(f"too many words: {' '.join(after_options)}")
     if words_of is not None:
-        getattr(arguments, words_of).extend([*after_options, *command_words])
-    without_effect: list[tuple[str, str]] = []
-    if arguments.command == "serve" and arguments.transport == "stdio":
-        names = ("host", "port", "tls_cert", "tls_key")
-        given_names = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None]
-        without_effect += [(name, "over stdio. Add --transport http") for name in given_names]
-    if arguments.command == "trust" and (arguments.list or arguments.remove):
-        instead = "--list" if arguments.list else "--remove"
-        without_effect += [("--yes", f"with {instead}, which does not ask")] if arguments.yes else []
-        is_named = arguments.list and arguments.folder is not None
-        without_effect += [("DIR", "with --list, which lists all folders")] if is_named else []
-    if arguments.command == "undo" and arguments.forget and arguments.id is not None:
-        without_effect += [("ID", "with --forget, which forgets all changes")]
-    if arguments.command == "lock":
-        without_effect += [("--json", "with --approve")] if arguments.approve and arguments.json else []
-        instead, is_asked = "--diff" if arguments.diff else "--check", not (arguments.diff or arguments.check)
-        without_effect += [("--yes", f"with {instead}, which does not ask")] if arguments.yes and not is_asked else []
-    if arguments.command == "login":
-        if arguments.list:
-            is_named = arguments.server is not None
-            without_effect += [("SERVER", "with --list, which lists all logins")] if is_named else []
-            without_effect += [("--no-browser", "with --list")] if arguments.no_browser else []
-        elif arguments.server is None:
-            command.error("which server? Name one from mcpServers, or use --list.")
-        elif arguments.json:
-            without_effect += [("--json", "without --list")]
-    for option, why in without_effect:
+        setattr(arguments, words_of, [*getattr(arguments, words_of), *after_options, *command_words])
+    if arguments.command == "login" and not arguments.list and arguments.server is None:
+        command.error("which server? Name one from mcpServers, or use --list.")
+    for option, why in _without_effect(arguments):
         command.error(f"{option} has no effect {why}.")
     return arguments
+
+
+def _without_effect(given: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Yield each option that has no effect beside the others, and why, as the end of a sentence."""
+    match given.command:
+        case "serve" if given.transport == "stdio":
+            for name in ("host", "port", "tls_cert", "tls_key"):
+                if getattr(given, name) is not None:
+                    yield f"--{name.replace('_', '-')}", "over stdio. Add --transport http"
+        case "trust" if given.list or given.remove:
+            if given.yes:
+                yield "--yes", f"with {'--list' if given.list else '--remove'}, which does not ask"
+            if given.list and given.folder is not None:
+                yield "DIR", "with --list, which lists all folders"
+        case "undo" if given.forget and given.id is not None:
+            yield "ID", "with --forget, which forgets all changes"
+        case "lock":
+            if given.approve and given.json:
+                yield "--json", "with --approve"
+            if given.yes and (given.diff or given.check):
+                yield "--yes", f"with {'--diff' if given.diff else '--check'}, which does not ask"
+        case "login" if given.list:
+            if given.server is not None:
+                yield "SERVER", "with --list, which lists all logins"
+            if given.no_browser:
+                yield "--no-browser", "with --list"
+        case "login" if given.json:
+            yield "--json", "without --list"
+        case _:
+            pass
 
 
 CLIENTS = "claude-desktop, claude-code, cursor, vscode, gemini, qwen, codex, zed, windsurf, opencode, continue"
@@ -395,20 +405,11 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
     """
     add = parser.add_argument
     if is_shared:
-        add(
-            "--workspace",
-            action="append",
-            default=[],
-            metavar="DIR",
-            help="a folder that the tools may use (repeatable)",
-        )
-        add(
-            "--config",
-            action="append",
-            default=[],
-            metavar="FILE",
-            help="a settings file (repeatable; later files win)",
-        )
+        for option, metavar, what in (
+            ("--workspace", "DIR", "a folder that the tools may use (repeatable)"),
+            ("--config", "FILE", "a settings file (repeatable; later files win)"),
+        ):
+            add(option, action="append", default=[], metavar=metavar, help=what)
         add("--settings", choices=("qwen", "gemini"), help="also read the settings of Qwen Code or Gemini CLI")
         add("--approval-mode", choices=MODES, help="how much may happen without a question")
         add("--no-builtin-tools", action="store_true", help="offer only the tools of other servers, and custom tools")
@@ -427,6 +428,7 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
 
 
+@cache
 def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Return the command-line parser, and the parsers of the commands by name."""
     commands: dict[str, argparse.ArgumentParser] = {}

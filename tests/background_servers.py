@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from socketserver import BaseServer
 from threading import Thread
 from typing import IO
 
@@ -39,6 +41,25 @@ def background_server(command: list[str], pattern: str) -> Generator[str]:
             process.wait()
         reader.join()
         process.stderr.close()
+
+
+@contextmanager
+def served_by_thread(server: BaseServer) -> Generator[None]:
+    """Let a thread serve until the end of the context, which closes the server."""
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def free_port() -> int:
+    """A port that was free just now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def _read(stream: IO[str], pattern: str, address: Future[str]) -> None:

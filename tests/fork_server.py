@@ -269,8 +269,7 @@ def main() -> None:
     load_settings((), {}, {}, folder=os.devnull)
     for model in _below(BaseModel):
         model.model_rebuild()
-    parsers = cli.command_parser()
-    cli.command_parser = lambda: parsers  # made once: it is half of what a short command does
+    cli.command_parser()  # made once: it is half of what a short command does
     # A child that collects garbage would write to every page that it shares with this process.
     gc.collect()
     gc.freeze()

@@ -245,3 +245,8 @@ async def in_memory(
         callbacks = {"cache": None, "client_info": PERSONAL, **callbacks}
         async with Client(in_process(app), mode=revision, **callbacks) as client:
             yield client
+
+
+def text_of(result: types.CallToolResult) -> str:
+    """All text that the model sees of a result."""
+    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 CATALOG = b"<< /Type /Catalog /Pages 2 0 R >>"
 
 
-def pdf(objects: Mapping[int, bytes], trailer: bytes = b"/Root 1 0 R") -> bytes:
+def pdf(objects: Mapping[int, bytes]) -> bytes:
     """A file of these objects; number 1 is the catalog."""
     out = bytearray(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n")
     size = max(objects) + 1
@@ -19,7 +19,7 @@ def pdf(objects: Mapping[int, bytes], trailer: bytes = b"/Root 1 0 R") -> bytes:
     out += b"xref\n0 %d\n0000000000 65535 f \n" % size
     for offset in offsets.values():
         out += b"%010d 00000 n \n" % offset
-    return bytes(out + b"trailer\n<< /Size %d %s >>\nstartxref\n%d\n%%%%EOF\n" % (size, trailer, start))
+    return bytes(out + b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (size, start))
 
 
 def stream(data: bytes, entries: bytes = b"") -> bytes:

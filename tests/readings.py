@@ -18,7 +18,6 @@ def read_file(
     limits: Limits | None = None,
     *,
     media: MediaHandling = MediaHandling.INLINE,
-    signal: AbortSignal | None = None,
     pages: Pages = ALL_PAGES,
     seconds: float = MAX_SECONDS,
 ) -> Reading:
@@ -26,7 +25,7 @@ def read_file(
     location = context.workspace.locate(name)
     with context.workspace.open_file(location) as opened:
         limits = limits or Limits()
-        wanted = WantedLines(offset, limit or limits.read_lines, limits, signal or AbortSignal())
+        wanted = WantedLines(offset, limit or limits.read_lines, limits, AbortSignal())
         return read(opened, location, look_at(opened, location), wanted, media, pages=pages, pdf_seconds=seconds)
 
 

@@ -6,11 +6,12 @@ import json
 from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 from jwt.algorithms import ECAlgorithm
 
+from tests.background_servers import served_by_thread
 from tests.interaction.network.test_access_tokens import OLD
 
 METADATA, KEYS = "/.well-known/oauth-authorization-server", "/keys"
@@ -54,11 +55,5 @@ class ScriptedIssuer:
 @contextmanager
 def scripted_issuer() -> Generator[ScriptedIssuer]:
     scripted = ScriptedIssuer()
-    thread = Thread(target=scripted.listener.serve_forever)
-    thread.start()
-    try:
+    with served_by_thread(scripted.listener):
         yield scripted
-    finally:
-        scripted.listener.shutdown()
-        scripted.listener.server_close()
-        thread.join()

@@ -17,7 +17,7 @@ Answers = Sequence[tuple[bytes, bytes]]
 
 
 def at_terminal(
-    command: list[str], answers: Answers = (), *, environ: Mapping[str, str] | None = None, seconds: int = 60
+    command: list[str], answers: Answers = (), *, environ: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """The exit code and the output of a command at a terminal; each answer is given once its prompt has come.
 
@@ -31,7 +31,7 @@ def at_terminal(
     seen, told, left = b"", 0, list(answers)
     while left and not left[0][0]:
         os.write(terminal, left.pop(0)[1])
-    for _ in range(seconds * 10):
+    for _ in range(600):
         ready, _, _ = select.select([terminal], [], [], 0.1)
         if not ready:
             continue

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 from anyio.abc import SocketAttribute, SocketStream
 
+from tests.background_servers import free_port
 from tests.waiting import wait_until
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
@@ -23,9 +24,7 @@ class ValkeyServer:
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
         self.options = options
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port: int = found.getsockname()[1]
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

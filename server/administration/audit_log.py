@@ -133,7 +133,7 @@ def _append(path: str, line: bytes) -> None:
 
 
 def record_of(entry: AuditEntry) -> dict[str, Any]:
-    permission, answer = entry.permission, entry.answer
+    permission = entry.permission
     # Each argument is truncated, and secrets recognized by name or form are removed.
     names = argument_names(entry.arguments)
     arguments: dict[str, Any] = {}
@@ -159,13 +159,10 @@ def record_of(entry: AuditEntry) -> dict[str, Any]:
     }
     if principal := principal_in(entry.client):
         record["principal"] = visible_line(principal)
-    match answer:
-        case Answer():
-            record |= {"answer": answer.decision.value, "by": answer.channel.value}
-        case Unavailable():
-            record |= {"answer": "client decides" if answer.client_decides else "nobody to ask"}
-        case None:
-            pass
+    if isinstance(entry.answer, Answer):
+        record |= {"answer": entry.answer.decision.value, "by": entry.answer.channel.value}
+    elif isinstance(entry.answer, Unavailable):
+        record["answer"] = "client decides" if entry.answer.client_decides else "nobody to ask"
     if entry.lasting is not None:
         # Secrets must be found before the text is truncated.
         record["rules"] = [redact(rule[: MAX_VALUE_CHARS * 2])[:MAX_VALUE_CHARS] for rule in entry.lasting.rules]

@@ -125,9 +125,8 @@ class LiveSettings:
     registry: ToolRegistry
     policy: PermissionPolicy
     pool: UpstreamPool
-    on_change: Callable[
-        [SettingsReport, SettingsReport], Awaitable[None]
-    ]  # called with the previous and the new settings
+    on_change: Callable[[SettingsReport, SettingsReport], Awaitable[None]]
+    """Called with the previous and the new settings."""
 
     def __post_init__(self) -> None:
         self._at_start = self.report
@@ -168,16 +167,14 @@ class LiveSettings:
         if has_other_rules(before.settings, report.settings):
             rules = permission_policy(report, self.registry).rules
         withdrawn = withdrawn_agents(self._at_start, report)
-        deny: list[Rule] = [rule for rule in rules.deny if not isinstance(rule, WithdrawnAgent)]
-        subjects = frozenset({DELEGATING})
-        deny[:0] = [
-            WithdrawnAgent(
-                f"Agent({name})", "agents", Verdict.DENY, DELEGATING, subjects, AgentSpecifier(name.casefold())
-            )
+        deny = [rule for rule in rules.deny if not isinstance(rule, WithdrawnAgent)]
+        tools = frozenset({DELEGATING})
+        refusals = [
+            WithdrawnAgent(f"Agent({name})", "agents", Verdict.DENY, DELEGATING, tools, AgentSpecifier(name.casefold()))
             for name in withdrawn
         ]
         # Assign all rules at once, so that each call is judged by the old rules or the new ones, never by a mixture.
-        self.policy.rules = replace(rules, deny=tuple(deny))
+        self.policy.rules = replace(rules, deny=(*refusals, *deny))
         if withdrawn:
             logger.warning("workspace agents that are now refused: %s", ", ".join(withdrawn))
         self.pool.left_out, self.pool.written = report.left_out, report.written
@@ -203,10 +200,9 @@ def waiting_for_restart(before: Settings, now: Settings) -> list[str]:
     proxy = before.proxy.model_copy(update={"prefix": now.proxy.prefix})  # copied into each upstream's entry
     web = before.web.model_copy(update={"search": now.web.search})
     before = before.model_copy(update={"shell": shell, "proxy": proxy, "web": web})
-    fields = type(now).model_fields
     waiting = [
         field.alias or name
-        for name, field in fields.items()
+        for name, field in type(now).model_fields.items()
         if name not in LIVE and getattr(before, name) != getattr(now, name)
     ]
     return waiting if before.tools.built_in == now.tools.built_in else [*waiting, "tools.builtIn"]

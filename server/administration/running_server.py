@@ -14,7 +14,7 @@ from server.administration.live_settings import LiveSettings
 from server.clients.client_request import principal_in
 from server.clients.client_workspaces import ClientRoots
 from server.consent.pending_questions import PendingQuestions
-from server.requests.call_contexts import STDIO_KEY, ClientTable, Contexts
+from server.requests.call_contexts import STDIO_KEY, Client, ClientTable, Contexts
 from server.requests.recent_calls import RecentCalls
 from server.requests.tool_services import Commands, CustomTools, LazyJournal
 from server.requests.workspace_resources import MemoryResources
@@ -63,7 +63,18 @@ class RunningServer:
             "workspaces": list(self.folders),
             "settings": list(report.files),
             "logLevel": report.settings.log.level,
-            "clients": self.about_clients(),
+            "clients": [
+                {
+                    "name": client.name,
+                    "principal": principal_in(client.state.key),
+                    "protocolVersion": client.version,
+                    "folders": list(self._workspace_of(client).roots),
+                    "calls": client.calls,
+                    "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
+                    "silentSeconds": round(time.monotonic() - client.last_seen, 1),
+                }
+                for client in self.clients.all()
+            ],
             "servers": [
                 *self.live.pool.report(),
                 *({"alias": alias, **SWITCHED_OFF} for alias in self.live.switched_off),
@@ -76,27 +87,13 @@ class RunningServer:
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders that this server works in, from the settings and its clients."""
-        workspace = self.contexts.workspaces.workspace
         operators = map(real_path, self.live.report.settings.workspace.roots)
-        each = (workspace(client.folders.roots, client.readable, client.rights).roots for client in self.clients.all())
-        return tuple(dict.fromkeys((*operators, *chain.from_iterable(each)))) or workspace(ClientRoots()).roots
+        each = (self._workspace_of(client).roots for client in self.clients.all())
+        folders = tuple(dict.fromkeys((*operators, *chain.from_iterable(each))))
+        return folders or self.contexts.workspaces.workspace(ClientRoots()).roots
 
-    def about_clients(self) -> list[dict[str, Any]]:
-        """Return the connected clients: their folders, and the work in progress."""
-        return [
-            {
-                "name": client.name,
-                "principal": principal_in(client.state.key),
-                "protocolVersion": client.version,
-                "folders": list(
-                    self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights).roots
-                ),
-                "calls": client.calls,
-                "jobs": len(client.state.jobs.running()) if client.state.jobs is not None else 0,
-                "silentSeconds": round(time.monotonic() - client.last_seen, 1),
-            }
-            for client in self.clients.all()
-        ]
+    def _workspace_of(self, client: Client) -> Workspace:
+        return self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
 
     async def permission_of(self, tool: BaseTool[Any]) -> Permission:
         """Return the decision about calls to a tool, and its reason, as far as neither depends on the arguments."""
@@ -140,8 +137,7 @@ class RunningServer:
         """Return the memories and todos, each as the name of the client, a title and the text."""
         found: list[tuple[str, str, str]] = []
         for client in self.clients.all():
-            workspace = self.contexts.workspaces.workspace(client.folders.roots, client.readable, client.rights)
-            context = ToolContext(workspace, self.contexts.limits, client.state)
+            context = ToolContext(self._workspace_of(client), self.contexts.limits, client.state)
             found += [(client.name, title, text) for title, text in await self.memory.shown(context)]
         return found
 

@@ -19,7 +19,7 @@ import socket
 import sys
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
@@ -91,33 +91,27 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
         theirs.close()
         return Watchdog()
     if pid == 0:
-        _watch(server, theirs, has_wire=has_wire)
+        try:
+            gc.disable()
+            os.setsid()
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_IGN)
+            os.chdir("/")
+            # Close everything that belongs to the server or its client.
+            null = os.open(os.devnull, os.O_RDWR)
+            for standard in (0, 1, 2)[has_wire:]:
+                os.dup2(null, standard)
+            for name in os.listdir("/dev/fd"):
+                if int(name) > 2 and int(name) != theirs.fileno():
+                    with suppress(OSError):
+                        os.close(int(name))
+            if _has_to_be_killed(theirs, has_wire=has_wire) and os.getppid() == server:
+                os.kill(server, signal.SIGKILL)
+        finally:
+            os._exit(0)
     theirs.close()
     ours.setblocking(False)
     return Watchdog(ours.detach())
-
-
-def _watch(server: int, channel: socket.socket, *, has_wire: bool) -> NoReturn:
-    if sys.platform == "win32":
-        raise NotImplementedError("the watchdog needs fork, which Windows does not have")
-    try:
-        gc.disable()
-        os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_IGN)
-        os.chdir("/")
-        # Close everything that belongs to the server or its client.
-        null = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2)[has_wire:]:
-            os.dup2(null, standard)
-        for name in os.listdir("/dev/fd"):
-            if int(name) > 2 and int(name) != channel.fileno():
-                with suppress(OSError):
-                    os.close(int(name))
-        if _has_to_be_killed(channel, has_wire=has_wire) and os.getppid() == server:
-            os.kill(server, signal.SIGKILL)
-    finally:
-        os._exit(0)
 
 
 def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:

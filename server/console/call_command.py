@@ -27,6 +27,7 @@ from server.protocol.protocol_errors import CONNECTION_CLOSED, INVALID_PARAMS, I
 from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import until_signal
 from server.settings import SettingsReport
+from server.settings.load import LockContent
 from server.settings.settings_files import LOCK_NAME
 from tools.contract.confirmation import Decision
 from tools.contract.display import visible, visible_line
@@ -168,10 +169,6 @@ def make_call(
     spinner = Spinner()
     is_told = False  # whether the user has been told that nobody can answer the question
 
-    def on_progress(message: str) -> None:
-        if message:
-            spinner.say(message)
-
     async def ask(params: Json) -> Json:
         nonlocal is_told
         spinner.pause()
@@ -195,22 +192,8 @@ def make_call(
     async def call() -> int:
         options = ["-P", str(LAUNCHER), "serve", *server_options]
         if alias in report.upstreams:
-            # Only this upstream matters, so wait until it is connected or has failed. Long results are not written to
-            # files, because the files would be removed at the end of this call.
-            narrow = {
-                "mcp": {"allowed": [alias]},
-                "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},
-                "limits": {"resultChars": None},
-            }
-            await anyio.Path(folder, "settings.json").write_text(json.dumps(narrow), encoding="utf-8")
-            options.append(f"--config={folder}/settings.json")
-            lock = report.lock  # the server looks for its lock file next to the last settings file
-            if lock is not None and (lock.content is not None or lock.problem):
-                beside = anyio.Path(folder, LOCK_NAME)
-                try:
-                    await beside.symlink_to(lock.path)
-                except OSError:  # on Windows, not every user can create links
-                    await beside.write_bytes(lock.content or b"")
+            path = await THREADS.run(lambda: _settings_for(alias, report.lock, folder))
+            options.append(f"--config={path}")
         # The settings may use any variable, so the server gets the whole environment.
         command, environment = [sys.executable, *options], dict(os.environ)
         async with (
@@ -221,11 +204,10 @@ def make_call(
             try:
                 spinner.say(f"waiting for {tool}")
                 params: Json = {"name": tool, "arguments": await arguments(server)}
-                result = await server.request("tools/call", params, on_progress)
+                result = await server.request("tools/call", params, spinner.say)
             except MCPError as error:
                 if error.code == CONNECTION_CLOSED:
                     raise
-                spinner.say("")
                 message = error.message.replace(HOW_TO_LIST, "Run coretools-mcp tools to list them.")
                 spinner.write(f"coretools-mcp: {visible(message)}\n")
                 return CALL_USAGE if error.code == INVALID_PARAMS else CALL_FAILED
@@ -244,6 +226,28 @@ def make_call(
     except* MCPError:
         sys.stderr.write("coretools-mcp: the server for this call ended early; its output is above.\n")
     return CALL_BROKEN
+
+
+def _settings_for(alias: str, lock: LockContent | None, folder: str) -> str:
+    """Write settings for a call of one upstream, and return their path. Blocks.
+
+    Only this upstream matters, so the call waits until it is connected or has failed. Long results are not written to
+    files, because the files would be removed at the end of the call.
+    """
+    narrow = {
+        "mcp": {"allowed": [alias]},
+        "proxy": {"firstListWait": MAX_LIST_WAIT, "catalogue": False},
+        "limits": {"resultChars": None},
+    }
+    path = Path(folder, "settings.json")
+    path.write_text(json.dumps(narrow), encoding="utf-8")
+    if lock is not None and (lock.content is not None or lock.problem):
+        beside = Path(folder, LOCK_NAME)  # the server looks for its lock file next to the last settings file
+        try:
+            beside.symlink_to(lock.path)
+        except OSError:  # on Windows, not every user can create links
+            beside.write_bytes(lock.content or b"")
+    return str(path)
 
 
 @asynccontextmanager

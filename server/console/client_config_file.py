@@ -13,26 +13,20 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from itertools import takewhile
+from pathlib import Path
 from typing import Any, cast
 
 from server.console import CommandFailure
 from server.console.known_clients import MAX_CLIENT_BYTES, ClientConfig, read_document
-from server.console.own_settings import SECTION, own_ports
+from server.console.own_settings import SECTION, check_keys, own_names, own_ports, own_servers
 from server.console.terminal import note
 from server.console.user_files import check_unchanged, keep_private, replace_content, rewrite_file
 from server.settings import SettingsError
-from server.settings.document_editor import (
-    doubtful_key,
-    with_entries,
-    with_member,
-    with_table,
-    without_member,
-    without_table,
-)
+from server.settings.document_editor import with_entries, with_member, with_table, without_member, without_table
 from server.settings.nested_values import Tree, table_at, value_at
-from server.settings.own_entries import is_own
 from server.settings.section_model import dotted
-from server.settings.settings_files import own_folder, parse, read_regular, read_settings_file, user_file
+from server.settings.settings_files import own_folder, parse, read_regular, user_file
 from server.settings.stored_json import read_stored
 from server.settings.upstream_entries import alias_of
 from tools.contract.display import visible, visible_line
@@ -119,20 +113,17 @@ def install_change(
             under another name.
     """
     client, name, shown = target.client, target.name, visible_line(target.path)
-    ports, before = own_ports(environ), content or b""
+    before = content or b""
     try:
         servers = target.servers(content)
         is_toml = client.dialect == "toml"
-        doubt = None if is_toml else doubtful_key(before, target.place, target.path, MAX_CLIENT_BYTES)
-        if doubt is not None:
-            raise CommandFailure(
-                f"{shown}: {visible_line(doubt)}. Remove one of them and try again; nothing was changed."
-            )
+        if not is_toml:
+            check_keys(before, target.place, target.path, MAX_CLIENT_BYTES)
         present: Any = servers.get(name)
-        if present is not None and name not in starting_us(servers):
+        if present is not None and name not in own_names(servers):
             said = f"{client.title} already has another server named {name}, which was left unchanged"
             raise CommandFailure(f"{said}. Choose another name with --name. ({shown})")
-        others = [key for key, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
+        others = own_names(servers, own_ports(environ))
         if others and present is None and not target.is_named:
             other = visible_line(others[0])
             said = f"{client.title} already has coretools-mcp, as {other}"
@@ -164,7 +155,8 @@ def install_change(
     else:
         backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content else ""
         is_made = is_new and not is_toml
-        folders = _missing_folders(record.file)
+        # The missing folders above the file, deepest first
+        folders = tuple(takewhile(lambda folder: not os.path.isdir(folder), map(str, Path(record.file).parents)))
         record = replace(record, backup=backup, is_exact=present is None, made_section=is_made, folders=folders)
     return ConfigChange(target.path, content, after, record, entry)
 
@@ -181,7 +173,7 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
     name, shown = target.name, visible_line(target.path)
     try:
         servers = target.servers(content)
-        ours = starting_us(servers)
+        ours = own_names(servers)
         record = InstallRecord(os.path.realpath(target.path), name)
         record = _find(record, environ) or record
         if name not in servers and not record.moved:
@@ -190,7 +182,10 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
         if name in servers and name not in ours:
             said = f"the server {name} in {shown} does not start coretools-mcp, so it was not removed"
             raise CommandFailure(f"{said}. If coretools-mcp has another name there, give that name with --name.")
-        backup = _backup(record, environ)
+        backup = b"" if record.before is not None and not record.backup else None  # an empty file has no backup
+        if record.backup:
+            with suppress(OSError):
+                backup = read_regular(backup_file(record, environ), MAX_CLIENT_BYTES)
         if record.is_exact and record.after == _digest(content) and record.before == _digest(backup):
             return ConfigChange(target.path, content, backup, record)
         if record.moved and _digest(backup) != record.before:
@@ -215,16 +210,13 @@ def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str])
     This order ensures that a moved server is always in at least one of the two files, and that a killed command can be
     run again. If a write fails, every change is reverted.
 
-    Args:
-        change: The change to write.
-        moved: Servers in the form of coretools-mcp's settings, keyed by their names in the client's file.
-        environ: Locates the private folder.
+    `moved` has the servers in the form of coretools-mcp's settings, keyed by their names in the client's file.
     """
     record, own = change.record, user_file(environ) or ""
     earlier = _find(record, environ)
     added: Tree = {}
     if moved:
-        present = own_servers(own)
+        present = own_servers(environ)
         known: Mapping[str, tuple[str, str]] = earlier.moved if earlier is not None else {}
         added = {alias_of(name): entry for name, entry in moved.items() if alias_of(name) not in present}
         digests = {alias: _digest_of(entry) for alias, entry in added.items()}
@@ -236,14 +228,14 @@ def write_install(change: ConfigChange, moved: Tree, environ: Mapping[str, str])
     try:
         if record.backup and change.before is not None and _digest(change.before) == record.before:
             rewrite_file(backup_file(record, environ), lambda _content: change.before or b"")
-        _remember(record, environ)
+        _set_record(record, environ, record)
         if added:
             keep_private(own)
             rewrite_file(own, lambda content: with_entries(content, SECTION, added))
         _write(change)
     except CommandFailure:
         with suppress(CommandFailure):
-            _forget(record, environ, earlier)
+            _set_record(record, environ, earlier)
             if added:
                 _drop(own, {alias: _digest_of(entry) for alias, entry in added.items()})
         for folder in record.folders:
@@ -266,7 +258,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
                 if alias in added and (other.file, other.name) != (record.file, record.name)
             }
             if shared:
-                _remember(replace(other, moved={**other.moved, **shared}), environ)
+                _set_record(other, environ, replace(other, moved={**other.moved, **shared}))
         _drop(user_file(environ) or "", added)
     for other in _records(environ):
         heir = other
@@ -278,16 +270,8 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
             if other.after == _digest(change.before):
                 heir = replace(heir, after=_digest(change.after))
         if heir != other:
-            _forget(other, environ, heir)
-    _forget(record, environ)
-
-
-def starting_us(servers: Tree) -> list[str]:
-    """Return the names of the servers that run the coretools-mcp command.
-
-    Servers that only connect to a running coretools-mcp are not included.
-    """
-    return [name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ())]
+            _set_record(other, environ, heir)
+    _set_record(record, environ, None)
 
 
 def _merged(present: Tree, entry: Tree) -> Tree:
@@ -300,12 +284,6 @@ def _merged(present: Tree, entry: Tree) -> Tree:
         elif isinstance(old, list) and isinstance(new, list):
             merged[key] = list(dict.fromkeys([*cast("list[Any]", old), *cast("list[Any]", new)]))
     return merged
-
-
-def own_servers(own: str) -> Tree:
-    """Return the servers in the user's own settings, by alias."""
-    servers = table_at(parse(read_settings_file(own, is_optional=True) or b"", own), SECTION)
-    return {alias_of(name): entry for name, entry in servers.items()}
 
 
 def _drop(own: str, digests: Mapping[str, str]) -> None:
@@ -338,16 +316,6 @@ def _write(change: ConfigChange) -> None:
             os.rmdir(folder)
 
 
-def _missing_folders(file: str) -> tuple[str, ...]:
-    """Return the missing folders above a file, deepest first."""
-    found: list[str] = []
-    folder = os.path.dirname(file)
-    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
-        found.append(folder)
-        folder = os.path.dirname(folder)
-    return tuple(found)
-
-
 def _digest(content: bytes | None) -> str | None:
     return hashlib.sha256(content).hexdigest() if content is not None else None
 
@@ -367,17 +335,10 @@ def _folder(environ: Mapping[str, str]) -> str:
 
 
 def backup_file(record: InstallRecord, environ: Mapping[str, str]) -> str:
-    """Return the path of the backup."""
     return os.path.join(_folder(environ), record.backup)
 
 
-def _backup(record: InstallRecord, environ: Mapping[str, str]) -> bytes | None:
-    if not record.backup:  # there was no file to back up
-        return None if record.before is None else b""
-    try:
-        return read_regular(backup_file(record, environ), MAX_CLIENT_BYTES)
-    except OSError:
-        return None
+_note_once = cache(note)
 
 
 def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
@@ -387,13 +348,8 @@ def _records(environ: Mapping[str, str]) -> list[InstallRecord]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError):
-        _note_damage()
+        _note_once("the records of installs cannot be read and are ignored")
         return []
-
-
-@cache
-def _note_damage() -> None:
-    note("the records of installs cannot be read and are ignored")
 
 
 def _find(wanted: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | None:
@@ -401,21 +357,20 @@ def _find(wanted: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | 
     return next((each for each in _records(environ) if (each.file, each.name) == key), None)
 
 
-def _remember(record: InstallRecord, environ: Mapping[str, str], *, forget: bool = False) -> None:
-    def changed(_content: bytes) -> bytes:
+def _set_record(record: InstallRecord, environ: Mapping[str, str], now: InstallRecord | None) -> None:
+    """Set the record of an install to `now`, or remove it (`None`). Delete its backup if no record needs it anymore."""
+
+    def kept() -> list[InstallRecord]:
         others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
-        kept = others if forget else [*others, record]
-        return json.dumps(list(map(asdict, kept)), indent=2).encode() + b"\n"
+        return others if now is None else [*others, now]
 
-    rewrite_file(os.path.join(_folder(environ), "installs.json"), changed)
-
-
-def _forget(record: InstallRecord, environ: Mapping[str, str], instead: InstallRecord | None = None) -> None:
-    """Replace or remove the record of an install, and delete a backup that no record needs."""
-    others = [each for each in _records(environ) if (each.file, each.name) != (record.file, record.name)]
+    needed = {each.backup for each in kept()}
     try:
-        _remember(instead or record, environ, forget=instead is None)
+        rewrite_file(
+            os.path.join(_folder(environ), "installs.json"),
+            lambda _content: json.dumps(list(map(asdict, kept())), indent=2).encode() + b"\n",
+        )
     finally:  # even if the disk is full
-        if record.backup and record.backup not in {each.backup for each in [*others, *([instead] if instead else [])]}:
+        if record.backup and record.backup not in needed:
             with suppress(OSError):
                 os.unlink(backup_file(record, environ))

@@ -18,19 +18,18 @@ import anyio
 
 from server.administration.log import start_log
 from server.console import EXIT_FAILED, CommandFailure, UsageError
-from server.console.own_settings import SECTION, names_by_alias, own_ports, settings_with
-from server.console.terminal import ERASE, Spinner, can_move, diff_text, note, show
-from server.console.terminal_questions import ask
-from server.console.user_files import keep_private, read_file, replace_content
+from server.console.own_settings import SECTION, check_keys, names_by_alias, own_ports, settings_with
+from server.console.terminal import ERASE, can_move, note, show
+from server.console.user_files import confirm_change, keep_private, read_file, replace_content
 from server.settings import SettingsError, SettingsReport, models
-from server.settings.document_editor import doubtful_key, with_member, without_member
+from server.settings.document_editor import with_member, without_member
 from server.settings.load import SettingsInputs, read_settings
 from server.settings.nested_values import Tree, leaves, parent_at
 from server.settings.own_entries import is_own
-from server.settings.rule_names import nearest
+from server.settings.rule_names import did_you_mean
 from server.settings.section_model import dotted
-from server.settings.settings_display import describe_entry, shown_difference, shown_value
-from server.settings.settings_files import MAX_FILE_BYTES, parse, user_file
+from server.settings.settings_display import describe_entry, shown_value
+from server.settings.settings_files import parse, user_file
 from server.settings.upstream_entries import MAX_ALIAS, alias_of
 from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
@@ -40,7 +39,6 @@ CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeou
 _REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a reference to a variable, also as the password in an address
 MIN_SECRET_CHARS = 8  # a shorter value could appear elsewhere by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
-REFERENCE = f"./{SCHEMA.name}"  # refers to the copy next to the settings file
 NEW_FILE = """\
 {
   // The settings of coretools-mcp; keys that are not set have their defaults. All keys: settings.schema.json.
@@ -168,7 +166,7 @@ def add(
         if name in present and not replaces:
             raise CommandFailure(f"{shown} already has a server {name}, so nothing was added. --force replaces it.")
         place = (SECTION, present.get(name, name))
-        _check_keys(before, place, path)
+        check_keys(before, place, path)
         after = with_member(before or b"", place, entry, path)
         report = settings_with(after, path, environ)
     except SettingsError as error:
@@ -177,9 +175,8 @@ def add(
         sys.stdout.write(f"{shown} already has this entry, so nothing was changed.\n")
     else:
         sys.stdout.write(f"{'Replaces' if name in present else 'Adds'} {name}: {describe_entry(entry)}\n")
-        if not _write(
-            path, before, after, options, holds_secrets=bool(secrets) or "env" in entry or "headers" in entry
-        ):
+        may_be_secret = bool(secrets) or "env" in entry or "headers" in entry
+        if not _write(path, before, after, options, holds_secrets=may_be_secret):
             return 0
         sys.stdout.write(f"Added to {shown}: {name}\n")
         if secrets:
@@ -196,7 +193,6 @@ def add(
 def change_server(
     what: Literal["remove", "enable", "disable"], name: str, options: EditOptions, environ: Mapping[str, str]
 ) -> int:
-    """Remove a server from a settings file, or enable or disable it there."""
     path = _path(options, environ)
     shown, before = visible_line(path), read_file(path)
     report = None
@@ -204,16 +200,15 @@ def change_server(
         present = names_by_alias(parse(before or b"", path))
         key = present.get(alias_of(name))
         if before is None or key is None:
-            like = nearest(name, [*present, *present.values()])
-            told = f" Did you mean {visible_line(like)}?" if like else ""
+            told = did_you_mean(name, [*present, *present.values()])
             raise CommandFailure(f"there is no server {visible_line(name)} in {shown}, so nothing was changed.{told}")
         place, after = (SECTION, key), before
         if what == "remove":
-            _check_keys(before, place, path)
+            check_keys(before, place, path)
             after = without_member(before, place, path)
         else:
             for spelled in ("enabled", "disabled"):  # other clients write `disabled`
-                _check_keys(before, (*place, spelled), path)
+                check_keys(before, (*place, spelled), path)
             after = without_member(before, (*place, "disabled"), path)
             if what == "disable":
                 after = with_member(after, (*place, "enabled"), value=False, source=path)
@@ -250,7 +245,7 @@ def init(options: EditOptions, environ: Mapping[str, str]) -> int:
         if not (before and before.strip()):
             after = NEW_FILE.encode()
         elif "$schema" not in tree:
-            after = with_member(before, ("$schema",), REFERENCE, path)
+            after = with_member(before, ("$schema",), f"./{SCHEMA.name}", path)
     except SettingsError as error:
         raise CommandFailure(f"nothing was written: {visible_line(str(error))}") from None
     if not options.is_dry and copied != schema:
@@ -300,22 +295,11 @@ def _refer(entry: Tree, environ: Mapping[str, str]) -> list[str]:
     return secrets
 
 
-def _check_keys(content: bytes | None, place: tuple[str, ...], path: str) -> None:
-    doubt = doubtful_key(content or b"", place, path, MAX_FILE_BYTES)
-    if doubt is not None:
-        said = f"{visible_line(path)}: {visible_line(doubt)}"
-        raise CommandFailure(f"{said}. Remove one of them and try again; nothing was changed.")
-
-
 def _write(path: str, before: bytes | None, after: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
     """Show a change, and make it if the user agrees. Return whether the change was made."""
     documents = [parse(side, path) for side in (before, after) if side]
-    show(diff_text(shown_difference(path, before, after, documents)))
-    sys.stdout.flush()
-    if options.is_dry:
+    if not confirm_change(path, before, after, documents, is_sure=options.is_sure, is_dry=options.is_dry):
         return False
-    if not options.is_sure:
-        ask(f"Change {visible_line(path)}?", "nothing was changed")
     if holds_secrets:
         keep_private(path)
     replace_content(path, before, after)
@@ -337,7 +321,7 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
     # These are imported only here, because removing a server needs neither the SDK nor the tools.
     from server.app import App  # noqa: PLC0415
     from server.console.lock_command import compare_servers  # noqa: PLC0415
-    from server.console.upstream_waits import quiet_log, show_failure, wait_for  # noqa: PLC0415
+    from server.console.upstream_waits import connect, published_tools, quiet_log, show_failure  # noqa: PLC0415
     from server.run_server import until_signal  # noqa: PLC0415
     from server.upstreams.catalog.lock_file import COMMAND  # noqa: PLC0415
 
@@ -350,21 +334,18 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
 
     option = f" --config {shlex.quote(options.file)}" if options.file is not None else ""
 
-    async def connect() -> int:
-        app, spinner = App(report, "stdio"), Spinner()
+    async def check() -> int:
+        app = App(report, "stdio")
         async with app.running():
-            async with spinner.running():
-                app.start_upstreams()
-                with anyio.move_on_after(CHECK_SECONDS):
-                    await wait_for(app.pool.upstreams, spinner)
+            with anyio.move_on_after(CHECK_SECONDS):
+                await connect(app, app.pool.upstreams)
             (upstream,) = app.pool.upstreams
             if upstream.live_session is None:
                 show_failure(f"{name} was added but does not work", upstream)
                 take_out = f"coretools-mcp config remove {name}{visible_line(option)}"
                 show(f"It stays in the settings. To remove it: {take_out}", stream=sys.stderr)
                 return EXIT_FAILED
-            count = sum(origin.alias == name for origin in app.pool.catalog.names.published.values())
-            sys.stdout.write(f"Connected to {name}: {count} {'tool' if count == 1 else 'tools'}\n")
+            sys.stdout.write(f"Connected to {name}: {published_tools(app, name)}\n")
             sys.stdout.flush()
             lock = app.pool.catalog.lock
             if lock is not None and report.lock is not None and not lock.problem:
@@ -378,4 +359,4 @@ def _connect(name: str, path: str, options: EditOptions, environ: Mapping[str, s
                 note(f"{why}Its tools are blocked until they are approved: {COMMAND} --approve {name}{option}")
         return 0
 
-    return anyio.run(until_signal, connect)
+    return anyio.run(until_signal, check)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 from server.console import EXIT_FAILED, CommandFailure
 from server.console.known_clients import ClientConfig, client_configs, read_servers
-from server.console.own_settings import SECTION, names_by_alias, problems_of, usable_servers
-from server.console.terminal import linked, marked, note
+from server.console.own_settings import SECTION, names_by_alias, own_settings, problems_of, usable_servers
+from server.console.terminal import linked, marked, note, show_json
 from server.console.terminal import show as show_lines
 from server.console.terminal_questions import ask
 from server.console.user_files import keep_private
@@ -22,9 +22,8 @@ from server.settings.nested_values import Tree
 from server.settings.rule_names import rule_problems
 from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_display import as_text, describe_entry, shown_value
-from server.settings.settings_files import parse, read_settings_file, user_file
+from server.settings.settings_files import parse, user_file
 from tools.contract.display import visible_line
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError
 
 
@@ -51,8 +50,7 @@ def show(report: SettingsReport, *, as_json: bool) -> int:
     rows = [(dotted(given.path), shown_value(given.path, given.value), given.source) for given in report.given]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
-        found = {"values": values, "files": list(report.files), "warnings": list(report.warnings)}
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+        show_json({"values": values, "files": report.files, "warnings": report.warnings})
         return 0
     source_before = ""
     order = {path: position for position, path in enumerate(report.files)}  # other sources come after the files
@@ -98,7 +96,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         return changed
 
     try:
-        present = names_by_alias(parse(read_settings_file(own, is_optional=True) or b"", own))
+        present = names_by_alias(own_settings(environ))
         for alias, entry in servers.items():
             if alias in present and not force:
                 sys.stdout.write(f"  left unchanged (--force replaces it): {visible_line(alias)}\n")
@@ -117,7 +115,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
         given = [entry.get(key) for entry in added.values() for key in ("env", "headers")]
         if any(given) or shown_value((SECTION,), added) != added:
             keep_private(own)
-        rewrite(own, with_servers, AbortSignal())
+        rewrite(own, with_servers)
     except SettingsError as error:
         raise CommandFailure(f"nothing was added: {visible_line(str(error))}") from None
     except (ToolError, OSError):

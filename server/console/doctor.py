@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shlex
@@ -20,8 +19,8 @@ import anyio
 from server import VERSION
 from server.app import App
 from server.console import EXIT_FAILED
-from server.console.terminal import Spinner, marked, show
-from server.console.upstream_waits import last_words, not_approved, quiet_log, why_it_failed
+from server.console.terminal import Spinner, marked, show, show_json
+from server.console.upstream_waits import last_words, not_approved, published_tools, quiet_log, why_it_failed
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.installation import install_command
@@ -74,14 +73,6 @@ class Findings(list[Finding]):
     def append(self, finding: Finding) -> None:
         super().append(finding)
         self._told(finding)
-
-    @property
-    def is_usable(self) -> bool:
-        return all(finding.health != "broken" for finding in self)
-
-    def as_json(self) -> str:
-        found = [asdict(finding) for finding in self]
-        return json.dumps({"version": VERSION, "usable": self.is_usable, "findings": found}, indent=2)
 
     def ok(self, subject: str, text: str) -> None:
         self.append(Finding(subject, "ok", text))
@@ -149,12 +140,13 @@ def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, a
         return code
     for result in results.values():
         found.extend(result)
+    is_usable = all(finding.health != "broken" for finding in found)
     if as_json:
-        sys.stdout.write(f"{found.as_json()}\n")
+        show_json({"version": VERSION, "usable": is_usable, "findings": list(map(asdict, found))})
     else:
         broken = "Items marked broken are configured but do not work."
-        show("", "Everything that is configured works." if found.is_usable else broken)
-    return 0 if found.is_usable else EXIT_FAILED
+        show("", "Everything that is configured works." if is_usable else broken)
+    return 0 if is_usable else EXIT_FAILED
 
 
 def _name_of(check: Check) -> str:
@@ -360,10 +352,9 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
             for other in pool.upstreams:
                 await other.known.wait()
     if upstream.live_session is not None:
-        count = sum(origin.alias == upstream.alias for origin in pool.catalog.names.published.values())
         stopped = not_approved(pool.catalog.standings(upstream.alias))
         more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
-        text = f"connected in {took}, {count} {'tool' if count == 1 else 'tools'}{more}"
+        text = f"connected in {took}, {published_tools(app, upstream.alias)}{more}"
         for kind, left_out in upstream.offer.left_out.items():
             if left_out:
                 lost = f"these items are omitted, because not every client can read them: {', '.join(told(left_out))}"

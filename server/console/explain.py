@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -13,8 +12,8 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED, UsageError
 from server.console.call_command import GivenArguments, read_arguments
-from server.console.terminal import Spinner
-from server.console.upstream_waits import wait_for
+from server.console.terminal import show_json
+from server.console.upstream_waits import connect
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
@@ -75,16 +74,16 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
         async with app.running():
             owner = app.pool.owner_of(name)
             if owner is not None:
-                app.start_upstreams()
-                spinner = Spinner()
-                async with spinner.running():
-                    await wait_for([owner], spinner)  # wait for no other servers, because they may be slow
+                await connect(app, [owner])  # wait for no other servers, because they may be slow
             tool = app.registry.find(name)
             is_theirs = isinstance(tool, DiscoveredMCPTool)
             arguments = given.typed(tool.parameter_schema) if is_theirs else given.as_text()
             try:
                 if tool is None and owner is None:
-                    raise UsageError(f"{_unknown(name, app)} coretools-mcp tools lists the tools.")
+                    like, told = ", ".join(app.registry.not_registered(name).nearest), ""
+                    if BETWEEN not in name and name not in _CALLS:
+                        told = f" Did you mean {f'{like}, or ' if like else ''}'Bash({name})'?"
+                    raise UsageError(f"there is no tool '{name}'.{told} coretools-mcp tools lists the tools.")
                 judged = await app.running_server.judge(FunctionCall(name, arguments))
             except ToolError as error:
                 # If the server is unavailable, say so, because the tool may exist.
@@ -107,16 +106,10 @@ def explain_call(report: SettingsReport, name: str, given: GivenArguments, *, as
                 for choice in judged.choices
             ],
         }
-        sys.stdout.write(json.dumps(whole, indent=2) + "\n")
+        show_json(whole)
         return 0
 
     return anyio.run(until_signal, explain)
-
-
-def _unknown(name: str, app: App) -> str:
-    like = app.registry.not_registered(name).nearest
-    told = f" Did you mean {', '.join(like)}, or 'Bash({name})'?" if like else f" Did you mean 'Bash({name})'?"
-    return f"there is no tool '{name}'.{told if BETWEEN not in name and name not in _CALLS else ''}"
 
 
 def _as_text(judged: Judgement) -> str:

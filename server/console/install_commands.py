@@ -26,26 +26,26 @@ from server.console.client_config_file import (
     ConfigFile,
     backup_file,
     install_change,
-    own_servers,
     uninstall_change,
     write_install,
     write_uninstall,
 )
 from server.console.known_clients import BASE, ClientConfig, client_configs, read_document, read_servers
 from server.console.own_server import started
-from server.console.own_settings import own_ports, usable_servers
-from server.console.terminal import diff_text, note, show
-from server.console.terminal_questions import ask, says_yes
-from server.console.user_files import read_file
+from server.console.own_settings import own_names, own_ports, own_servers, own_settings, usable_servers
+from server.console.terminal import note
+from server.console.terminal_questions import says_yes
+from server.console.upstream_waits import tools_said
+from server.console.user_files import confirm_change, read_file
 from server.protocol.protocol_errors import MCPError
 from server.settings import SettingsError
 from server.settings.document_editor import toml_table
 from server.settings.nested_values import Tree, leaves, value_at
 from server.settings.own_entries import PROGRAM, is_own
-from server.settings.rule_names import nearest
+from server.settings.rule_names import did_you_mean
 from server.settings.section_model import Diagnostics, dotted
-from server.settings.settings_display import command_text, describe_entry, shown_difference, shown_value
-from server.settings.settings_files import home_folder, parse, read_settings_file, user_file
+from server.settings.settings_display import command_text, describe_entry, shown_value
+from server.settings.settings_files import home_folder, user_file
 from server.settings.upstream_entries import alias_of
 from server.settings.variable_expansion import variables_in
 from server.transports.credentials import VARIABLE as TOKEN_VARIABLE
@@ -63,8 +63,6 @@ Scope = Literal["user", "project"]
 
 @dataclass(frozen=True, slots=True)
 class InstallOptions:
-    """The command-line options."""
-
     client: str
     name: str | None = None  # the entry's name; `None` if not given
     scope: Scope = "user"
@@ -174,15 +172,10 @@ def _confirmed_change(
     Some clients write their files constantly. If the file has changed in the meantime, but its servers are the same,
     the change is computed again.
     """
-    documents = [
-        read_document(side, target.path, target.client.dialect) for side in (change.before, change.after) if side
-    ]
-    show(diff_text(shown_difference(target.path, change.before, change.after, documents)))
-    sys.stdout.flush()
-    if options.is_dry:
+    path, is_sure, is_dry = target.path, options.is_sure, options.is_dry
+    documents = [read_document(side, path, target.client.dialect) for side in (change.before, change.after) if side]
+    if not confirm_change(path, change.before, change.after, documents, is_sure=is_sure, is_dry=is_dry):
         return None
-    if not options.is_sure:
-        ask(f"Change {visible_line(target.path)}?", "nothing was changed")
     now = read_file(target.path)
     if now == change.before:
         return change
@@ -210,28 +203,22 @@ def list_clients(environ: Mapping[str, str]) -> int:
             except (SettingsError, CommandFailure) as error:
                 found.append(visible_line(str(error)))
                 continue
-            ours = [
-                name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)
-            ]
-            found += [f"installed as {visible_line(name)} in {shown}" for name in ours]
+            found += [f"installed as {visible_line(name)} in {shown}" for name in own_names(servers, ports)]
         # The folder of a client's file shows that the client is installed, unless it is the home folder.
         folders = [os.path.dirname(file) for file in client.files]
-        is_here = any(map(os.path.exists, client.files)) or any(
-            os.path.isdir(folder) and folder != home for folder in folders
-        )
-        search = environ.get("PATH", "")
-        is_here = is_here or any(shutil.which(program, path=search) for program in client.programs)
+        is_here = any(os.path.isdir(folder) and folder != home for folder in folders)
+        is_here = is_here or any(map(os.path.exists, client.files))
+        is_here = is_here or any(shutil.which(program, path=environ.get("PATH", "")) for program in client.programs)
         state = "; ".join(found) or (f"on this machine: coretools-mcp install {key}" if is_here else "not found")
         sys.stdout.write(f"{key:<{width}}  {state}\n")
     return 0
 
 
 def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
-    """Return the entry and file for these options."""
     clients = client_configs(environ)
     client = clients.get(options.client)
     if client is None:
-        hint = f" Did you mean {meant}?" if (meant := nearest(options.client, clients)) else ""
+        hint = did_you_mean(options.client, clients)
         raise UsageError(f"'{options.client}' is not a known client.{hint} Known clients: {', '.join(clients)}.")
     name = options.name if options.name is not None else NAME
     for folder in (*options.workspaces, *[os.getcwd()] * (options.scope == "project")):
@@ -245,19 +232,17 @@ def _target(options: InstallOptions, environ: Mapping[str, str]) -> ConfigFile:
         if options.imports:
             raise UsageError("--import only moves servers from your own file. Omit --scope project.")
         path = os.path.join(os.getcwd(), *client.project_file.split("/"))
-        return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
-    existing = [file for file in client.files if os.path.lexists(file)]
-    if not client.files:
-        raise CommandFailure(f"there is no home folder, so there is no {client.title} configuration.")
-    if client.is_single and len(existing or client.files) > 1:
-        both = visible_line(" and ".join(existing or client.files))
-        raise CommandFailure(
-            f"{client.title} seems to be installed more than once: {both}. Remove the one that you do not use."
-        )
-    with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
-    path = (existing or with_folder or list(client.files))[0]
-    client = _as_in(path, client)
-    return ConfigFile(options.client, client, path, name, is_named=options.name is not None)
+    else:
+        existing = [file for file in client.files if os.path.lexists(file)]
+        if not client.files:
+            raise CommandFailure(f"there is no home folder, so there is no {client.title} configuration.")
+        if client.is_single and len(existing or client.files) > 1:
+            both = visible_line(" and ".join(existing or client.files))
+            said = f"{client.title} seems to be installed more than once: {both}"
+            raise CommandFailure(f"{said}. Remove the one that you do not use.")
+        with_folder = [file for file in client.files if os.path.isdir(os.path.dirname(file))]
+        path = (existing or with_folder or list(client.files))[0]
+    return ConfigFile(options.client, _as_in(path, client), path, name, is_named=options.name is not None)
 
 
 def _as_in(path: str, client: ClientConfig) -> ClientConfig:
@@ -271,8 +256,8 @@ def _as_in(path: str, client: ClientConfig) -> ClientConfig:
 
 def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
     """Return the client's other servers, converted, by their names in its file. Report those that cannot be moved."""
-    diagnostics, own, ports = Diagnostics(), user_file(environ), own_ports(environ)
-    if own is None:
+    diagnostics, ports = Diagnostics(), own_ports(environ)
+    if user_file(environ) is None:
         raise CommandFailure("there is no home folder, so there is no settings file to move servers to.")
     moved: Tree = {}
     try:
@@ -281,7 +266,7 @@ def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
         given = read_servers(target.path, target.client, diagnostics)
         given = {name: entry for name, entry in given.items() if name != target.name and not is_own(entry, ports)}
         usable = usable_servers(given, target.path, environ, diagnostics) if given else {}
-        present = own_servers(own)
+        present = own_servers(environ)
         for name, entry in given.items():
             alias = alias_of(name)
             if alias in usable and present.get(alias, entry) == entry:
@@ -302,10 +287,7 @@ def lasting_command(
 ) -> list[str]:
     """Return a command line with an absolute path that still starts this program after upgrades.
 
-    Args:
-        environ: The user's environment variables.
-        prefix: The Python environment that this program is in.
-        interpreter: That environment's Python.
+    `prefix` and `interpreter` are the Python environment that this program is in, and its Python.
 
     Raises:
         CommandFailure: This copy is in a cache, which may be emptied at any time.
@@ -332,10 +314,8 @@ def lasting_command(
 
 def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
     """Return the variables that are set, and that this program or the upstream configuration uses."""
-    own = user_file(environ)
     try:
-        content = read_settings_file(own, is_optional=True) if own is not None else None
-        settings = parse(content or b"", own or "")
+        settings = own_settings(environ)
     except SettingsError:
         settings = {}
     names = [name for variables in SEARCH_VARIABLES.values() for name in variables.values()]
@@ -409,19 +389,12 @@ def _try(client: ClientConfig, entry: Mapping[str, Any], environ: Mapping[str, s
         is_late = isinstance(error, TimeoutError)
         why = f"it listed no tools within {START_SECONDS:g} s" if is_late else "it did not start, or exited too early"
         line = command_text([command, *args])
-        said = (
-            f"the entry does not work as {client.title} would start it: {why}. To see its output, run it by hand: "
-            f"{line}"
-        )
-        note(said)
+        said = f"the entry does not work as {client.title} would start it: {why}"
+        note(f"{said}. To see its output, run it by hand: {line}")
         return EXIT_FAILED
-    sys.stdout.write(
-        f"Started as {client.title} would start it, the server has {number} {'tool' if number == 1 else 'tools'}.\n"
-    )
+    sys.stdout.write(f"Started as {client.title} would start it, the server has {tools_said(number)}.\n")
     if connecting:
-        said = (
-            f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet. If a"
-        )
-        said += " client lists tools only once (a headless run), raise proxy.firstListWait in the settings."
-        sys.stdout.write(f"{said}\n")
+        said = f"The tools of {visible_line(', '.join(connecting))} will appear later: the connection is not up yet."
+        hint = "If a client lists tools only once (a headless run), raise proxy.firstListWait in the settings."
+        sys.stdout.write(f"{said} {hint}\n")
     return 0

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from glob import glob
 from typing import Any, Literal, cast
 
 from server.settings.agent_cli import AGENT_CLIS, FILE, CliName
@@ -39,8 +40,6 @@ TRUSTING = 'For runs without a terminal, add "trust": true to the entry: its too
 _IN_SECONDS = {"startup_timeout_sec": "connectTimeout", "tool_timeout_sec": "timeout"}  # keys of Codex
 _COUNTS_SECONDS = re.compile(r"(?:^|[/\\])(?:(?:cline_)?mcp_settings|\.(?:roo|kilocode)[/\\]mcp)\.json$")
 """The files of Cline, Roo Code and Kilo Code, in which `timeout` is in seconds."""
-_NAME = r"[A-Za-z0-9_-]+"
-_NAME_SAID = "letters, digits, - and _"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +67,8 @@ class ClientConfig:
     is_one_list: bool = False  # whether `command` includes the arguments
     has_tools: bool = True  # whether the client has its own tools for files and commands
     folder: Literal["roots", "cwd", "none"] = "none"  # how a server learns the workspace
-    names: str = _NAME  # the form of valid server names
-    names_said: str = _NAME_SAID
+    names: str = r"[A-Za-z0-9_-]+"  # the form of valid server names
+    names_said: str = "letters, digits, - and _"
     reserved: frozenset[str] = frozenset()  # names that the client reserves
     afterwards: str = ""  # the remaining steps for the user
     approval: str = ""  # one more step if the entry is in a project's file; NAME stands for the entry's name
@@ -114,7 +113,11 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
     desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
     if platform == "win32":
         # Since 2026, Claude Desktop is packaged and uses a private folder instead of %APPDATA%.
-        desktop = _packaged(local, "claude_desktop_config.json") or desktop
+        packages = os.path.join(local, "Packages")
+        within = os.path.join("LocalCache", "Roaming", "Claude", "claude_desktop_config.json")
+        names = sorted(glob("Claude_*", root_dir=packages)) if local else []
+        candidates = [os.path.join(packages, each, within) for each in names]
+        desktop = [file for file in candidates if os.path.isfile(file)] or candidates or desktop
     code = [os.path.join(programs, name, "User") for name in ("Code", "Code - Insiders", "VSCodium")]
     zed = [os.path.join(roaming if platform == "win32" else config_folder, "Zed" if platform == "win32" else "zed")]
     if platform == "darwin":
@@ -282,17 +285,6 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
     }
 
 
-def _packaged(local: str, name: str) -> list[str]:
-    """Return the files of a packaged Claude Desktop: the existing ones, or else all candidates."""
-    packages = os.path.join(local, "Packages")
-    try:
-        found = sorted(entry for entry in os.listdir(packages) if entry.startswith("Claude_")) if local else []
-    except OSError:
-        return []
-    files = [os.path.join(packages, each, "LocalCache", "Roaming", "Claude", name) for each in found]
-    return [file for file in files if os.path.isfile(file)] or files
-
-
 def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
     """Parse a client's file as that client does, for reading only. An empty file has no entries.
 
@@ -391,33 +383,43 @@ def _our_entry(
             for other in sorted(login.keys() - entry[key].keys()):
                 diagnostics.warn(path, f"{dotted((name, key, other))} has no counterpart here and was ignored.")
         elif key == "trust" and (client is None or not client.knows_trust):
-            said = f"{dotted((name, key))} was ignored: it would run the server's tools without a question, and"
-            whose = (
-                "only a known client's own file can allow that" if client is None else f"{client.title} has no such key"
+            whose = "only a known client's own file can allow that"
+            whose = whose if client is None else f"{client.title} has no such key"
+            said = (
+                f"{dotted((name, key))} was ignored: it would run the server's tools without a question, and {whose}."
             )
             if value:
-                diagnostics.warn(path, f"{said} {whose}.")
+                diagnostics.warn(path, said)
         elif key in known:
             entry[key] = value
         else:
             diagnostics.warn(path, f"{dotted((name, key))} has no counterpart here and was ignored.")
-    variables = client.variables if client is not None else "all"
-    noted: set[str] = set()
+    adapt_servers({"mcpServers": {name: entry}})
+    variables, notes = client.variables if client is not None else "all", set[str]()
+    entry |= {key: _our_references(entry[key], variables, notes) for key in EXPANDED_IN_SERVERS if key in entry}
+    if headers:
+        entry["headers"] = {**table_at(entry, "headers"), **headers}
+    for said in sorted(notes):
+        diagnostics.warn(path, f"{name} {said}")
+    return entry
 
-    def converted_texts(value: Any) -> Any:
-        """Convert the client's references to variables; a literal dollar sign is doubled."""
-        if isinstance(value, dict):
-            return {key: converted_texts(item) for key, item in cast("Tree", value).items()}
-        if isinstance(value, list):
-            return [converted_texts(item) for item in cast("list[Any]", value)]
-        if not isinstance(value, str):
-            return value
-        if variables in ("none", "named"):
-            whole = value.replace("$", "$$")
-            return whole if variables == "none" else _NAMED.sub(r"${\1}", whole)
-        return _PLACEHOLDER.sub(placeholder, value if variables == "all" else _BARE_DOLLAR.sub("$$", value))
 
-    def placeholder(match: re.Match[str]) -> str:
+def _our_references(value: Any, variables: Variables, notes: set[str]) -> Any:
+    """Convert a client's references to variables in all strings of a value; a literal dollar sign is doubled.
+
+    `notes` gets a sentence, without its subject, about each reference that the user has to do something about.
+    """
+    if isinstance(value, dict):
+        return {key: _our_references(item, variables, notes) for key, item in cast("Tree", value).items()}
+    if isinstance(value, list):
+        return [_our_references(item, variables, notes) for item in cast("list[Any]", value)]
+    if not isinstance(value, str):
+        return value
+    if variables in ("none", "named"):
+        whole = value.replace("$", "$$")
+        return whole if variables == "none" else _NAMED.sub(r"${\1}", whole)
+
+    def ours(match: re.Match[str]) -> str:
         kind, variable = match["kind"], match["name"]
         if kind == "userHome":
             return "${HOME}"
@@ -425,17 +427,11 @@ def _our_entry(
             return f"${{{variable}}}"
         if kind == "input" and variable is not None:
             # `api-key` becomes `API_KEY`.
-            ours = re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", variable.upper())
-            noted.add(f"{name} asks for the input {variable}; set the environment variable {ours} to its value.")
-            return f"${{{ours}}}"
+            name = re.sub(r"[^A-Z0-9]|^(?=[0-9])", "_", variable.upper())
+            notes.add(f"asks for the input {variable}; set the environment variable {name} to its value.")
+            return f"${{{name}}}"
         if kind in ("workspaceFolder", "workspaceFolderBasename", "pathSeparator", "file"):
-            noted.add(f"{name} uses ${{{kind}}}, which is unknown here; write the path instead.")
+            notes.add(f"uses ${{{kind}}}, which is unknown here; write the path instead.")
         return match[0]
 
-    adapt_servers({"mcpServers": {name: entry}})
-    entry |= {key: converted_texts(entry[key]) for key in EXPANDED_IN_SERVERS if key in entry}
-    if headers:
-        entry["headers"] = {**table_at(entry, "headers"), **headers}
-    for sentence in sorted(noted):
-        diagnostics.warn(path, sentence)
-    return entry
+    return _PLACEHOLDER.sub(ours, value if variables == "all" else _BARE_DOLLAR.sub("$$", value))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -12,15 +11,15 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError
-from server.console.terminal import Spinner, note, show
+from server.console.terminal import note, show, show_json
 from server.console.terminal_questions import agree
-from server.console.upstream_waits import quiet_log, show_failure, wait_for
+from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.console.user_files import replace_content
 from server.protocol.json_rpc import Json
 from server.run_server import until_signal
 from server.settings import SettingsReport
 from server.settings.load import LockContent
-from server.settings.rule_names import nearest
+from server.settings.rule_names import did_you_mean
 from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import (
     COMMAND,
@@ -49,12 +48,7 @@ Wish = Literal["write", "diff", "check"]
 def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: bool, is_sure: bool) -> int:
     """Connect to all servers, and show how they differ from the lock file, or update it.
 
-    Args:
-        report: The settings.
-        wish: Whether to write the file, only show the differences, or check them.
-        names: Tools and servers to approve; if given, nothing else is written.
-        as_json: Print the differences as JSON.
-        is_sure: Write without asking.
+    If `names` has tools and servers to approve, nothing else is written.
 
     Returns:
         0; 1 if a server is unavailable; 2 if a needed lock file is unusable. A check returns 1 if a tool is blocked,
@@ -64,11 +58,9 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
         raise CommandFailure(f"there is no home folder, so there is no place for {LOCK_NAME}. Use --config FILE.")
     source, before = report.lock, read_lock(report.lock)
     if wish != "write" or names:
-        problem = f"{visible_line(source.path)} " + (
-            "does not exist" if before is None else f"cannot be used: {before.problem}" if before.problem else ""
-        )
         if before is None or before.problem:
-            note(f"{problem}. {COMMAND} writes a new one, with all current tools.")
+            problem = "does not exist" if before is None else f"cannot be used: {before.problem}"
+            note(f"{visible_line(source.path)} {problem}. {COMMAND} writes a new one, with all current tools.")
             return EXIT_USAGE
     elif source.problem:
         raise CommandFailure(
@@ -77,13 +69,11 @@ def lock(report: SettingsReport, wish: Wish, names: Sequence[str], *, as_json: b
     quiet_log("error")  # this command reports warnings itself
 
     async def compare() -> int:
-        app, spinner = App(report, "stdio"), Spinner()
+        app = App(report, "stdio")
         async with app.running():
             servers = [app.pool.by_alias[name] for name in names if name in app.pool.by_alias]
             tools = [name for name in names if name not in app.pool.by_alias]
-            async with spinner.running():
-                app.start_upstreams()
-                await wait_for(app.pool.upstreams if tools or not names else servers, spinner)
+            await connect(app, app.pool.upstreams if tools or not names else servers)
             code = 0
             if servers or not names:
                 code = await compare_servers(
@@ -166,8 +156,7 @@ def entry_of(app: App, upstream: Upstream) -> Json:
 
 def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, is_first: bool, is_whole: bool) -> None:
     if as_json:
-        report = {"file": path, "differences": [asdict(each) for each in found]}
-        sys.stdout.write(f"{json.dumps(report, indent=2)}\n")
+        show_json({"file": path, "differences": [asdict(each) for each in found]})
         sys.stdout.flush()
         return
     alike: dict[Difference, list[str]] = {}  # tools with the same difference share a line
@@ -186,15 +175,16 @@ def show_differences(found: Sequence[Difference], path: str, *, as_json: bool, i
 
 async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: bool) -> int:
     """Approve the current definitions of the tools with these published names, after showing the blocked ones."""
-    tools = {name: app.registry.find(name) for name in names}
+    tools: dict[str, DiscoveredMCPTool] = {}
     by_alias: dict[str, dict[str, Json]] = {}
-    for name, tool in tools.items():
+    for name in names:
+        tool = app.registry.find(name)
         upstream = app.pool.owner_of_tool(tool) if tool is not None else None
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):
             there = [each.name for each in app.registry.get_all_tools() if isinstance(each, DiscoveredMCPTool)]
-            like = nearest(name, there)
-            told = f"Did you mean {like}?" if like else "Run coretools-mcp tools to list them."
-            raise UsageError(f"no server has a tool '{name}' now. {told}")
+            told = did_you_mean(name, there, " Run coretools-mcp tools to list them.")
+            raise UsageError(f"no server has a tool '{name}' now.{told}")
+        tools[name] = tool
         definition = next(each for each in upstream.offer.items(TOOLS) if each["name"] == tool.upstream_name)
         by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)
         if isinstance(tool, StoppedMCPTool):
@@ -207,8 +197,6 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         except ToolError as error:
             raise CommandFailure(error.message) from None
     for name, tool in tools.items():
-        standing = (
-            app.pool.catalog.standing(tool.alias, tool.upstream_name) if isinstance(tool, DiscoveredMCPTool) else ""
-        )
+        standing = app.pool.catalog.standing(tool.alias, tool.upstream_name)
         show(visible_line(f"{name} is approved as it is now; it was {standing}."))
     return 0

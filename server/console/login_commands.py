@@ -5,12 +5,12 @@ If replicas share their logins, the commands need the same keys as the replicas.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from urllib.parse import urlsplit, urlunsplit
@@ -20,16 +20,15 @@ import anyio
 from server.app import App
 from server.console import EXIT_FAILED, CommandFailure, UsageError
 from server.console.browser import open_in_browser
-from server.console.terminal import Spinner, note, show, show_table
-from server.console.upstream_waits import quiet_log, show_failure, wait_for
+from server.console.terminal import Spinner, note, show, show_json, show_table
+from server.console.upstream_waits import connect, quiet_log, show_failure, tools_said
 from server.run_server import network_replica, until_signal
 from server.settings import SettingsReport
 from server.settings.models import OAuthSettings
-from server.settings.rule_names import nearest
+from server.settings.rule_names import did_you_mean
 from server.store.replica import Replica, lone_replica
 from server.upstreams.connections.connection import Upstream, UpstreamState
-from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError
-from server.upstreams.login.token_files import StoredLogin, TokenStoreError
+from server.upstreams.login.login_storage import LoginStore, LoginsUnavailableError, StoredLogin, TokenStoreError
 from server.upstreams.login.upstream_login import Login, LoginAttempt, LoginStoreUnavailableError, login_store
 from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
@@ -42,11 +41,8 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
     """Log in to a server, and print how many tools the server then offers."""
     found = next((each for each in report.entries if alias in (each.alias, each.name)), None)
     if found is None:
-        like = nearest(alias, [each.alias for each in report.entries])
-        raise UsageError(
-            f"there is no server {visible_line(alias)} in the settings."
-            + (f" Did you mean {like}?" if like else " coretools-mcp config add adds one.")
-        )
+        told = did_you_mean(alias, [each.alias for each in report.entries], " coretools-mcp config add adds one.")
+        raise UsageError(f"there is no server {visible_line(alias)} in the settings.{told}")
     if found.left_out is not None:
         raise CommandFailure(f"{alias} is not used: {found.left_out}")
     entry, alias = found.settings, found.alias
@@ -69,11 +65,9 @@ def log_in(report: SettingsReport, alias: str, principal: str, *, opens_browser:
 
 
 async def _log_in(report: SettingsReport, replica: Replica, alias: str, principal: str, *, opens_browser: bool) -> int:
-    app, spinner = App(report, "stdio", replica=replica), Spinner()
+    app = App(report, "stdio", replica=replica)
     async with app.running():
-        async with spinner.running():
-            app.start_upstreams()
-            await wait_for(app.pool.upstreams, spinner)
+        await connect(app, app.pool.upstreams)
         (upstream,) = app.pool.upstreams
         login = upstream.login_of(principal)
         if login is None:
@@ -142,13 +136,12 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
     address = attempt.current_address()
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-    folder: tempfile.TemporaryDirectory[str] | None = None
-    async with anyio.create_task_group() as pasting:
-        try:
+    private = tempfile.TemporaryDirectory(prefix="coretools-mcp-") if opens_browser else nullcontext()
+    with private as folder:
+        async with anyio.create_task_group() as pasting:
             is_opened = False
-            if opens_browser:
-                folder = tempfile.TemporaryDirectory(prefix="coretools-mcp-")
-                open_it = partial(open_in_browser, address, os.path.join(folder.name, "login.html"))
+            if folder is not None:
+                open_it = partial(open_in_browser, address, os.path.join(folder, "login.html"))
                 is_opened = await THREADS.run(open_it)
                 if not is_opened:
                     note("no browser could be started here; open the address yourself")
@@ -162,9 +155,6 @@ async def _finish(login: Login, attempt: LoginAttempt, *, opens_browser: bool) -
                 pasting.start_soon(_take_pasted, attempt)
             await attempt.done.wait()
             pasting.cancel_scope.cancel()
-        finally:
-            if folder is not None:
-                folder.cleanup()
 
 
 async def _take_pasted(attempt: LoginAttempt) -> None:
@@ -184,8 +174,7 @@ def _tell(upstream: Upstream, what: str, more: str = "") -> int:
     if upstream.live_session is None:
         show_failure(f"{what}, but the server is not available", upstream)
         return EXIT_FAILED
-    count = len(upstream.offer.lists.get("tools", ()))
-    sys.stdout.write(f"{what}: {count} {'tool' if count == 1 else 'tools'}\n")
+    sys.stdout.write(f"{what}: {tools_said(len(upstream.offer.lists.get('tools', ())))}\n")
     if more:
         show(more, stream=sys.stderr)
     return 0
@@ -257,41 +246,37 @@ def list_logins(report: SettingsReport, *, as_json: bool) -> int:
     """List the stored logins, and report those that cannot be read."""
 
     async def show_all(store: LoginStore | None) -> int:
-        return _show([] if store is None else await store.all(), as_json=as_json)
+        found = [] if store is None else await store.all()
+        logins = [each for each in found if isinstance(each, StoredLogin)]
+        if as_json:
+            facts = [
+                {
+                    "server": each.alias,
+                    **({"principal": each.principal} if each.principal else {}),
+                    "address": _address_of(each),
+                    "issuer": each.issuer,
+                    "scopes": (each.scopes or "").split(),
+                    "state": _state_of(each),
+                    **({"expiresAt": each.expires_at} if each.expires_at is not None else {}),
+                }
+                for each in logins
+            ]
+            show_json(facts)
+        elif logins:
+            heads = ("SERVER", "WHO", "LOGGED IN AT", "STATE", "ADDRESS")
+            rows = [
+                (each.alias, each.principal or "you", urlsplit(each.issuer).netloc, _state_of(each), _address_of(each))
+                for each in logins
+            ]
+            show_table(heads, [tuple(map(visible_line, row)) for row in rows])
+        else:
+            sys.stdout.write("There are no logins.\n")
+        for each in found:
+            if isinstance(each, TokenStoreError):
+                note(str(each))
+        return 0
 
     return _with_logins(report, show_all)
-
-
-def _show(found: Sequence[StoredLogin | TokenStoreError], *, as_json: bool) -> int:
-    logins = [each for each in found if isinstance(each, StoredLogin)]
-    if as_json:
-        facts = [
-            {
-                "server": each.alias,
-                **({"principal": each.principal} if each.principal else {}),
-                "address": _address_of(each),
-                "issuer": each.issuer,
-                "scopes": (each.scopes or "").split(),
-                "state": _state_of(each),
-                **({"expiresAt": each.expires_at} if each.expires_at is not None else {}),
-            }
-            for each in logins
-        ]
-        sys.stdout.write(f"{json.dumps(facts, indent=2)}\n")
-    elif logins:
-        rows = [
-            (each.alias, each.principal or "you", urlsplit(each.issuer).netloc, _state_of(each), _address_of(each))
-            for each in logins
-        ]
-        show_table(
-            ("SERVER", "WHO", "LOGGED IN AT", "STATE", "ADDRESS"), [tuple(map(visible_line, row)) for row in rows]
-        )
-    else:
-        sys.stdout.write("There are no logins.\n")
-    for each in found:
-        if isinstance(each, TokenStoreError):
-            note(str(each))
-    return 0
 
 
 def _address_of(login: StoredLogin) -> str:

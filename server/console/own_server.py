@@ -38,12 +38,7 @@ class OwnServer:
     async def request(
         self, method: str, params: Json | None = None, on_progress: Callable[[str], None] | None = None
     ) -> Json:
-        """Send a request and return its result.
-
-        Args:
-            method: The method.
-            params: The parameters.
-            on_progress: Called with each progress message.
+        """Send a request and return its result; `on_progress` is called with each progress message.
 
         Raises:
             MCPError: The server responded with an error, or has exited.
@@ -61,12 +56,10 @@ class OwnServer:
                 raise MCPError(error["code"], error["message"], error.get("data"))
             if isinstance(message, Request):
                 await self._answer(message)
-            elif (
-                on_progress is not None
-                and isinstance(message, Notification)
-                and message.method == "notifications/progress"
-            ):
-                on_progress(str(as_mapping(message.params).get("message") or ""))
+            elif isinstance(message, Notification) and message.method == "notifications/progress":
+                text = as_mapping(message.params).get("message")
+                if on_progress is not None and text:
+                    on_progress(str(text))
 
     async def notify(self, method: str) -> None:
         await self._send({"method": method})
@@ -115,12 +108,7 @@ async def started(
 ) -> AsyncGenerator[OwnServer]:
     """Start a server and initialize it. The server ends when this context exits.
 
-    Args:
-        command: The command line.
-        folder: The working folder.
-        environment: The environment variables.
-        log: Receives the server's standard error.
-        ask: Answers the server's questions; `None` if nobody can be asked.
+    `log` receives the server's standard error. `ask` answers its questions; `None` means that nobody can be asked.
 
     Raises:
         MCPError: The server has exited.

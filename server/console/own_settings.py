@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import cast
 
+from server.console import CommandFailure
 from server.settings import SettingsError, SettingsReport
+from server.settings.document_editor import doubtful_key
 from server.settings.load import SettingsInputs, read_settings
 from server.settings.nested_values import Tree, table_at, value_at
 from server.settings.own_entries import DEFAULT_PORT, is_own
 from server.settings.section_model import Diagnostics, dotted
-from server.settings.settings_files import parse, read_settings_file, user_file
+from server.settings.settings_files import MAX_FILE_BYTES, parse, read_settings_file, user_file
 from server.settings.upstream_entries import alias_of
+from tools.contract.display import visible_line
 
 SECTION = "mcpServers"
 
@@ -23,6 +26,10 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
     Raises:
         SettingsError: No server can be used, or the user's settings are already invalid.
     """
+
+    def problems_with(servers: Tree) -> tuple[str, ...]:
+        return problems_of(json.dumps({SECTION: servers}).encode(), path, environ)
+
     servers: Tree = {}
     ports = own_ports(environ)
     for name, entry in given.items():
@@ -37,14 +44,13 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
         servers[alias] = entry
     if not servers:
         raise SettingsError(["There are no servers to import."])
-    if not problems_of(_as_settings(servers), path, environ):
+    if not problems_with(servers):
         return servers
-    without_any = problems_of(_as_settings({}), path, environ)
-    if without_any:
+    if without_any := problems_with({}):
         raise SettingsError(without_any)
     usable: Tree = {}
     for alias, entry in servers.items():
-        problems = problems_of(_as_settings({alias: entry}), path, environ)
+        problems = problems_with({alias: entry})
         diagnostics.warnings += [f"{problem} The server {alias} was skipped." for problem in problems]
         usable |= {} if problems else {alias: entry}
     if not usable:
@@ -52,19 +58,24 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
     return usable
 
 
+def own_settings(environ: Mapping[str, str]) -> Tree:
+    """Return the user's own settings as written there; empty if there are none.
+
+    Raises:
+        SettingsError: The file is not valid.
+    """
+    own = user_file(environ)
+    content = read_settings_file(own, is_optional=True) if own is not None else None
+    return parse(content or b"", own or "")
+
+
 def own_ports(environ: Mapping[str, str]) -> list[int]:
     """Return the ports on which this program may listen: the default, and the one in the user's settings."""
-    own = user_file(environ)
     try:
-        content = read_settings_file(own, is_optional=True) if own is not None else None
-        configured = value_at(parse(content or b"", own or ""), ("http", "port"))
+        configured = value_at(own_settings(environ), ("http", "port"))
     except SettingsError:
         configured = None
     return [DEFAULT_PORT, *([configured] if isinstance(configured, int) else [])]
-
-
-def _as_settings(servers: Tree) -> bytes:
-    return json.dumps({SECTION: servers}).encode()
 
 
 def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -76,17 +87,38 @@ def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tupl
     return ()
 
 
-def settings_with(
-    content: bytes, source: str, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
-) -> SettingsReport:
+def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> SettingsReport:
     """Return the settings that result if this is the content of `source`, the user's own file or an additional one.
 
     Raises:
         SettingsError: The server would not start.
     """
     files = [source] if source != user_file(environ) else []
-    inputs = SettingsInputs(files, overrides or {}, environ, cli=None, working_folder=None, streams={source: content})
+    inputs = SettingsInputs(files, {}, environ, cli=None, working_folder=None, streams={source: content})
     return read_settings(inputs)
+
+
+def check_keys(content: bytes | None, place: tuple[str, ...], path: str, max_bytes: int = MAX_FILE_BYTES) -> None:
+    """Check that an edit at `place` would change the value that the file's program uses.
+
+    Raises:
+        CommandFailure: A key occurs more than once, or in two spellings.
+        SettingsError: The file is not valid.
+    """
+    doubt = doubtful_key(content or b"", place, path, max_bytes)
+    if doubt is not None:
+        said = f"{visible_line(path)}: {visible_line(doubt)}"
+        raise CommandFailure(f"{said}. Remove one of them and try again; nothing was changed.")
+
+
+def own_names(servers: Tree, ports: Sequence[int] = ()) -> list[str]:
+    """Return the names of the servers that run the coretools-mcp command, or that reach it on one of these ports."""
+    return [name for name, each in servers.items() if isinstance(each, dict) and is_own(cast("Tree", each), ports)]
+
+
+def own_servers(environ: Mapping[str, str]) -> Tree:
+    """Return the servers in the user's own settings, by alias."""
+    return {alias_of(name): entry for name, entry in table_at(own_settings(environ), SECTION).items()}
 
 
 def names_by_alias(settings: Tree) -> dict[str, str]:

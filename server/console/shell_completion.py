@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from server.console.known_clients import client_configs
 from tools.builtin.all_tools import builtin_tools
@@ -38,17 +36,8 @@ _OWN_SERVERS = (
 """A shell command that lists the servers in the current settings."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
-    names: tuple[str, ...]
-    about: str
-    values: tuple[str, ...]  # the possible values, if they are known
-    takes: str  # the placeholder in the help; empty for a flag
-
-
 def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
-    """Return the completion script for these commands in bash, zsh or fish."""
-    top = {words.partition(" ")[0] for words in commands}
+    top = dict.fromkeys(words.partition(" ")[0] for words in commands)
     groups = {word: [words.split()[1] for words in commands if words.startswith(f"{word} ")] for word in top}
     if shell == "fish":
         return "".join(f"{line}\n" for line in _fish(commands, groups))
@@ -61,12 +50,14 @@ def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
         if below
     ]
     for command, parser in commands.items():
-        options = _options(parser)
-        for option in (each for each in options if each.takes):
-            how = f'-W "{" ".join(option.values)}"' if option.values else "-d" if option.takes == "DIR" else "-f"
-            where = "|".join(f'"{command}:{name}"' for name in option.names)
-            values.append(f'        {where}) COMPREPLY=($(compgen {how} -- "$cur")); return ;;')
-        offered = [name for option in options for name in option.names if name.startswith("--")] + _positionals(parser)
+        offered: list[str] = []
+        for option in _actions(parser):
+            if option.option_strings and option.nargs != 0:
+                how = f'-W "{_values(option)}"' if option.choices else "-d" if option.metavar == "DIR" else "-f"
+                where = "|".join(f'"{command}:{name}"' for name in option.option_strings)
+                values.append(f'        {where}) COMPREPLY=($(compgen {how} -- "$cur")); return ;;')
+            offered += [name for name in option.option_strings if name.startswith("--")]
+        offered += _positionals(parser)
         words.append(f'        "{command}") COMPREPLY=($(compgen -W "{" ".join(offered)}" -- "$cur")) ;;')
     made = _BASH.format(commands="|".join(known), values="\n".join(values), words="\n".join(words))
     return f"autoload -U +X bashcompinit && bashcompinit\n{made}" if shell == "zsh" else made
@@ -83,28 +74,27 @@ def _fish(commands: Mapping[str, argparse.ArgumentParser], groups: Mapping[str, 
             yield f"complete -c {NAME} -f -n '__fish_seen_subcommand_from {word}' -a '{' '.join(groups[word])}'"
     for command, parser in commands.items():
         seen = " && ".join(f"__fish_seen_subcommand_from {word}" for word in command.split())
-        for option in _options(parser):
-            flags = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.names)
-            takes = f" -xa '{' '.join(option.values)}'" if option.values else " -r" if option.takes else ""
-            yield f"complete -c {NAME} -n '{seen}' {flags}{takes} -d {about(option.about)}"
+        for option in (each for each in _actions(parser) if each.option_strings):
+            names = option.option_strings
+            flags = " ".join(f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in names)
+            takes = f" -xa '{_values(option)}'" if option.choices else " -r" if option.nargs != 0 else ""
+            yield f"complete -c {NAME} -n '{seen}' {flags}{takes} -d {about(option.help or '')}"
         if positionals := _positionals(parser):
             yield f"complete -c {NAME} -n '{seen}' -a {about(' '.join(positionals).replace('$(', '('))}"
 
 
-def _options(parser: argparse.ArgumentParser) -> list[_Option]:
-    found: list[_Option] = []
-    for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - there is no public list
-        if action.option_strings:
-            takes = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
-            values = tuple(str(choice) for choice in action.choices or ())
-            found.append(_Option(tuple(action.option_strings), str(action.help or ""), values, takes))
-    return found
+def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return parser._actions  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - there is no public list
+
+
+def _values(option: argparse.Action) -> str:
+    return " ".join(map(str, option.choices or ()))
 
 
 def _positionals(parser: argparse.ArgumentParser) -> list[str]:
     """Return the possible values of the positional arguments."""
     found: list[str] = []
-    for action in parser._actions:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
+    for action in _actions(parser):
         if not action.option_strings:
             found += map(str, action.choices or ())
             found += client_configs({}) if action.metavar == "CLIENT" else ()
@@ -112,8 +102,3 @@ def _positionals(parser: argparse.ArgumentParser) -> list[str]:
             is_server = action.dest == "name" and parser.prog.rpartition(" ")[2] in ("remove", "enable", "disable")
             found += [_OWN_SERVERS] if is_server else ()
     return found
-
-
-def print_script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> int:
-    sys.stdout.write(script(shell, commands))
-    return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -14,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from server.console import CommandFailure, UsageError
-from server.console.terminal import note, show, show_table
+from server.console.terminal import note, show, show_json, show_table
 from server.console.upstream_waits import not_approved
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import real_path
@@ -134,7 +133,7 @@ def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> i
     running = [about for _, about in found]
     fitting = [each for each in running if which.fits(each)]
     if as_json:
-        sys.stdout.write(f"{json.dumps(fitting, indent=2)}\n")
+        show_json(fitting)
     for at, each in enumerate(fitting):
         if not as_json:
             show(*[""][:at])
@@ -205,9 +204,8 @@ def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, fo
     if alias is not None and alias not in servers:
         there = f"It has {', '.join(servers)}." if servers else "It has none."
         raise UsageError(f"the running server has no upstream '{alias}'. {there}")
-    question = {"ask": "logs", "server": alias, "follow": follows}
     is_empty = True
-    for answered in ask_server(path, question):
+    for answered in ask_server(path, {"ask": "logs", "server": alias, "follow": follows}):
         record = _checked(_Said, answered)
         if "error" in record:
             raise CommandFailure(visible_line(record["error"]))
@@ -216,8 +214,7 @@ def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, fo
             show(*lines)
             sys.stdout.flush()
         elif is_empty:
-            level = about["logLevel"]
-            note(f"nothing has been logged so far (log.level is {level})")
+            note(f"nothing has been logged so far (log.level is {about['logLevel']})")
         is_empty = False
     if follows:
         note("the server has ended")

@@ -7,12 +7,14 @@ text.
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
+from urllib.parse import quote
 
 import anyio
 from rich.cells import cell_len, set_cell_size
@@ -91,6 +93,10 @@ def note(text: str) -> None:
     sys.stderr.write(f"coretools-mcp: {visible_line(text)}\n")
 
 
+def show_json(value: Any) -> None:
+    sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
+
+
 def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> None:
     """Print rows in columns to standard output; only the last column wraps if the terminal is too narrow."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -114,15 +120,11 @@ def marked(mark: str, colour: str, text: str | Text) -> Text:
 
 def linked(path: str, shown: str) -> Text:
     """Return a path as a clickable link, if colour is on."""
-    return Text(shown, Style(link="file://" + re.sub(r"[^\w/.~-]", lambda sign: _escaped(sign[0]), path)))
-
-
-def _escaped(sign: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in sign.encode("utf-8", "surrogateescape"))
+    escaped = re.sub(r"[^\w/.~-]", lambda sign: quote(sign[0], errors="surrogateescape"), path)
+    return Text(shown, Style(link=f"file://{escaped}"))
 
 
 def diff_text(diff: str) -> Text:
-    """Return a unified diff with coloured lines."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     text = Text()
     for line in diff.splitlines(keepends=True):
@@ -246,7 +248,7 @@ async def read_line() -> str:
     return line.strip()
 
 
-async def read_key(prompt: str, keys: Container[str], default: str = "") -> str:
+async def read_key(prompt: str, keys: Container[str], default: str) -> str:
     """Read one of `keys`, in lower case, without waiting for Enter.
 
     Enter selects the default; Ctrl-D raises `EOFError`. On Windows, a line is read instead, and its first letter is

@@ -70,18 +70,16 @@ async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | N
         show("Press Ctrl-D to leave it unanswered.", stream=sys.stderr)
         given: dict[str, Any] = {}
         for name, field in fields.items():
-            if not _is_settled(field, fields, given):
+            # A free-text field is unnecessary if another answer to its question was chosen.
+            chosen = [
+                value for key, value in given.items() if field.get("title") == f"{fields[key].get('title')}: {OTHER}"
+            ]
+            if all(value in (None, OTHER) or (isinstance(value, list) and OTHER in value) for value in chosen):
                 given[name] = await _value(field, is_required=name in required)
     except EOFError:
         sys.stderr.write("\n")
         return None
     return {name: value for name, value in given.items() if value not in (None, "", [None])}
-
-
-def _is_settled(field: Mapping[str, Any], fields: Mapping[str, Mapping[str, Any]], given: Mapping[str, Any]) -> bool:
-    """Return whether a free-text field is unnecessary, because another answer was chosen."""
-    chosen = (value for name, value in given.items() if field.get("title") == f"{fields[name].get('title')}: {OTHER}")
-    return any(value not in (None, OTHER) and not (isinstance(value, list) and OTHER in value) for value in chosen)
 
 
 def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:

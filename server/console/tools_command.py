@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import textwrap
@@ -13,8 +12,8 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED
-from server.console.terminal import Spinner, note, show, show_table
-from server.console.upstream_waits import quiet_log, show_failure, wait_for
+from server.console.terminal import Spinner, note, show, show_json, show_table
+from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.requests.protocol_mapping import tool_to_wire
 from server.run_server import until_signal
 from server.settings import SettingsReport
@@ -35,27 +34,31 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
     quiet_log(report.settings.log.level)
 
     async def list_tools() -> int:
-        app, spinner = App(report, "stdio"), Spinner()
+        app = App(report, "stdio")
         async with app.running():
-            async with spinner.running():
-                app.start_upstreams()
-                await wait_for(app.pool.upstreams, spinner)
-                spinner.say("waiting for the custom tools")
+            await connect(app, app.pool.upstreams)
+            async with Spinner().running("waiting for the custom tools"):
                 await app.registry.discover_all_tools()
             settings = report.settings
             plans, shows_forms = settings.approval_mode is ApprovalMode.PLAN, settings.confirmation.style == "form"
             tools = app.tools.offered_tools(plans=plans, shows_forms=shows_forms)
-            names = app.pool.catalog.names
+            catalog = app.pool.catalog
+            standings = {  # the lock status of tools by name; empty without a lock file
+                tool.name: standing
+                for tool in tools
+                if isinstance(tool, DiscoveredMCPTool)
+                and (standing := catalog.standing(tool.alias, tool.upstream_name))
+            }
             if as_json:
-                sys.stdout.write(f"{listing_as_json(tools, names, standings(app, tools))}\n")
+                show_json(listing(tools, catalog.names, standings))
             else:
                 asked = {tool.name: (await app.running_server.permission_of(tool)).verdict for tool in tools}
-                show_listing(tools, asked, names, standings(app, tools))
+                show_listing(tools, asked, catalog.names, standings)
             sys.stdout.flush()
             missing = [upstream for upstream in app.pool.upstreams if upstream.live_session is None]
             for upstream in missing:
                 show_failure(f"upstream {upstream.alias}", upstream)
-            lock = app.pool.catalog.lock
+            lock = catalog.lock
             if lock is not None and lock.problem:
                 note(f"{visible_line(lock.path)}: {lock.why_closed}")
             discovery = app.custom_tools.discovery
@@ -67,17 +70,7 @@ def show_tools(report: SettingsReport, *, as_json: bool) -> int:
     return anyio.run(until_signal, list_tools)
 
 
-def standings(app: App, tools: Sequence[BaseTool[Any]]) -> dict[str, str]:
-    """Return the lock status of tools by name; empty without a lock file."""
-    catalog = app.pool.catalog
-    return {
-        tool.name: standing
-        for tool in tools
-        if isinstance(tool, DiscoveredMCPTool) and (standing := catalog.standing(tool.alias, tool.upstream_name))
-    }
-
-
-def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> str:
+def listing(tools: Sequence[BaseTool[Any]], names: NameMap, standings: Mapping[str, str]) -> dict[str, Any]:
     """Return the tools as a client sees them, the changed names, and the tools that are hidden because of their names.
 
     With a lock file, each tool also has its lock status.
@@ -89,8 +82,8 @@ def listing_as_json(tools: Sequence[BaseTool[Any]], names: NameMap, standings: M
 
     changed = [about(entry, change=entry.change.value) for entry in names.changed]
     hidden = [about(entry, holder=entry.holder, reachedAs=entry.way_out or None) for entry in names.hidden]
-    listing = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}
-    return json.dumps({**listing, **({"approval": dict(standings)} if standings else {})}, indent=2)
+    listed = {"tools": [tool_to_wire(tool) for tool in tools], "changed": changed, "hidden": hidden}
+    return {**listed, **({"approval": dict(standings)} if standings else {})}
 
 
 def show_listing(

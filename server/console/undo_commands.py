@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 
 from server.console import CommandFailure
-from server.console.terminal import diff_text, show
+from server.console.terminal import diff_text, show, show_json
 from server.console.terminal_questions import ask
 from server.requests.tool_services import LazyJournal
 from server.settings import SettingsReport
@@ -27,8 +26,7 @@ def show_changes(report: SettingsReport, *, as_json: bool) -> int:
     with _journal(report) as journal:
         changes = journal.changes(None, workspace.roots, limit=MAX_LISTED)
     if as_json:
-        listing = [change_as_json(change, "id") for change in changes]
-        sys.stdout.write(f"{json.dumps(listing, indent=2)}\n")
+        show_json([change_as_json(change, "id") for change in changes])
         return 0
     lines = described(changes, workspace) or [f"There are no changes to undo in {', '.join(workspace.roots)}."]
     show(*map(visible_line, lines), "", NOT_COVERED)

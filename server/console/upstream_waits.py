@@ -14,6 +14,7 @@ from tools.contract.display import visible_line
 from tools.text.secrets import redact
 
 if TYPE_CHECKING:
+    from server.app import App
     from server.upstreams.connections.connection import Upstream
 
 
@@ -25,19 +26,34 @@ def quiet_log(level: str) -> None:
         logging.disable(logging.INFO)
 
 
-async def wait_for(upstreams: Sequence[Upstream], spinner: Spinner) -> None:
-    """Wait until each upstream is connected or has failed, and show those still connecting."""
+async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
+    """Start an app's upstreams. Wait until each of these is connected or has failed; show those still connecting."""
     waited = list(upstreams)
+
+    def tell() -> None:
+        spinner.say(f"waiting for {', '.join(each.alias for each in waited)}" if waited else "")
 
     async def wait(upstream: Upstream) -> None:
         await upstream.known.wait()
         waited.remove(upstream)
-        spinner.say(f"waiting for {', '.join(each.alias for each in waited)}" if waited else "")
+        tell()
 
-    spinner.say(f"waiting for {', '.join(each.alias for each in waited)}" if waited else "")
-    async with anyio.create_task_group() as group:
-        for upstream in upstreams:
-            group.start_soon(wait, upstream)
+    async with Spinner().running() as spinner:
+        app.start_upstreams()
+        tell()
+        async with anyio.create_task_group() as group:
+            for upstream in upstreams:
+                group.start_soon(wait, upstream)
+
+
+def published_tools(app: App, alias: str) -> str:
+    """Return how many tools of an upstream are published."""
+    number = sum(origin.alias == alias for origin in app.pool.catalog.names.published.values())
+    return tools_said(number)
+
+
+def tools_said(number: int) -> str:
+    return f"{number} {'tool' if number == 1 else 'tools'}"
 
 
 def why_it_failed(upstream: Upstream) -> str:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from server.console import CommandFailure
 from server.console.known_clients import MAX_CLIENT_BYTES
-from server.console.terminal import note
+from server.console.terminal import diff_text, note, show
+from server.console.terminal_questions import ask
 from server.settings import SettingsError
 from server.settings.file_rewriting import PRIVATE_FILE, rewrite
+from server.settings.settings_display import shown_difference
 from server.settings.settings_files import read_regular
 from tools.contract.display import visible_line
-from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import explain
 
@@ -48,6 +51,23 @@ def read_file(path: str) -> bytes | None:
     if not os.access(path, os.W_OK):
         raise CommandFailure(f"{shown} is not writable by you, so it was left unchanged. Change its mode (chmod u+w).")
     return content
+
+
+def confirm_change(
+    path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any], *, is_sure: bool, is_dry: bool
+) -> bool:
+    """Show a change to a file, and return whether to make it: not in a dry run. Ask first, unless the user is sure.
+
+    `documents` has both contents, parsed.
+
+    Raises:
+        CommandFailure: The user did not agree.
+    """
+    show(diff_text(shown_difference(path, before, after, documents)))
+    sys.stdout.flush()
+    if not is_dry and not is_sure:
+        ask(f"Change {visible_line(path)}?", "nothing was changed")
+    return not is_dry
 
 
 def replace_content(path: str, before: bytes | None, after: bytes) -> None:
@@ -102,7 +122,7 @@ def rewrite_file(path: str, change: Callable[[bytes], bytes]) -> None:
         CommandFailure: The file cannot be written, or `change` rejects its content.
     """
     try:
-        rewrite(path, change, AbortSignal())
+        rewrite(path, change)
     except SettingsError as error:
         raise CommandFailure(f"nothing was changed in {visible_line(path)}: {visible_line(str(error))}.") from None
     except (ToolError, OSError) as error:

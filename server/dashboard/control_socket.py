@@ -26,7 +26,7 @@ from anyio.abc import SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from server import VERSION
-from server.administration.log_history import HISTORY
+from server.administration.log import HISTORY
 from server.administration.running_server import RunningServer
 from server.protocol.json_rpc import Json
 from server.settings.installation import install_command
@@ -67,9 +67,9 @@ def _is_private(folder: str) -> bool:
     return stat.S_ISDIR(about.st_mode) and not stat.S_IMODE(about.st_mode) & 0o077 and is_ours(about)
 
 
-def _make_room(environ: Mapping[str, str]) -> str | None:
+def _make_room() -> str | None:
     """Remove the sockets of killed servers, and return a path for a new socket if there is a folder for it."""
-    for folder in runtime_folders(environ):
+    for folder in runtime_folders(os.environ):
         path = os.path.join(folder, f"{secrets.token_hex(8)}{SUFFIX}")
         if len(os.fsencode(path)) > PATH_BYTES:
             continue
@@ -197,7 +197,7 @@ class ControlSocket:
 
 async def serve_control(running_server: RunningServer, transport: str) -> None:
     """Answer queries until cancelled. If no socket can be created, the server runs without one."""
-    path = await THREADS.run(lambda: _make_room(os.environ))
+    path = await THREADS.run(_make_room)
     if path is None:
         logger.info("no control socket: there is no folder for it that other users cannot enter")
         return

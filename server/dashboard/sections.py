@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from server.administration.log_history import HISTORY
+from server.administration.log import HISTORY
 from server.requests.recent_calls import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
@@ -75,7 +75,6 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
         question, parts = pending.question, question_parts(pending.question.details)
         more = [*parts.before, *parts.after, *([CUT_HERE] if parts.is_cut else [])]
         more += true_hosts(f"{parts.block}\n{question.description}\n{parts.purpose}")
-        text = parts.block  # only its beginning is rendered if it is too long for the page
         shown.append(
             {
                 "id": pending.id,
@@ -86,7 +85,8 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
                 "title": question.details.title.removeprefix("Confirm "),
                 "purpose": visible_line(parts.purpose),
                 "language": parts.language,
-                "lines": visible(text[:MAX_BLOCK_CHARS]).rstrip("\n").split("\n"),
+                # Only the beginning is rendered if the block is too long for the page.
+                "lines": visible(parts.block[:MAX_BLOCK_CHARS]).rstrip("\n").split("\n"),
                 "is_whole": _is_whole(parts),
                 "more": more,
                 "reason": question.reason,
@@ -120,22 +120,12 @@ def calls(latest: Sequence[RecordedCall]) -> dict[str, Any]:
 
 def servers(running_server: RunningServer) -> dict[str, Any]:
     live = running_server.live
-    rows = [
-        {
-            "alias": each["alias"],
-            "state": str(each["state"]),
-            "problem": each.get("problem", ""),
-            "tools": each["tools"],
-            "transport": each.get("transport", ""),
-            "is_on": True,
-        }
-        for each in live.pool.report()
+    usual: dict[str, Any] = {"problem": "", "transport": "", "is_on": True}
+    rows = [usual | each | {"state": str(each["state"])} for each in live.pool.report()]
+    rows += [
+        usual | {"alias": alias, "state": "switched off", "tools": 0, "is_on": False} for alias in live.switched_off
     ]
-    off = [
-        {"alias": alias, "state": "switched off", "problem": "", "tools": 0, "transport": "", "is_on": False}
-        for alias in live.switched_off
-    ]
-    return {"servers": [*rows, *off], "left_out": dict(live.pool.left_out)}
+    return {"servers": rows, "left_out": dict(live.pool.left_out)}
 
 
 def log_of(alias: str) -> dict[str, Any]:

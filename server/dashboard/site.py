@@ -1,17 +1,22 @@
 """The dashboard as a web application: on loopback only, for signed-in browsers, with plain forms.
 
-A GET changes nothing. A POST must come from a page of this server. Except for signing in, a POST must also come from a
-signed-in browser and carry the token of the form. All text on a page is escaped, and invisible characters are replaced
-by marks.
+A link signs in one browser, once. A GET changes nothing. A POST must come from a page of this server. Except for
+signing in, a POST must also come from a signed-in browser and carry the token of the form, which binds the form to the
+content that it showed. All text on a page is escaped, and invisible characters are replaced by marks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import secrets
 import socket
-from collections.abc import AsyncIterator, Generator
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -29,9 +34,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.administration.log_history import HISTORY
+from server.administration.log import HISTORY
 from server.dashboard import sections
-from server.dashboard.sign_in import BrowserSession, SignIn
 from server.transports.http_server import WebServer
 from server.transports.slow_clients import ClientConnection
 from tools.contract.confirmation import Answer, Decision
@@ -46,6 +50,9 @@ if TYPE_CHECKING:
     from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"
+CODE_SECONDS = 60.0  # how long a link is valid
+MAX_CODES = 20  # maximum number of unused links
+MAX_BROWSERS = 20  # signed-in browsers at once; the oldest is signed out first
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # characters of the reason for a denial
@@ -84,6 +91,58 @@ NOT_SIGNED_IN = (
     "This browser is not signed in. Run coretools-mcp dashboard in a terminal: it prints a link that signs in one "
     "browser, once, within a minute."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserSession:
+    """One browser that has used a link."""
+
+    cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+
+    def form_token(self, path: str, shown: str) -> str:
+        """Return the token that a form must carry, bound to its path and content."""
+        return hmac.new(self.secret, f"{path}\n{shown}".encode(), hashlib.sha256).hexdigest()
+
+    def accepts(self, token: str, path: str, shown: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.form_token(path, shown).encode())
+
+
+class SignIn:
+    """Issues one-time codes, and remembers the browsers that used one, until the process exits."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._codes: OrderedDict[str, float] = OrderedDict()
+        self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
+
+    def new_code(self) -> str:
+        """Return a code for one link."""
+        code = secrets.token_urlsafe(16)
+        self._codes[_digest(code)] = self._clock() + CODE_SECONDS
+        while len(self._codes) > MAX_CODES:
+            self._codes.popitem(last=False)
+        return code
+
+    def use(self, code: str) -> BrowserSession | None:
+        """Use up a valid code and return a new session."""
+        expires = self._codes.pop(_digest(code), 0.0)
+        if expires < self._clock():
+            return None
+        session = BrowserSession()
+        self._sessions[_digest(session.cookie)] = session
+        while len(self._sessions) > MAX_BROWSERS:
+            self._sessions.popitem(last=False)
+        return session
+
+    def session(self, cookie: str) -> BrowserSession | None:
+        """Return the session of a browser with this cookie."""
+        return self._sessions.get(_digest(cookie))
+
+
+def _digest(text: str) -> str:
+    # Codes and cookies are looked up by their digest, so that the time of the lookup reveals nothing about them.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _made_visible(value: object) -> object:
@@ -137,7 +196,7 @@ class Dashboard:
             ]
             site = Starlette(routes=routes, exception_handlers={HTTPException: self._failed, Exception: self._failed})
             config = uvicorn.Config(
-                _Guarded(site, self._origins, self._home),
+                _Guarded(site, {f"{HOST}:{self._port}", f"localhost:{self._port}"}, self._home),
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -161,10 +220,6 @@ class Dashboard:
     def link(self) -> str:
         """Return a URL that signs in one browser, once."""
         return f"http://{HOST}:{self._port}{self._home}open?code={self._sign_in.new_code()}"
-
-    @property
-    def _origins(self) -> frozenset[str]:
-        return frozenset({f"http://{HOST}:{self._port}", f"http://localhost:{self._port}"})
 
     @property
     def _cookie(self) -> str:
@@ -432,11 +487,10 @@ class _Guarded:
     Everything is served under a path that only a link contains, so that browsers send the cookie only there.
     """
 
-    def __init__(self, site: ASGIApp, origins: frozenset[str], home: str) -> None:
+    def __init__(self, site: ASGIApp, hosts: set[str], home: str) -> None:
         self._site = site
-        self._origins = origins
+        self._hosts = hosts
         self._home = home
-        self._hosts = {origin.removeprefix("http://") for origin in origins}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -449,7 +503,10 @@ class _Guarded:
         is_foreign = headers.get("host", "") not in self._hosts
         if scope["method"] not in ("GET", "HEAD"):
             site = headers.get("sec-fetch-site", "same-origin")
-            is_foreign |= headers.get("origin", "") not in self._origins or site not in ("same-origin", "none")
+            is_foreign |= headers.get("origin", "") not in {f"http://{host}" for host in self._hosts} or site not in (
+                "same-origin",
+                "none",
+            )
         if is_foreign:
             refused = "This request did not come from the dashboard, so nothing was done."
         elif not scope["path"].startswith(self._home):

@@ -29,9 +29,11 @@ class NoJsonAnswerError(Exception):
 
 async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
     """Return the status of a response and its JSON object, which is empty if the body is something else."""
+    proxy: str | None = None
     try:
         with anyio.fail_after(REQUEST_SECONDS):
-            transport = await open_transport(str(request.url), by_proxy=by_proxy)
+            proxy = proxy_of(str(request.url)) if by_proxy else None
+            transport = await open_transport(proxy)
             async with httpx2.AsyncClient(transport=transport, timeout=REQUEST_SECONDS, follow_redirects=False) as http:
                 response = await http.send(request, stream=True)
                 content = b""
@@ -42,8 +44,7 @@ async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple
                 await response.aclose()
     except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
         logger.info("a request to an authorization server failed (%s)", type(error).__name__)
-        why = cause_of(error, is_proxied=by_proxy and proxy_of(str(request.url)) is not None)
-        raise NoJsonAnswerError(f"could not be reached: {why}") from None
+        raise NoJsonAnswerError(f"could not be reached: {cause_of(error, is_proxied=proxy is not None)}") from None
     if response.status_code >= 500 or response.status_code == 429:
         raise NoJsonAnswerError(f"answered with HTTP status {response.status_code}")
     try:

@@ -19,10 +19,12 @@ import httpx2
 from server.network.quotation import quoted
 from tools.machine.threads import THREADS, lend_threads
 
-_FROM_NOBODY = "comes from an unknown issuer: to trust it, set SSL_CERT_FILE to the file with the issuer's certificate"
 SECRETS = "coretools-mcp.secrets"  # key in a response's `extensions` for the secrets of its connection
 _CERTIFICATE = {
-    **dict.fromkeys((2, 19, 20, 21), _FROM_NOBODY),
+    **dict.fromkeys(
+        (2, 19, 20, 21),
+        "comes from an unknown issuer: to trust it, set SSL_CERT_FILE to the file with the issuer's certificate",
+    ),
     9: "is not valid yet",
     10: "has expired",
     18: "is self-signed: to trust it, set SSL_CERT_FILE to its file",
@@ -37,9 +39,7 @@ _SYSTEM = {
     errno.ENETUNREACH: "there is no route to its network",
     errno.ETIMEDOUT: "its host did not answer in time",
 }
-_ANOTHER_SCHEME = "its address says http, but the server there speaks https"
 NOT_HTTP = "its answer is not HTTP"
-_BROKE_OFF = "it closed the connection without an answer; an https server at an http address does that too"
 
 
 class UnusableProxyError(httpx2.TransportError):
@@ -79,36 +79,32 @@ def proxy_of(address: str) -> str | None:
     proxies, parts = getproxies_environment(), urlsplit(address)
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    if not proxy or is_local(address) or _is_exempt(_host_of(address), port, proxies.get("no", "")):
+    if not proxy or is_local(address):
         return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _is_exempt(host: str, port: int, exempt: str) -> bool:
-    """Return whether NO_PROXY covers a host: by `*`, an address, a network, its name, or a parent domain."""
+    host = _host_of(address)
     ip = _ip_of(host)
-    for each in re.split(r"[\s,]+", exempt.lower()):
+    # NO_PROXY exempts hosts by `*`, an address, a network, their name, or a parent domain.
+    for each in re.split(r"[\s,]+", proxies.get("no", "").lower()):
         with suppress(ValueError):
             if ip is not None and ip in ip_network(each.strip("[]"), strict=False):
-                return True
+                return None
         with suppress(ValueError):
             place = urlsplit(each if "://" in each else f"//{each}")
             name = (place.hostname or "").removeprefix("*").strip(".")
             is_meant = bool(name) and place.port in (None, port) and (host == name or host.endswith(f".{name}"))
             if is_meant or each == "*":
-                return True
-    return False
+                return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
-async def open_transport(address: str, *, by_proxy: bool) -> httpx2.AsyncHTTPTransport:
-    """Return the transport for requests to the host of an address.
+async def open_transport(proxy: str | None) -> httpx2.AsyncHTTPTransport:
+    """Return a transport that sends its requests through a proxy, if one is given.
 
     Raises:
-        UnusableProxyError: The request needs a proxy that cannot be used.
+        UnusableProxyError: The proxy cannot be used.
     """
     lend_threads()
     context = await THREADS.run(_tls_context)
-    proxy = proxy_of(address) if by_proxy else None
     try:
         # No connection limit: callers limit their requests, and a limit here could deadlock.
         return httpx2.AsyncHTTPTransport(verify=context, proxy=proxy, trust_env=False, limits=httpx2.Limits())
@@ -130,11 +126,8 @@ def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
 
     Exception messages are not used, because they may contain addresses and secrets.
     """
-    is_meant = is_proxied and not isinstance(error, UnusableProxyError)
-    return f"{'through the proxy from the environment, ' if is_meant else ''}{_cause(error)}"
-
-
-def _cause(error: BaseException) -> str:
+    if is_proxied and not isinstance(error, UnusableProxyError):
+        return f"through the proxy from the environment, {cause_of(error)}"
     for cause in _causes(error):
         match cause:
             case UnusableProxyError():
@@ -157,20 +150,21 @@ def _cause(error: BaseException) -> str:
             case _:
                 continue
     if isinstance(error, httpx2.RemoteProtocolError | httpx2.ReadError | httpx2.WriteError):
-        is_alert = "\\x15\\x03" in str(error)
-        is_gone = not isinstance(error, httpx2.RemoteProtocolError) or "disconnected" in str(error)
-        return _ANOTHER_SCHEME if is_alert else _BROKE_OFF if is_gone else NOT_HTTP
+        if "\\x15\\x03" in str(error):  # a TLS alert
+            return "its address says http, but the server there speaks https"
+        if isinstance(error, httpx2.RemoteProtocolError) and "disconnected" not in str(error):
+            return NOT_HTTP
+        return "it closed the connection without an answer; an https server at an http address does that too"
     return "the connection failed"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception and its causes, the root cause first."""
-    several = (
-        cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()
-    )
-    for each in (*several, error.__cause__ or error.__context__):
-        if each is not None:
+    if isinstance(error, BaseExceptionGroup):
+        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
             yield from _causes(each)
+    if (cause := error.__cause__ or error.__context__) is not None:
+        yield from _causes(cause)
     yield error
 
 
@@ -180,6 +174,6 @@ def told_of_status(response: httpx2.Response, said: bytes = b"", beginning: str 
     told = f"{beginning} HTTP status {response.status_code}"
     if later := response.headers.get("retry-after"):
         told += f", Retry-After: {quoted(later, secrets)}"
-    return (
-        f'{told}, with the message "{shown}"' if (shown := quoted(said.decode("utf-8", "replace"), secrets)) else told
-    )
+    if shown := quoted(said.decode("utf-8", "replace"), secrets):
+        told += f', with the message "{shown}"'
+    return told

@@ -38,8 +38,7 @@ class SentSecrets:
             if is_secret_name(name) or not _OPEN.match(name):
                 forms = self._forms.pop((name, value), None)
                 if forms is None:
-                    words = _words_of(name, value) if name else _parts_of(value)
-                    forms = frozenset(chain.from_iterable(map(_forms_of, words)))
+                    forms = frozenset(chain.from_iterable(map(_forms_of, _secrets_in(name, value))))
                 self._forms[name, value] = forms
         while len(self._forms) > _MAX_REMEMBERED:
             del self._forms[next(iter(self._forms))]
@@ -50,7 +49,6 @@ class SentSecrets:
         return {form for form in chain(*self._forms.values()) if form in folded}
 
     def hide(self, text: str) -> str:
-        """Return `text` without the secrets."""
         if not (found := self.found_in(text)):
             return text
         pattern = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
@@ -65,8 +63,16 @@ class SentSecrets:
         return self.hide(value) if isinstance(value, str) else value
 
 
-def _words_of(name: str, value: str) -> Iterator[str]:
-    """Yield the secrets in a header: its value, the token in it, and the decoded credentials of `Basic`."""
+def _secrets_in(name: str, value: str) -> Iterator[str]:
+    """Yield the secrets in the value of a header or, with an empty name, in an address."""
+    if not name:  # user and password, query, and path segments that look secret
+        with suppress(httpx2.InvalidURL):
+            url = httpx2.URL(value)
+            yield from (url.userinfo.decode(), f"{url.username}:{url.password}", url.username, url.password)
+            yield from chain.from_iterable(url.params.multi_items())
+            yield from (part for part in url.path.split("/") if len(part) >= _LIKE_A_TOKEN)
+        return
+    # The whole value, the token in it, and the decoded credentials of `Basic`
     words = re.split(r"[\s;,]+", value) if is_secret_name(name) else [value.rpartition(" ")[2]]
     yield value
     for word in words:
@@ -74,15 +80,6 @@ def _words_of(name: str, value: str) -> Iterator[str]:
         with suppress(ValueError):
             user, _, password = base64.b64decode(word, validate=True).decode().partition(":")
             yield from (f"{user}:{password}", user, password) if password else ()
-
-
-def _parts_of(address: str) -> Iterator[str]:
-    """Yield the secrets in an address: user and password, query, and path segments that look secret."""
-    with suppress(httpx2.InvalidURL):
-        url = httpx2.URL(address)
-        yield from (url.userinfo.decode(), f"{url.username}:{url.password}", url.username, url.password)
-        yield from chain.from_iterable(url.params.multi_items())
-        yield from (part for part in url.path.split("/") if len(part) >= _LIKE_A_TOKEN)
 
 
 def _forms_of(word: str) -> Iterable[str]:

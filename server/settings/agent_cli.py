@@ -33,7 +33,6 @@ from server.settings.variable_expansion import VariableExpander
 from tools.contract.limits import ApprovalMode
 
 FILE = "settings.json"
-DEFAULTS_FILE = "system-defaults.json"
 CliName = Literal["qwen", "gemini"]
 
 
@@ -62,7 +61,7 @@ class AgentCli:
         if platform == "win32":
             folder = os.path.join(environ.get("ProgramData", "C:\\ProgramData"), folder)
         overrides = environ.get(f"{self.variable}_SYSTEM_SETTINGS_PATH") or os.path.join(folder, FILE)
-        beside = os.path.join(os.path.dirname(overrides), DEFAULTS_FILE)
+        beside = os.path.join(os.path.dirname(overrides), "system-defaults.json")
         return environ.get(f"{self.variable}_SYSTEM_DEFAULTS_PATH") or beside, overrides
 
     def defaults(self, environ: Mapping[str, str]) -> Tree:

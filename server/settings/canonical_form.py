@@ -133,28 +133,35 @@ def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnost
 
 
 def _make_paths_absolute(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
-    data = layer.data
-    for section, key in (("workspace", "roots"), ("shell", "readable")):
-        paths: Any = value_at(data, (section, key))
-        if isinstance(paths, list):
-            data[section][key] = [
-                _absolute_path(path, f"{section}.{key}", layer, environ, diagnostics)
-                for path in cast("list[Any]", paths)
-            ]
-    for place in (("http", "tokens"), ("http", "oauth", "principals")):
-        principals = value_at(data, place)
-        for name in cast("Tree", principals) if isinstance(principals, dict) else ():
-            folders = value_at(data, where := (*place, name, "workspace"))
-            if isinstance(folders, list):
-                principals[name]["workspace"] = [
-                    _absolute_path(path, dotted(where), layer, environ, diagnostics)
-                    for path in cast("list[Any]", folders)
-                ]
-    memory = table_at(data, "memory")
-    if "globalFolder" in memory:
-        memory["globalFolder"] = _absolute_path(
-            memory["globalFolder"], "memory.globalFolder", layer, environ, diagnostics
+    def absolute(path: Any, place: KeyPath) -> Any:
+        if not isinstance(path, str):
+            return path
+        if not path.strip() or "\0" in path:
+            said = "is blank or contains a NUL character, so it is not a valid path; name a folder."
+            diagnostics.refuse(layer.source, f"{dotted(place)} {said}")
+            return path
+        if path == "~" or path.startswith(("~/", "~" + os.sep)):
+            path = os.path.join(home_folder(environ), path[2:])
+        try:
+            return os.path.abspath(os.path.join(layer.folder, path))
+        except OSError:
+            said = "is a relative path, but the working folder no longer exists."
+            diagnostics.refuse(layer.source, f"{dotted(place)} {said}")
+            return path
+
+    lists: list[tuple[str, ...]] = [("workspace", "roots"), ("shell", "readable")]
+    for table in (("http", "tokens"), ("http", "oauth", "principals")):
+        principals = value_at(layer.data, table)
+        lists += (
+            [(*table, name, "workspace") for name in cast("Tree", principals)] if isinstance(principals, dict) else []
         )
+    for place in lists:
+        parent, paths = parent_at(layer.data, place), value_at(layer.data, place)
+        if parent is not None and isinstance(paths, list):
+            parent[place[-1]] = [absolute(path, place) for path in cast("list[Any]", paths)]
+    memory = table_at(layer.data, "memory")
+    if "globalFolder" in memory:
+        memory["globalFolder"] = absolute(memory["globalFolder"], ("memory", "globalFolder"))
 
 
 def _providers_by_type(given: Tree, source: str, diagnostics: Diagnostics) -> Tree:
@@ -265,28 +272,5 @@ def _drop_unknown_keys(
                 suggestion = f" Did you mean {dotted((*path, by_lower[close[0]]))}?" if close else ""
             diagnostics.warn(source, f"{dotted(here)} is not a known key and is ignored.{suggestion}")
             continue
-        key, value = keys[name], data[name]
-        if key.section is not None and isinstance(value, dict):
-            below = cast("Tree", value)
-            entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.is_table else {here: below}
-            for where, entry in entries.items():
-                if isinstance(entry, dict):
-                    _drop_unknown_keys(cast("Tree", entry), key.section, where, source, diagnostics)
-
-
-def _absolute_path(path: Any, key: str, layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> Any:
-    if not isinstance(path, str):
-        return path
-    if not path.strip() or "\0" in path:
-        diagnostics.refuse(
-            layer.source, f"{key} is blank or contains a NUL character, so it is not a valid path; name a folder."
-        )
-        return path
-    if path == "~" or path.startswith(("~/", "~" + os.sep)):
-        path = os.path.join(home_folder(environ), path[2:])
-    try:
-        return os.path.abspath(os.path.join(layer.folder, path))
-    except OSError:
-        said = f"{key} is a relative path, but the working folder no longer exists."
-        diagnostics.refuse(layer.source, said)
-        return path
+        for where, entry, below in keys[name].sections_in(data[name], here):
+            _drop_unknown_keys(entry, below, where, source, diagnostics)

@@ -205,9 +205,13 @@ class JsonDocument:
                 continue
         raise SettingsError([f"{self.source}: this file cannot be edited safely because of how it is written."])
 
+    @property
+    def top(self) -> _Container:
+        return _Container.at(self.strict, self.strict.index("{"))
+
     def containers(self, path: MemberPath) -> list[_Container]:
         """Return the existing objects along a path, from the top down."""
-        found = [_Container.at(self.strict, self.strict.index("{"))]
+        found = [self.top]
         for depth, step in enumerate(path, start=1):
             if step not in found[-1].keys:
                 break
@@ -224,7 +228,7 @@ class JsonDocument:
     @property
     def unit(self) -> str:
         """The indentation of one level, taken from the outermost object."""
-        top = _Container.at(self.strict, self.strict.index("{"))
+        top = self.top
         first = top.items[0][0] if top.items else 0
         indent = _indent_of(self.text, first) if "\n" in self.text[:first] else ""
         return indent.removeprefix(_indent_of(self.text, top.start)) or INDENT
@@ -240,7 +244,7 @@ class JsonDocument:
         """
         if container.items:
             return "\n" not in self.text[container.start : container.items[0][0]]
-        top = _Container.at(self.strict, self.strict.index("{"))
+        top = self.top
         return bool(top.items) and "\n" not in self.text[top.start : top.end]
 
     def indent_in(self, container: _Container) -> str:
@@ -424,7 +428,9 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
     text, left = body.decode(), ""
     for first, last in pairwise([0, *(match.start() for match in _HEADER.finditer(text)), len(text)]):
         piece = text[first:last]
-        if _is_below(piece, path) and _is_toml(text[:first]):  # otherwise the header is part of a multi-line string
+        head = piece.partition("\n")[0].rstrip("\r")
+        is_below = _is_toml(head) and value_at(tomllib.loads(head), path) is not None
+        if is_below and _is_toml(text[:first]):  # otherwise the header is part of a multi-line string
             # Comments before the next header belong to that header. If this table is the last one, the blank line
             # before it was added together with it, and is removed too.
             piece = piece.removeprefix(_COMMENTS_AT_END.sub("", piece))
@@ -441,17 +447,6 @@ def without_table(content: bytes, path: MemberPath, source: str) -> bytes:
         said = f"{dotted(path)} cannot be removed safely because of how it is written. Remove it by hand."
         raise SettingsError([f"{source}: {said}"])
     return shorter
-
-
-def _is_below(section: str, path: MemberPath) -> bool:
-    """Return whether a piece of TOML begins with the header of the table at `path` or of one of its subtables."""
-    head = section.partition("\n")[0].rstrip("\r")
-    tree: Any = tomllib.loads(head) if _is_toml(head) else None
-    for step in path:
-        if not isinstance(tree, dict) or step not in tree:
-            return False
-        tree = cast("Tree", tree)[step]
-    return True
 
 
 def _is_toml(text: str) -> bool:

@@ -16,7 +16,7 @@ PRIVATE_FILE = 0o600  # mode of a new file
 TRIES = 20  # the maximum number of attempts if another program keeps changing the file
 
 
-def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) -> None:
+def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal | None = None) -> None:
     """Replace a file's content with the result of `change`; a link is kept, and its target is changed. Blocks.
 
     Args:
@@ -28,7 +28,7 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
         ToolError: The file cannot be read or written, or other programs keep writing it (`file_changed_since_read`).
         OSError: The file's folder cannot be created.
     """
-    path = os.path.realpath(path)
+    path, signal = os.path.realpath(path), signal or AbortSignal()
     folder = os.path.dirname(path)
     os.makedirs(folder, PRIVATE_FOLDER, exist_ok=True)
     workspace = Workspace([folder], ignore_case=False)
@@ -40,10 +40,8 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal) ->
                 if workspace.stat(location) is not None:
                     with workspace.open_file(location) as opened:
                         content, identity = opened.whole(signal), identity_of(opened.info)
-                after = change(content)
-                if after == content:
-                    return
-                replace_file(workspace, location, after, identity, mode=PRIVATE_FILE)
+                if (after := change(content)) != content:
+                    replace_file(workspace, location, after, identity, mode=PRIVATE_FILE)
                 return
         except ToolError as error:
             if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == TRIES - 1:

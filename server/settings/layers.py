@@ -28,6 +28,16 @@ class SettingsScope(IntEnum):
     COMMAND_LINE = 8
 
     @property
+    def is_of_agent_cli(self) -> bool:
+        """Whether a layer is a file of the other CLI."""
+        return self in (
+            SettingsScope.SYSTEM_DEFAULTS,
+            SettingsScope.CLI_USER,
+            SettingsScope.CLI_PROJECT,
+            SettingsScope.SYSTEM_OVERRIDES,
+        )
+
+    @property
     def adds_rules(self) -> bool:
         """Whether a layer's lists of rules are added to those of lower layers instead of replacing them."""
         return SettingsScope.CLI_USER <= self <= SettingsScope.SYSTEM_OVERRIDES or self is SettingsScope.COMMAND_LINE

@@ -68,8 +68,6 @@ class SettingsInputs:
 
 @dataclass(frozen=True, slots=True)
 class LockContent:
-    """The content of the lock file."""
-
     path: str
     content: bytes | None = field(default=None, repr=False)  # `None` if there is no such file, or it cannot be read
     problem: str = ""  # why the file cannot be used, as the end of a sentence
@@ -195,64 +193,25 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     trusted_folders = workspace_trust.read_trust(workspace_trust.trust_file(environ), diagnostics)
     clis = [AGENT_CLIS[inputs.cli]] if inputs.cli is not None else []
     layers = list(operators)
+    earlier: workspace_trust.Restrictions = before.restrictions if before is not None else {}
     restrictions: dict[str, Layer] = {}
     for folder in _workspace_folders(inputs, operators):
-        files = [
-            file for file in workspace_trust.find_files(folder, clis) if real_path(file.path) not in operator_paths
-        ]
+        found = workspace_trust.find_files(folder, clis)
+        files = [file for file in found if real_path(file.path) not in operator_paths]
         trusted, seen = workspace_trust.read_trusted(files, trusted_folders, diagnostics)
         candidates += seen
         for layer in trusted:
             _canonicalise(layer, environ, diagnostics)
-        trusted += workspace_trust.retained_restrictions(
-            before.restrictions if before is not None else {}, seen, diagnostics
-        )
+        trusted += workspace_trust.retained_restrictions(earlier, seen, diagnostics)
         for layer in trusted:
             workspace_trust.sanitize(layer, operators, diagnostics)
         restrictions |= workspace_trust.restrictions_of(trusted)
         layers += trusted
     layers.sort(key=lambda layer: layer.scope)
     all_layers = MergedLayers(layers)
-    line: Any = value_at(all_layers.data, workspace_trust.SERVER_COMMAND)
-    words = cast("list[Any]", line) if isinstance(line, list) else []
-    if words and all(isinstance(word, str) for word in words):  # validation reports any other value
-        source, entry = (
-            all_layers.source_of(workspace_trust.SERVER_COMMAND),
-            dotted(("mcpServers", workspace_trust.COMMAND_ALIAS)),
-        )
-        if workspace_trust.COMMAND_ALIAS in table_at(all_layers.data, "mcpServers"):
-            said = f"{dotted(workspace_trust.SERVER_COMMAND)} is not used: {entry} already has its alias."
-            diagnostics.warn(source, said)
-        else:
-            server = {"mcpServers": {workspace_trust.COMMAND_ALIAS: {"command": words[0], "args": words[1:]}}}
-            all_layers.add(
-                Layer(
-                    SettingsScope.CONFIG,
-                    source,
-                    server,
-                    names={workspace_trust.COMMAND_ALIAS: workspace_trust.COMMAND_ALIAS},
-                )
-            )
+    _add_server_of_command(all_layers, diagnostics)
     given = tuple(_given_values(all_layers, all_layers.data, Settings, ()))
-    settings = Settings.model_construct()  # The defaults need no validator, and building it takes time.
-    if all_layers.data:
-        text = json.dumps(all_layers.data)
-        try:
-            settings = Settings.model_validate_json(text)
-        except ValidationError as error:
-            from server.settings.explanations import explain  # noqa: PLC0415 - needed only if something is wrong
-
-            diagnostics.problems += explain(error, all_layers.source_of)
-            # The other values are still checked, so that all problems are reported at once.
-            rest = json.loads(text)
-            for path in [tuple(takewhile(lambda step: isinstance(step, str), each["loc"])) for each in error.errors()]:
-                if path[:1] == ("mcpServers",) and path[1:]:
-                    rest["mcpServers"][path[1]] = {"command": "false", "enabled": False}
-                elif path:
-                    pop_value(rest, path[:2] if path[0] == "agents" else path)
-            with suppress(ValidationError):
-                settings = Settings.model_validate_json(json.dumps(rest))
-    settings = _resolve(settings, environ, all_layers.source_of, diagnostics)
+    settings = _resolve(_validated(all_layers, diagnostics), environ, all_layers.source_of, diagnostics)
     of_workspaces = {file.path for file in candidates if file.is_in_workspace}
     entries = resolve_entries(
         settings,
@@ -284,6 +243,44 @@ def read_settings(inputs: SettingsInputs, before: SettingsReport | None = None) 
     return report
 
 
+def _add_server_of_command(all_layers: MergedLayers, diagnostics: Diagnostics) -> None:
+    """Add the server that `mcp.serverCommand` starts."""
+    command, alias = workspace_trust.SERVER_COMMAND, workspace_trust.COMMAND_ALIAS
+    line: Any = value_at(all_layers.data, command)
+    words = cast("list[Any]", line) if isinstance(line, list) else []
+    if not words or not all(isinstance(word, str) for word in words):  # validation reports any other value
+        return
+    source = all_layers.source_of(command)
+    if alias in table_at(all_layers.data, "mcpServers"):
+        taken = dotted(("mcpServers", alias))
+        diagnostics.warn(source, f"{dotted(command)} is not used: {taken} already has its alias.")
+        return
+    server = {"mcpServers": {alias: {"command": words[0], "args": words[1:]}}}
+    all_layers.add(Layer(SettingsScope.CONFIG, source, server, names={alias: alias}))
+
+
+def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
+    """Return the settings, or after a problem the valid part of them, so that all problems are reported at once."""
+    if not all_layers.data:
+        return Settings.model_construct()  # The defaults need no validator, and building it takes time.
+    text = json.dumps(all_layers.data)
+    try:
+        return Settings.model_validate_json(text)
+    except ValidationError as error:
+        from server.settings.explanations import explain  # noqa: PLC0415 - needed only if something is wrong
+
+        diagnostics.problems += explain(error, all_layers.source_of)
+        rest = json.loads(text)
+        for path in [tuple(takewhile(lambda step: isinstance(step, str), each["loc"])) for each in error.errors()]:
+            if path[:1] == ("mcpServers",) and path[1:]:
+                rest["mcpServers"][path[1]] = {"command": "false", "enabled": False}
+            elif path:
+                pop_value(rest, path[:2] if path[0] == "agents" else path)
+        with suppress(ValidationError):
+            return Settings.model_validate_json(json.dumps(rest))
+        return Settings.model_construct()
+
+
 def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockContent | None:
     """Read the lock file next to the last settings file on the command line, or else next to the user's own.
 
@@ -299,19 +296,15 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
     except (FileNotFoundError, NotADirectoryError):
         was_there = before is not None and (before.content is not None or before.problem)
         problem = "it existed before and is now missing" if was_there else ""
-        return LockContent(path, problem="it is a dangling link" if _is_lost(path) else problem)
+        present = path  # the part of the path that is there, even if only as a link
+        while not os.path.lexists(present):
+            present = os.path.dirname(present)
+        return LockContent(path, problem=problem if os.path.exists(present) else "it is a dangling link")
     except (OSError, ValueError):
         return LockContent(path, problem="it cannot be read, or is not a regular file")
     if len(content) > MAX_LOCK_BYTES:
         return LockContent(path, problem=f"it has more than {MAX_LOCK_BYTES:,} bytes")
     return LockContent(path, content)
-
-
-def _is_lost(path: str) -> bool:
-    """Return whether a missing file is missing because the path, or a folder on the way, is a dangling link."""
-    while not os.path.lexists(path):
-        path = os.path.dirname(path)
-    return not os.path.exists(path)
 
 
 def _operator_layers(
@@ -348,7 +341,7 @@ def _operator_layers(
             # Another program may be about to write this file. The rules that the file had must not be lost until then.
             diagnostics.refuse(path, "this file is now empty; write {} into it if that is intended.")
             continue
-        if scope not in (SettingsScope.USER, SettingsScope.CONFIG):
+        if scope.is_of_agent_cli:
             data = translate(data, path, diagnostics)
         layers.append(Layer(scope, path, data, os.path.dirname(path)))
     given = json.loads(json.dumps(dict(inputs.overrides)))  # a copy, because the layer is changed later
@@ -360,12 +353,7 @@ def _operator_layers(
 
 def _canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
     canonicalise(layer, environ, diagnostics)
-    if layer.scope in (
-        SettingsScope.SYSTEM_DEFAULTS,
-        SettingsScope.CLI_USER,
-        SettingsScope.CLI_PROJECT,
-        SettingsScope.SYSTEM_OVERRIDES,
-    ):
+    if layer.scope.is_of_agent_cli:
         expand_variables(layer.data, layer.source, environ, diagnostics)
 
 
@@ -398,14 +386,10 @@ def _resolved_agents(
             diagnostics.refuse(source_of(path), said)
             continue
         expander = VariableExpander(environ)
-        texts = {
-            "command": expander.text(agent.command or "", (*path, "command")),
-            "args": expander.texts(agent.args, (*path, "args")),
-            "env": expander.table(agent.env, (*path, "env")),
-        }
+        expanded = expander.section(agent, ("command", "args", "env"), path)
         consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
         if not expander.warn_of_missing(diagnostics, source_of, consequence):
-            agents[name] = agent.model_copy(update=texts)
+            agents[name] = expanded
     return agents
 
 
@@ -500,9 +484,5 @@ def _given_values(all_layers: MergedLayers, data: Tree, section: type[Section], 
         here, key = (*path, name), keys_of(section)[name]
         if key.section is None or not isinstance(value, dict):
             yield GivenValue(here, value, all_layers.source_of(here))
-            continue
-        below = cast("Tree", value)
-        entries = {(*here, chosen): entry for chosen, entry in below.items()} if key.is_table else {here: below}
-        for where, entry in entries.items():
-            if isinstance(entry, dict):
-                yield from _given_values(all_layers, cast("Tree", entry), key.section, where)
+        for where, entry, below in key.sections_in(value, here):
+            yield from _given_values(all_layers, entry, below, where)

@@ -179,13 +179,9 @@ class UpstreamSettings(Section):
     @property
     def endpoint(self) -> str | None:
         """The address of a remote server; `None` for a server over stdio, or if the address is missing."""
-        match self.transport:
-            case "http":
-                return self.http_url if self.http_url is not None else self.url
-            case "sse" | "detect":
-                return self.url
-            case _:
-                return None
+        if self.transport == "http" and self.http_url is not None:
+            return self.http_url
+        return self.url if self.transport in ("http", "sse", "detect") else None
 
 
 class McpSettings(Section):

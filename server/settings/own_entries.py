@@ -55,8 +55,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
     if program in _SHELLS:
         option = next((at for at, word in enumerate(rest) if re.fullmatch(r"-\w*c|/[cCkK]|-Command", word)), None)
         if option is None:
-            script = _first_argument(rest)
-            return _options(rest[script:]) if script is not None else None
+            return _options(_from_first_argument(rest))
         line = rest[option + 1 :]
         return _options_in_line(line[0] if len(line) == 1 or program not in ("cmd", "powershell") else " ".join(line))
     if _PYTHON.fullmatch(program):
@@ -67,8 +66,8 @@ def _options(words: Sequence[str]) -> list[str] | None:
             return rest[joined + 1 :]
         if "-m" in rest[:-1] and _name_of(rest[rest.index("-m") + 1]) in _NAMES:
             return rest[rest.index("-m") + 2 :]
-        script = _first_argument(rest)
-        return _options(rest[script:]) if script is not None and _name_of(rest[script]) in _NAMES else None
+        script = _from_first_argument(rest)
+        return _options(script) if script and _name_of(script[0]) in _NAMES else None
     if program in ("uv", "pipx"):
         while rest and rest[0] != "run":  # other words may come first, as in `uv --offline tool run`
             rest.pop(0)
@@ -89,8 +88,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
         return rest[at + 1 :] if at is not None else None
     else:
         return None
-    at = _first_argument(rest)
-    return _options(rest[at:]) if at is not None else None
+    return _options(_from_first_argument(rest))
 
 
 def _options_in_line(line: str) -> list[str] | None:
@@ -108,8 +106,8 @@ def _options_in_line(line: str) -> list[str] | None:
     return None
 
 
-def _first_argument(words: Sequence[str]) -> int | None:
-    """Return the position of the first word that is neither an option nor an option's value."""
+def _from_first_argument(words: Sequence[str]) -> Sequence[str]:
+    """Return the words from the first one that is neither an option nor an option's value; empty if there is none."""
     skips = False
     for at, word in enumerate(words):
         if skips:
@@ -117,28 +115,14 @@ def _first_argument(words: Sequence[str]) -> int | None:
         elif word.startswith("-"):
             skips = _TAKES_VALUE.fullmatch(word) is not None
         elif not re.match(r"[A-Za-z_]\w*=", word):
-            return at
-    return None
+            return words[at:]
+    return ()
 
 
 def _name_of(word: str) -> str:
     """Return the name of a program or package in lower case, without folders, file ending, version and extras."""
     name = _ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
     return re.split(r"[\[@=<>~!:]", name)[0]
-
-
-def reaches_us(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Return whether an entry connects to this program on this machine, by its URL or through a bridge program.
-
-    Args:
-        entry: A server in the format of any client.
-        ports: The ports on which this program may listen.
-    """
-    args: Any = entry.get("args")
-    # A bridge program gets the address as an argument.
-    given = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
-    given += cast("list[Any]", args) if isinstance(args, list) else []
-    return any(isinstance(address, str) and _is_our_address(address, ports) for address in given)
 
 
 def _is_our_address(address: str, ports: Sequence[int]) -> bool:
@@ -159,11 +143,16 @@ def _is_our_address(address: str, ports: Sequence[int]) -> bool:
 
 
 def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
-    """Return whether an entry, in the format of any client, starts or reaches this program."""
+    """Return whether an entry, in the format of any client, starts this program or reaches it at one of these ports."""
     command, args = entry.get("command"), entry.get("args")
     if isinstance(command, dict):  # the format of older versions of Zed
         program = cast("dict[str, Any]", command)
         command, args = program.get("path"), program.get("args")
     elif isinstance(command, list) and command:  # the whole command in one list
         command, *args = cast("list[Any]", command)
-    return options_for_us(command, args) is not None or reaches_us(entry, ports)
+    # A bridge program gets the address as an argument.
+    addresses = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
+    addresses += cast("list[Any]", args) if isinstance(args, list) else []
+    return options_for_us(command, args) is not None or any(
+        isinstance(address, str) and _is_our_address(address, ports) for address in addresses
+    )

@@ -60,11 +60,6 @@ def unknown_names(report: SettingsReport) -> Iterator[str]:
         yield from (f"{key}: {problem}" for problem in unknown_tools(rules, report))
 
 
-def check_included(names: Iterable[str], report: SettingsReport) -> list[str]:
-    """Return a sentence for each name in `--include-tools` that no tool can have."""
-    return [f"--include-tools: {problem}" for problem in unknown_tools(names, report)]
-
-
 def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]:
     """Yield a sentence for each rule whose tool cannot exist, with the most similar name of a tool that can.
 
@@ -96,6 +91,12 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
             like = MEANT.get(name.casefold()) or by_folded.get(nearest(name.casefold(), by_folded))
             told = f" Did you mean {like}?" if like else ""
             yield f"there is no tool '{visible_line(name)}'.{told}"
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return a question about the name most similar to a word, after a blank; if none is similar, `otherwise`."""
+    like = nearest(word, known)
+    return f" Did you mean {visible_line(like)}?" if like else otherwise
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import NoneType
@@ -62,6 +62,15 @@ class Key:
     field: FieldInfo
     section: type[Section] | None
     is_table: bool
+
+    def sections_in(self, value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, dict[str, Any], type[Section]]]:
+        """Yield each section in the value of this key at `path`: its path, its content and its model."""
+        if self.section is not None and isinstance(value, dict):
+            given = cast("dict[str, Any]", value)
+            entries = {(*path, name): entry for name, entry in given.items()} if self.is_table else {path: given}
+            for where, entry in entries.items():
+                if isinstance(entry, dict):
+                    yield where, cast("dict[str, Any]", entry), self.section
 
 
 @cache

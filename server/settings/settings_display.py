@@ -172,11 +172,8 @@ def _texts(value: Any) -> Iterator[str]:
 def shown_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> str:
     """Return a change to a file as a unified diff, without secrets.
 
-    Args:
-        path: The path to display.
-        before: The old content; `None` means no file.
-        after: The new content.
-        documents: Both contents, parsed, because a single line does not show which of its parts are secret.
+    `documents` has both contents, parsed, because a single line does not show which of its parts are secret. `None`
+    means no file.
     """
     old, new = (path if side is not None else os.devnull for side in (before, after))
     texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]

@@ -42,20 +42,18 @@ _REASONS = {
 
 def own_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
     """Return the folder of the user's own settings, whether or not it exists; `None` without a home folder."""
-    if platform == "win32":
-        base = environ.get("APPDATA", "")
-    else:
-        base = environ.get("XDG_CONFIG_HOME", "")
-        if not os.path.isabs(base):  # The XDG specification says to ignore relative paths.
-            base = os.path.join(home_folder(environ), ".config")
-    return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
+    return _own_place(environ, platform, "APPDATA", "XDG_CONFIG_HOME", ".config")
 
 
-def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> str | None:
+def state_folder(environ: Mapping[str, str]) -> str | None:
     """Return this program's private state folder, whether or not it exists; `None` without a home folder."""
-    base = environ.get("LOCALAPPDATA" if platform == "win32" else "XDG_STATE_HOME", "")
-    if platform != "win32" and not os.path.isabs(base):  # a relative path is ignored, as for `XDG_CONFIG_HOME`
-        base = os.path.join(home_folder(environ), ".local", "state")
+    return _own_place(environ, sys.platform, "LOCALAPPDATA", "XDG_STATE_HOME", os.path.join(".local", "state"))
+
+
+def _own_place(environ: Mapping[str, str], platform: str, on_windows: str, variable: str, in_home: str) -> str | None:
+    base = environ.get(on_windows if platform == "win32" else variable, "")
+    if platform != "win32" and not os.path.isabs(base):  # The XDG specification says to ignore relative paths.
+        base = os.path.join(home_folder(environ), in_home)
     return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
 
 
@@ -65,12 +63,12 @@ def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str |
     return os.path.join(folder, "settings.json") if folder is not None else None
 
 
-def runtime_folders(environ: Mapping[str, str], platform: str = sys.platform) -> list[str]:
+def runtime_folders(environ: Mapping[str, str]) -> list[str]:
     """Return the folders where a control socket may be, best first, whether or not they exist.
 
     Not every client passes `XDG_RUNTIME_DIR` to the servers that it starts.
     """
-    if sys.platform == "win32" or platform == "win32":
+    if sys.platform == "win32":
         return []
     user = os.getuid()
     bases = [environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{user}"]

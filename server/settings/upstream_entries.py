@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from server.settings.models import OAuthSettings, Settings, UpstreamSettings
-from server.settings.package_pins import unpinned_package
 from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name, wire_name
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 
@@ -29,8 +27,6 @@ _CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "issuer", 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamEntry:
-    """A configured server."""
-
     alias: str
     name: str  # the name as configured
     settings: UpstreamSettings  # with variables expanded; `enabled` is false if and only if the server is not used
@@ -92,24 +88,10 @@ def resolve_entries(
         elif entry.transport == "stdio" and servers_above(environ) >= MAX_ABOVE:
             left_out = f"{MAX_ABOVE} coretools-mcp servers have started one another already, which looks like a loop."
         else:
-            expanded: dict[str, Any] = {
-                "args": expander.texts(entry.args, (*path, "args")),
-                "env": expander.table(entry.env, (*path, "env")),
-                "headers": expander.table(entry.headers, (*path, "headers")),
-            }
-            for key in ("command", "cwd", "url", "http_url"):
-                value: str | None = getattr(entry, key)
-                expanded[key] = expander.text(value, (*path, wire_name(key))) if value is not None else None
-            if (oauth := entry.oauth) is not None:
-                here = (*path, "oauth")
-                given: dict[str, str | None] = {key: getattr(oauth, key) for key in _CLIENT_TEXTS}
-                texts: dict[str, Any] = {
-                    key: expander.text(text, (*here, wire_name(key))) for key, text in given.items() if text is not None
-                }
-                if oauth.scopes is not None:
-                    texts["scopes"] = expander.texts(oauth.scopes, (*here, "scopes"))
-                expanded["oauth"] = oauth.model_copy(update=texts)
-            entry = entry.model_copy(update=expanded)
+            entry = expander.section(entry, ("args", "env", "headers", "command", "cwd", "url", "http_url"), path)
+            if entry.oauth is not None:
+                login = expander.section(entry.oauth, (*_CLIENT_TEXTS, "scopes"), (*path, "oauth"))
+                entry = entry.model_copy(update={"oauth": login})
             if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is left out. {HINT}"):
                 left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
             elif settings.proxy.require_pins and (package := unpinned_package_of(entry)) is not None:
@@ -239,3 +221,62 @@ def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> I
     for index, scope in enumerate(oauth.scopes or ()):
         if not _SCOPE.fullmatch(scope):
             yield f"{here}.scopes[{index}] must be one scope: printable ASCII without spaces, quotes and backslashes."
+
+
+# A package without a pinned version may change between two starts.
+
+_VERSION = re.compile(r"v?\d+(?:\.\d+)+(?:[-+.]?[0-9A-Za-z]+)*")  # one version: no range, tag or wildcard
+_COMMIT = re.compile(r"[#@][0-9a-f]{40}$")
+_PLACE = re.compile(r"[./~\\]|[A-Za-z]:[\\/]|file:")  # the start of a local path, so nothing is downloaded
+_ADDRESS = re.compile(r"[a-z+]+://|(?:git|github|gitlab|gist|bitbucket):|[\w.-]+/[\w.-]+$")
+_ENDINGS = re.compile(r"\.(?:cmd|exe|bat|ps1)$", re.IGNORECASE)
+
+_NPM_OPTIONS = frozenset(("-c", "--call", "--registry", "--cache", "--userconfig", "--prefix", "-w", "--workspace"))
+_UV_OPTIONS = frozenset(
+    (
+        *("-p", "--python", "--with", "--with-editable", "--with-requirements", "-i", "--index-url", "--index"),
+        *("--extra-index-url", "--default-index", "--find-links", "-f", "--directory", "--env-file", "-c"),
+    )
+)
+# For each command that fetches a package: the options that name the package, and the other options that take a value.
+_RUNNERS: dict[tuple[str, ...], tuple[frozenset[str], frozenset[str]]] = {
+    **dict.fromkeys(
+        (("npx",), ("pnpx",), ("bunx",), ("npm", "exec"), ("npm", "x"), ("pnpm", "dlx"), ("yarn", "dlx"), ("bun", "x")),
+        (frozenset(("-p", "--package")), _NPM_OPTIONS),
+    ),
+    **dict.fromkeys((("uvx",), ("uv", "tool", "run")), (frozenset(("--from",)), _UV_OPTIONS)),
+    ("pipx", "run"): (frozenset(("--spec",)), frozenset(("--python", "-i", "--index-url", "--pip-args", "--with"))),
+}
+
+
+def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
+    """Return the first package that a command fetches without a pinned version; `None` if there is none."""
+    words = [_ENDINGS.sub("", re.split(r"[\\/]", command or "")[-1]).lower(), *args]
+    if words[0] in ("cmd", "env"):  # these run another program, named in their arguments
+        rest = words[1:]
+        while rest and (rest[0].startswith(("/", "-")) or "=" in rest[0]):
+            rest.pop(0)
+        return unpinned_package(rest[0], rest[1:]) if rest else None
+    runner = next((runner for runner in _RUNNERS if tuple(words[: len(runner)]) == runner), None)
+    if runner is None:
+        return None
+    naming, valued = _RUNNERS[runner]
+    named: list[str] = []
+    rest = words[len(runner) :]
+    while rest:
+        word = rest.pop(0)
+        option, equals, value = word.partition("=")
+        if not word.startswith("-"):
+            named = named or [word]  # if options have named the package, this word is a command in it
+            break
+        if option in naming and (equals or rest):
+            named.append(value if equals else rest.pop(0))
+        elif option in valued and not equals and rest:
+            rest.pop(0)
+    for package in named:
+        _, separator, version = package[1:].replace("==", "@", 1).rpartition("@")
+        has_version = bool(separator) and _VERSION.fullmatch(version) is not None
+        is_address = not package.startswith("@") and _ADDRESS.match(package)
+        if not (_PLACE.match(package) or _COMMIT.search(package)) and (is_address or not has_version):
+            return package
+    return None

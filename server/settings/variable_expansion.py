@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
-from server.settings.section_model import Diagnostics, KeyPath, dotted, shown_name
+from server.settings.section_model import Diagnostics, KeyPath, Section, dotted, shown_name, wire_name
 
 HINT = "Set it, or write $$ for a dollar sign."  # the remedy for a variable that is not set
 _VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|(?P<plain>[A-Za-z_][A-Za-z0-9_]*)|\{(?P<braced>[^{}]*)\})")
 SourceOf = Callable[[KeyPath], str]  # returns the source of the value at a path
+S = TypeVar("S", bound=Section)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +44,22 @@ class VariableExpander:
 
         return _VARIABLE.sub(value, text) if "$" in text else text
 
-    def texts(self, texts: Sequence[str], path: KeyPath) -> tuple[str, ...]:
-        """Expand each string of an array."""
+    def texts(self, texts: Iterable[str], path: KeyPath) -> tuple[str, ...]:
         return tuple(self.text(text, (*path, index)) for index, text in enumerate(texts))
 
-    def table(self, table: Mapping[str, str], path: KeyPath) -> dict[str, str]:
-        """Expand each string of an object."""
-        return {name: self.text(text, (*path, name)) for name, text in table.items()}
+    def section(self, section: S, attributes: Iterable[str], path: KeyPath) -> S:
+        """Return the section at `path` with these attributes expanded: strings, and arrays and objects of strings."""
+        expanded: dict[str, Any] = {}
+        for name in attributes:
+            value, here = getattr(section, name), (*path, wire_name(name))
+            if isinstance(value, str):
+                expanded[name] = self.text(value, here)
+            elif isinstance(value, tuple):
+                expanded[name] = self.texts(cast("tuple[str, ...]", value), here)
+            elif isinstance(value, Mapping):
+                table = cast("Mapping[str, str]", value)
+                expanded[name] = {key: self.text(text, (*here, key)) for key, text in table.items()}
+        return section.model_copy(update=expanded)
 
     def warn_of_missing(self, diagnostics: Diagnostics, source_of: SourceOf, consequence: str) -> bool:
         """Warn about each unset variable; `consequence` ends the sentence.

@@ -23,7 +23,7 @@ from server.settings.nested_values import Tree, pop_value, set_default, table_at
 from server.settings.section_model import Diagnostics, SettingsError, dotted, key_paths
 from server.settings.settings_files import own_folder, parse, read_regular
 from server.settings.stored_json import read_stored
-from tools.contract.limits import AbortSignal, ApprovalMode
+from tools.contract.limits import ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 from tools.text.file_names import UNSEEN, sendable_name
 
@@ -87,16 +87,12 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
         after |= {folder: dict(files)} if files is not None else {}
         return content if after == before else json.dumps({"folders": after}, indent=2).encode() + b"\n"
 
-    rewrite(path, change, AbortSignal())
+    rewrite(path, change)
     return was_trusted
 
 
 def trusted_files(environ: Mapping[str, str]) -> Folders:
-    """Return the files that are trusted now."""
     return read_trust(trust_file(environ), Diagnostics())
-
-
-OWN_FOLDER = ".coretools"  # this server's folder in a workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,7 @@ class WorkspaceFile:
 def find_files(folder: str, clis: Iterable[AgentCli]) -> list[WorkspaceFile]:
     """Return the possible settings files of a workspace folder, each with its current content."""
     found: list[WorkspaceFile] = []
-    own = (OWN_FOLDER, SettingsScope.WORKSPACE, None)
+    own = (".coretools", SettingsScope.WORKSPACE, None)
     for name, scope, cli in (*((cli.folder, SettingsScope.CLI_PROJECT, cli) for cli in clis), own):
         content, problem = b"", ""
         try:

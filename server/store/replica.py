@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from server.settings import SettingsError
 from server.settings.models import StoreSettings
-from server.store.memory_store import MemoryStore
-from server.store.shared_store import Store
+from server.store.shared_store import MemoryStore, Store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,31 +53,30 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
     Raises:
         SettingsError: `store.url` is invalid, or the package that its store needs is missing.
     """
-    secret_keys = [hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest() for key in state_keys]
-    return Replica(_unique(settings.replica), _store(settings.url, password), tuple(secret_keys))
-
-
-def _unique(name: str) -> str:
-    return f"{name or socket.gethostname()}-{secrets.token_hex(4)}"
-
-
-def _store(url: str, password: str) -> Store:
-    kind, _, place = url.partition(":")
+    kind, _, place = settings.url.partition(":")
     if kind == "memory":
-        return MemoryStore()
-    if kind == "sqlite":
+        store: Store = MemoryStore()
+    elif kind == "sqlite":
         from server.store.sqlite_store import SqliteStore  # noqa: PLC0415 - loaded only if it is chosen
 
         path = os.path.expanduser(place)
         if not os.path.isabs(path):
             raise SettingsError([f"store.url: '{place}' is not an absolute path. It must begin with / or ~/."])
-        return SqliteStore(path)
-    try:
-        from server.store.valkey_store import ValkeyStore  # noqa: PLC0415 - loaded only if it is chosen; it takes 80 ms
-    except ImportError:
-        how = "pipx install --force 'coretools-mcp[valkey]'"
-        raise SettingsError([f"store.url names a Valkey server, but the package valkey is missing: {how}."]) from None
-    try:
-        return ValkeyStore(url, password)
-    except ValueError:
-        raise SettingsError(["store.url: the port is out of range. Use one from 1 to 65535."]) from None
+        store = SqliteStore(path)
+    else:
+        try:
+            from server.store.valkey_store import ValkeyStore  # noqa: PLC0415 - loaded only if it is chosen; it takes 80 ms
+
+            store = ValkeyStore(settings.url, password)
+        except ImportError:
+            how = "pipx install --force 'coretools-mcp[valkey]'"
+            problem = f"store.url names a Valkey server, but the package valkey is missing: {how}."
+            raise SettingsError([problem]) from None
+        except ValueError:
+            raise SettingsError(["store.url: the port is out of range. Use one from 1 to 65535."]) from None
+    secret_keys = [hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest() for key in state_keys]
+    return Replica(_unique(settings.replica), store, tuple(secret_keys))
+
+
+def _unique(name: str) -> str:
+    return f"{name or socket.gethostname()}-{secrets.token_hex(4)}"

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
 from server.settings.stored_json import read_stored
 from server.store.replica import Replica
-from server.store.sealing import Sealer
+from server.store.sealed_states import Sealer
 from server.store.shared_store import ABSENT
 from tools.machine.threads import THREADS
 
@@ -37,60 +37,46 @@ def stored_dataclass(kind: type[T]) -> tuple[Callable[[bytes], T], Callable[[T],
     return partial(read_stored, kind), lambda value: json.dumps(asdict(value)).encode()  # pyright: ignore[reportArgumentType] - it is a dataclass
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class SealedRows(Generic[T]):
-    """The rows for one purpose. Every method may raise `StoreUnavailableError`.
+    """The rows for one purpose. Every method may raise `StoreUnavailableError`."""
 
-    Args:
-        replica: Provides the keys and the store.
-        purpose: The purpose, which is part of the keys in the store.
-        form: A parser, which raises `ValueError` for a damaged row, and a serializer.
-        seconds: The lifetime of a row after its last write; forever by default.
-        are_large: Whether to decrypt and encrypt in threads.
-    """
-
-    def __init__(
-        self,
-        replica: Replica,
-        purpose: str,
-        form: tuple[Callable[[bytes], T], Callable[[T], bytes]],
-        seconds: float | None = None,
-        *,
-        are_large: bool = False,
-    ) -> None:
-        self._replica, self._store = replica, replica.store
-        self._purpose = purpose
-        self._parse, self._write = form
-        self._seconds = seconds
-        self._are_large = are_large
+    replica: Replica
+    purpose: str  # part of the keys in the store
+    form: tuple[Callable[[bytes], T], Callable[[T], bytes]]
+    """A parser, which raises `ValueError` for a damaged row, and a serializer."""
+    seconds: float | None = None  # the lifetime of a row after its last write; forever by default
+    are_large: bool = field(default=False, kw_only=True)  # whether to decrypt and encrypt in threads
 
     async def read(self, key: str, known: SealedRow[T] | None = None) -> SealedRow[T]:
         """Read a row. If its version is still that of `known`, return `known` without decrypting or logging."""
-        held = await self._store.get(self._name(key))
+        held = await self.replica.store.get(self._name(key))
         if held is None:
             return SealedRow(None, ABSENT)
         if known is not None and held.version == known.version:
             return known
 
         def opened() -> SealedRow[T]:
+            parse, _ = self.form
             for number, one in enumerate(self._keys(key)):
                 try:
                     content = Sealer([one]).unseal(held.value)
                 except ValueError:
                     continue
-                return SealedRow(self._parse(content), held.version, number == 0)
+                return SealedRow(parse(content), held.version, number == 0)
             raise ValueError("not encrypted with a known key")
 
         try:
-            return await THREADS.run(opened) if self._are_large else opened()
+            return await THREADS.run(opened) if self.are_large else opened()
         except ValueError:
             message = (
                 "the store has a row for %s that is damaged or not encrypted with this server's keys; it is ignored"
             )
-            logger.warning(message, self._purpose)
+            logger.warning(message, self.purpose)
             return SealedRow(None, held.version)
 
     async def version(self, key: str) -> str:
-        held = await self._store.get(self._name(key))
+        held = await self.replica.store.get(self._name(key))
         return ABSENT if held is None else held.version
 
     async def write(self, key: str, value: T, over: str | None) -> str | None:
@@ -103,10 +89,11 @@ class SealedRows(Generic[T]):
         """
 
         def sealed() -> str:
-            return Sealer(self._keys(key)).seal(self._write(value))
+            _, write = self.form
+            return Sealer(self._keys(key)).seal(write(value))
 
-        text = await THREADS.run(sealed) if self._are_large else sealed()
-        return await self._store.put(self._name(key), text, self._seconds, if_version=over)
+        text = await THREADS.run(sealed) if self.are_large else sealed()
+        return await self.replica.store.put(self._name(key), text, self.seconds, if_version=over)
 
     async def change(self, key: str, change: Callable[[T | None], T]) -> SealedRow[T] | None:
         """Change a row. Returns the written row, or `None` if too many replicas write concurrently."""
@@ -123,10 +110,10 @@ class SealedRows(Generic[T]):
             await self.write(key, row.value, row.version)
 
     async def remove(self, key: str) -> None:
-        await self._store.delete(self._name(key))
+        await self.replica.store.delete(self._name(key))
 
     def _name(self, key: str) -> str:
-        return f"{self._purpose}:{key}"
+        return f"{self.purpose}:{key}"
 
     def _keys(self, key: str) -> list[bytes]:
-        return self._replica.keys_for(f"{self._purpose} {key}")
+        return self.replica.keys_for(f"{self.purpose} {key}")

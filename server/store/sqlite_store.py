@@ -153,9 +153,8 @@ class SqliteStore:
             raise OSError(errno.EBUSY, "too many requests are waiting for it")
         try:
             database = self._opened()
-            with _transaction(
-                database, "IMMEDIATE" if writes else "DEFERRED"
-            ):  # no other process writes between the reads and writes of `work`
+            # With IMMEDIATE, no other process writes between the reads and writes of `work`.
+            with _transaction(database, "IMMEDIATE" if writes else "DEFERRED"):
                 now = time.monotonic()
                 if writes and now > self._swept + SWEEP_SECONDS:
                     self._swept = now
@@ -189,7 +188,16 @@ class SqliteStore:
         # The threads share the connection, and only one thread uses it at a time.
         database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._connection, self._identity = database, (info.st_dev, info.st_ino)
-        _use_log(database)
+        # With write-ahead logging, readers never wait. SQLite does not wait if another process changes the mode at the
+        # same time, so a failure is retried.
+        deadline = time.monotonic() + BUSY_SECONDS
+        while database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            try:
+                database.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
         database.execute("PRAGMA synchronous = FULL")  # a power failure must not lose a spent answer
         with _transaction(database, "IMMEDIATE"):
             for statement in filter(str.strip, _TABLES.split(";")):
@@ -221,21 +229,6 @@ class SqliteStore:
         version, expires = new_version(), None if seconds is None else time.time() + seconds
         database.execute("INSERT OR REPLACE INTO held VALUES (?, ?, ?, ?)", (key, value, version, expires))
         return version
-
-
-def _use_log(database: sqlite3.Connection) -> None:
-    """Turn on write-ahead logging, so that readers never wait.
-
-    SQLite does not wait if another process changes the mode at the same time, so a failure is retried.
-    """
-    deadline = time.monotonic() + BUSY_SECONDS
-    while database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-        try:
-            database.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
 
 
 @contextmanager

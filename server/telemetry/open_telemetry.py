@@ -91,9 +91,9 @@ def telemetry_of_environment() -> Telemetry | None:
         processors = [BatchSpanProcessor(OTLPSpanExporter())] if "otlp" in wanted["TRACES"] else []
         if "console" in wanted["TRACES"]:
             processors.append(BatchSpanProcessor(ConsoleSpanExporter(out=sys.stderr)))
-        exporters = [OTLPMetricExporter()] if "otlp" in wanted["METRICS"] else []
-        consoles = [ConsoleMetricExporter(out=sys.stderr)] if "console" in wanted["METRICS"] else []
-        readers = [PeriodicExportingMetricReader(exporter) for exporter in (*exporters, *consoles)]
+        readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if "otlp" in wanted["METRICS"] else []
+        if "console" in wanted["METRICS"]:
+            readers.append(PeriodicExportingMetricReader(ConsoleMetricExporter(out=sys.stderr)))
         tracers = trace.TracerProvider(resource=resource, shutdown_on_exit=False)
         for processor in processors:
             tracers.add_span_processor(processor)
@@ -129,9 +129,8 @@ class Telemetry:
     def __init__(
         self, tracers: TracerProvider, meters: MeterProvider, shutdowns: Sequence[Callable[[], object]] = ()
     ) -> None:
-        version = VERSION
-        self._tracer = tracers.get_tracer("coretools-mcp", version)
-        meter = meters.get_meter("coretools-mcp", version)
+        self._tracer = tracers.get_tracer("coretools-mcp", VERSION)
+        meter = meters.get_meter("coretools-mcp", VERSION)
         self._server, self._client, self._server_session, self._client_session = (
             meter.create_histogram(f"mcp.{name}.duration", "s", explicit_bucket_boundaries_advisory=BUCKETS)
             for name in ("server.operation", "client.operation", "server.session", "client.session")
@@ -156,7 +155,7 @@ class Telemetry:
 
     def begin_server_span(self, operation: Operation, ctx: RequestContext) -> tuple[Span, Token[Context]]:
         """Begin the span of a client's request, as a child of the span in its `_meta`, or else in its HTTP headers."""
-        request = _http_request(ctx)
+        request: Request | None = ctx.http_request
         asked = _carried(as_mapping((ctx.params or {}).get("_meta")))
         below = None if request is None else _carried(request.headers)
         context = asked or below or Context()
@@ -198,7 +197,7 @@ class Telemetry:
         self._client.record(operation.seconds, self._measured(operation) | _address_of(to), with_span(span, Context()))
 
     def time_session(self, ctx: RequestContext) -> Callable[[], None]:
-        began, attributes = time.perf_counter(), _network_of(_http_request(ctx))
+        began, attributes = time.perf_counter(), _network_of(ctx.http_request)
         return lambda: self._server_session.record(time.perf_counter() - began, attributes, Context())
 
     def time_upstream_session(self, to: UpstreamEnd) -> Callable[[], None]:
@@ -228,10 +227,6 @@ def _carried(carrier: Mapping[str, Any]) -> Context | None:
     }
     context = propagate.extract(sound, Context())
     return context if get_current_span(context).get_span_context().is_valid else None
-
-
-def _http_request(ctx: RequestContext) -> Request | None:
-    return ctx.http_request
 
 
 def _name(operation: Operation) -> str:

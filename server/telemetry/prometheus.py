@@ -7,7 +7,8 @@ import sys
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -114,16 +115,11 @@ class Metrics:
             lines += [f"{name}{_labels(labels, values)} {_number(value)}" for values, value in samples[name]]
             for (of, values), (buckets, (total,)) in self.durations.items():
                 if of == name:
-                    lines += _histogram(name, labels, values, buckets, total)
+                    for bound, count in zip((*map(_number, BUCKETS), "+Inf"), accumulate(buckets), strict=True):
+                        lines.append(f"{name}_bucket{_labels((*labels, 'le'), (*values, bound))} {count}")
+                    lines.append(f"{name}_sum{_labels(labels, values)} {_number(total)}")
+                    lines.append(f"{name}_count{_labels(labels, values)} {sum(buckets)}")
         return "\n".join(lines) + "\n"
-
-
-def _histogram(name: str, labels: Labels, values: Labels, buckets: Sequence[int], total: float) -> Iterable[str]:
-    bounds = (*map(_number, BUCKETS), "+Inf")
-    for bound, count in zip(bounds, accumulate(buckets), strict=True):
-        yield f"{name}_bucket{_labels((*labels, 'le'), (*values, bound))} {count}"
-    yield f"{name}_sum{_labels(labels, values)} {_number(total)}"
-    yield f"{name}_count{_labels(labels, values)} {sum(buckets)}"
 
 
 def _labels(names: Labels, values: Labels) -> str:
@@ -143,12 +139,9 @@ def _of_process() -> dict[str, float]:
         "process_cpu_seconds_total": times.user + times.system,
         "process_start_time_seconds": BEGAN,
     }
-    if sys.platform == "win32":
-        return found
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-        found["process_resident_memory_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
-        found["process_open_fds"] = len(os.listdir("/proc/self/fd"))
-    except (OSError, ValueError):
-        pass
+    if sys.platform != "win32":
+        with suppress(OSError, ValueError):
+            pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+            found["process_resident_memory_bytes"] = pages * os.sysconf("SC_PAGE_SIZE")
+            found["process_open_fds"] = len(os.listdir("/proc/self/fd"))
     return found

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,7 +42,7 @@ from server.upstreams.relay.published_resources import ResourceRoutes, Route, Sh
 from server.upstreams.relay.request_relay import Relay
 from server.upstreams.relay.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.relay.tasks import TASKS_REQUIRED, knows_tasks
-from server.upstreams.session.extensions import RELAYED_EXTENSIONS, TASKS
+from server.upstreams.session.extensions import ANNOUNCED_EXTENSIONS, DECLARED_EXTENSIONS, TASKS
 from server.upstreams.session.extensions import SKILLS as SKILLS_EXTENSION
 from server.upstreams.session.list_reader import (
     PROMPTS,
@@ -70,7 +70,7 @@ EVERYTHING: Json = {
     "elicitation": {"form": {}, "url": {}},
     "sampling": {"context": {}, "tools": {}},
     "roots": {"listChanged": True},
-    "extensions": {name: each.declared for name, each in RELAYED_EXTENSIONS.items()},
+    "extensions": DECLARED_EXTENSIONS,
 }
 """The capabilities that a listing session announces.
 
@@ -131,16 +131,13 @@ class OwnOffer:
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """The router's dependencies on the rest of the server."""
-
     registry: ToolRegistry  # where tools are published
     served_over: Literal["stdio", "network"]  # stdio has one client, the network may have many
     key_of: Callable[[RequestContext], str]  # returns a request's `ClientState.key`
     own: OwnOffer  # this server's own items
     large_results: LargeResults  # stores results that are too long for a conversation
-    why_denied: Callable[
-        [str, Rights], str
-    ]  # returns why an upstream is hidden from clients with these rights; empty if it is visible
+    # returns why an upstream is hidden from clients with these rights; empty if it is visible
+    why_denied: Callable[[str, Rights], str]
     before: Callable[[RequestContext], object]  # called before each request; the first call starts the upstreams
     bus: ListenBus  # reaches clients of the 2026-07-28 revision that listen for changes
     changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream announces a change
@@ -235,17 +232,17 @@ class UpstreamRouter:
         self.watching.start(tasks)
         if self.pool.approvals is not None:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
-        client = exchange_of(ctx, self._dependencies.key_of(ctx)) if ctx is not None else None
         is_one = self._dependencies.served_over == "stdio"
+        client = exchange_of(ctx, self._dependencies.key_of(ctx)) if is_one and ctx is not None else None
         # A terminal command has no client. It prints the current state, so it does not use lists from the last run.
         stored = self._stored if client is not None or not is_one else None
         self.pool.start(
             tasks,
             Audience(
-                announced=client.capabilities if is_one and client is not None else EVERYTHING,
-                client=client.outside_request() if is_one and client is not None else None,
+                announced=EVERYTHING if client is None else client.capabilities,
+                client=None if client is None else client.outside_request(),
                 is_one=is_one,
-                is_modern=client is None or not is_one or client.is_modern,
+                is_modern=client is None or client.is_modern,
                 question_seconds=self._question_seconds,
                 observer_of=self._dependencies.observer_of,
                 folders_of=self._dependencies.folders_of,
@@ -290,15 +287,12 @@ class UpstreamRouter:
             # Announce the extensions even if no upstream has them yet, because an upstream may add skills later without
             # a notification.
             welcome = as_mapping(await call_next(ctx))
-            extensions = {name: each.announced for name, each in RELAYED_EXTENSIONS.items() if name != TASKS}
-            if method == "server/discover" and self._may_have_tasks:
-                extensions[TASKS] = RELAYED_EXTENSIONS[TASKS].announced
+            extensions = dict(ANNOUNCED_EXTENSIONS)
+            if method != "server/discover" or not self._may_have_tasks:
+                del extensions[TASKS]
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
-        if method not in _METHODS or not self.pool.upstreams or not ctx.connection.is_open:
-            return await call_next(ctx)
-        if method in _HANDSHAKE_METHODS and ctx.is_modern:
-            return await call_next(ctx)
-        if method in _TASK_METHODS and not ctx.is_modern:
+        of_other_era = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
+        if method not in _METHODS or method in of_other_era or not self.pool.upstreams or not ctx.connection.is_open:
             return await call_next(ctx)
         self._dependencies.before(ctx)
         if method in _TASK_METHODS:
@@ -311,7 +305,7 @@ class UpstreamRouter:
             case "resources/read":
                 return await self._read(ctx, call_next)
             case "skills/list":
-                return await self._list_skills(ctx)
+                return _list_result(ctx, SKILLS, await self.skills(ctx, is_fresh=True))
             case "skills/get" | "resources/directory/read":
                 uri = as_mapping(ctx.params).get("uri")
                 route = self._route(ctx, uri)
@@ -365,7 +359,16 @@ class UpstreamRouter:
             for key in ("resourceSubscriptions", "taskIds")
         )
         exchange = await self._exchange(ctx)
-        routes = [route for route in self._watchable(ctx, uris) if self._is_open(route.upstream.alias, ctx)]
+        routes: list[Route] = []
+        for uri in uris:
+            try:
+                route = self._route(ctx, uri)
+            except MCPError as error:
+                logger.info("a client cannot watch a resource: %s", visible_line(error.message))
+            else:
+                # Omit unknown URIs, because a stream cannot report an error for them.
+                if route is not None and self._is_open(route.upstream.alias, ctx):
+                    routes.append(route)
         async with self.watching.watched(routes, exchange):
             with self._dependencies.bus.stream(exchange):
                 if not names:
@@ -390,11 +393,11 @@ class UpstreamRouter:
     @property
     def _may_have_tasks(self) -> bool:
         """Whether an upstream has tasks, or may have them because its first connection attempt is still running."""
-        upstreams = self.pool.upstreams
-        eras = [each.era for each in upstreams if each.era is not None]
-        return any(era.is_modern and era.announces("extensions", TASKS) for era in eras) or not all(
-            each.tried.is_set() for each in upstreams
-        )
+        for upstream in self.pool.upstreams:
+            era = upstream.era
+            if not upstream.tried.is_set() or (era and era.is_modern and era.announces("extensions", TASKS)):
+                return True
+        return False
 
     async def _exchange(self, ctx: RequestContext) -> Exchange:
         try:
@@ -428,8 +431,7 @@ class UpstreamRouter:
         except MCPError as error:
             if error.code != METHOD_NOT_FOUND:
                 raise
-        meta = as_mapping(as_mapping(ctx.params).get("_meta"))
-        return {kind.field: listed_for(meta, [*ours, *theirs]), **NEVER_CACHED, **list_meta(meta)}
+        return _list_result(ctx, kind, [*ours, *theirs])
 
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
         """Return the skills of all upstreams for a client, without their files.
@@ -471,11 +473,6 @@ class UpstreamRouter:
             for skill in upstream.offer.items(SKILLS)
             if self._is_open(upstream.alias, ctx)
         ]
-
-    async def _list_skills(self, ctx: RequestContext) -> Json:
-        skills = await self.skills(ctx, is_fresh=True)
-        meta = as_mapping(as_mapping(ctx.params).get("_meta"))
-        return {SKILLS.field: listed_for(meta, skills), **NEVER_CACHED, **list_meta(meta)}
 
     def _is_able(self, upstream: Upstream, method: str) -> bool:
         """Return whether an upstream supports a method for skills or folders.
@@ -538,15 +535,6 @@ class UpstreamRouter:
             found = find(name)
         return found
 
-    def _watchable(self, ctx: RequestContext, uris: list[Any]) -> Iterator[Route]:
-        """Yield the resources to watch. Unknown URIs are omitted, because a stream cannot report an error for them."""
-        for uri in uris:
-            try:
-                if (route := self._route(ctx, uri)) is not None:
-                    yield route
-            except MCPError as error:
-                logger.info("a client cannot watch a resource: %s", visible_line(error.message))
-
     def _route(self, ctx: RequestContext, uri: Any) -> Route | None:
         """Find an upstream's resource; raises `MCPError` if the URI is ambiguous, or the upstream is denied by a rule.
 
@@ -583,9 +571,8 @@ class UpstreamRouter:
         """Raise `MCPError` if a denied upstream has this alias, or lists this name."""
         for denied, why in self.denied.items():
             upstream = self.pool.by_alias.get(denied)
-            lists = [upstream.offer.items(kind) for kind in kinds] if upstream is not None else []
-            is_listed = any(item[kind.key] == name for kind, items in zip(kinds, lists, strict=False) for item in items)
-            if denied == alias or is_listed:
+            listed = [each[kind.key] for kind in kinds for each in upstream.offer.items(kind)] if upstream else []
+            if denied == alias or name in listed:
                 raise MCPError(INVALID_PARAMS, f"{why} Continue without it; the operator can change the rule.")
 
     def _is_open(self, alias: str, ctx: RequestContext) -> bool:
@@ -623,15 +610,15 @@ class UpstreamRouter:
     @property
     def prompts(self) -> NameMap:
         if self._prompts is None:
-            listed = [
-                NameList(
-                    upstream.alias,
-                    tuple(
-                        prompt["name"] for prompt in upstream.offer.items(PROMPTS) if upstream.alias not in self.denied
-                    ),
-                    upstream.entry.prefix == "alias",
-                )
-                for upstream in self.pool.upstreams
-            ]
+            listed: list[NameList] = []
+            for upstream in self.pool.upstreams:
+                offered = [] if upstream.alias in self.denied else upstream.offer.items(PROMPTS)
+                names = tuple(prompt["name"] for prompt in offered)
+                listed.append(NameList(upstream.alias, names, upstream.entry.prefix == "alias"))
             self._prompts = name_map(listed, self._own.prompts, self._name_budget)
         return self._prompts
+
+
+def _list_result(ctx: RequestContext, kind: OfferedKind, items: list[Json]) -> Json:
+    meta = as_mapping(as_mapping(ctx.params).get("_meta"))
+    return {kind.field: listed_for(meta, items), **NEVER_CACHED, **list_meta(meta)}

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.background_servers import free_port
 from tests.chaos.load import Caller, Tally, whole
 from tests.chaos.ways import LoneWay, SessionWay, SseWay, StdioWay, Way
 from tests.waiting import CEILING
@@ -277,7 +278,7 @@ class World:
         port = self.ports.get(role, 0)
         upstream = [sys.executable, "-I", "-S", str(PEERS / "echoing_upstream.py")]
         if role == "store":
-            port = port or _free_port()
+            port = port or free_port()
             usual = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
             command = ["redis-server", "--port", str(port), "--dir", str(self.folder / "store"), *usual]
         else:
@@ -390,14 +391,6 @@ class World:
             if int(name) not in known and int(name) != os.getpid():
                 with suppress(OSError):
                     os.waitpid(int(name), os.WNOHANG)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def _answers(port: int) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +22,7 @@ import mcp_types as types
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from tests.background_servers import free_port
 from tests.conformance.suite import is_login_scenario
 
 MODERN = "2026-07-28"
@@ -49,13 +49,6 @@ def oauth(scenario: str, known: dict[str, str]) -> dict[str, Any]:
     if scenario == "auth/basic-cimd":
         said["clientMetadataUrl"] = "https://conformance-test.local/client-metadata.json"
     return said
-
-
-def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 async def look(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:

@@ -17,10 +17,10 @@ from jsonschema import Draft202012Validator
 
 from server.requests.protocol_mapping import tool_to_wire
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
-from tests.cases import all_hold
 from tests.peers.search_server import SEARXNG_PATH, search_server
 from tests.peers.web_server import answer, web_server
 from tests.processes import Plain
+from tests.tables import all_cases
 from tests.unit.web.fetching import opener_for
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
@@ -259,7 +259,7 @@ WRONG: list[Any] = [5, True, ["x"], {"a": 1}, None, "\0", ""]
 @named(BUILTIN)
 def test_wrong_values_are_a_typed_error_and_never_a_crash(tool: Tool) -> None:
     required = tool.parameter_schema.get("required", [])
-    with all_hold() as case:
+    with all_cases() as case:
         for value in WRONG:
             arguments = dict.fromkeys(required or ["unknown"], value)
             with case(repr(value)):

@@ -16,8 +16,8 @@ from server.settings import models
 from server.settings.canonical_form import KEY_ALIASES
 from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_files import parse
-from tests.cases import all_hold
 from tests.fork_server import forked
+from tests.tables import all_cases
 from tools.web.search_settings import SEARCH_VARIABLES
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -42,7 +42,7 @@ def test_the_tables_are_the_ones_the_code_writes() -> None:
 @pytest.mark.requirement("settings.defaults")
 def test_every_key_has_one_row_with_its_type_and_its_default_and_a_sentence() -> None:
     there = [row for row in rows() if len(row) == 4]
-    with all_hold() as case:
+    with all_cases() as case:
         for key in KEYS:
             found = [row for row in there if row[0] == f"`{key.path}`"]
             with case(key.path):
@@ -88,7 +88,7 @@ def test_the_schema_is_the_one_the_code_writes() -> None:
 
 @pytest.mark.requirement("settings.schema")
 def test_the_schema_takes_the_default_of_every_key_and_no_key_beside_it() -> None:
-    with all_hold() as case:
+    with all_cases() as case:
         for key in KEYS:
             *above, last = key.path.split(".")
             for name, is_right in ((last, True), (f"{last}X", False)):

@@ -28,8 +28,7 @@ from playwright.async_api import Browser, Page, expect
 
 from server.app import App
 from server.dashboard import sections
-from server.dashboard.sign_in import CODE_SECONDS, MAX_BROWSERS, SignIn
-from server.dashboard.site import MAX_CONNECTIONS, MAX_STREAMS, PAGES, Dashboard
+from server.dashboard.site import CODE_SECONDS, MAX_BROWSERS, MAX_CONNECTIONS, MAX_STREAMS, PAGES, Dashboard, SignIn
 from server.settings import load_settings
 from server.settings.load import why_no_dashboard
 from server.settings.settings_files import LOCK_NAME

@@ -132,6 +132,17 @@ def test_servers_that_still_connect_are_named_beside_the_number_of_tools(home: P
     assert "proxy.firstListWait" in done.stdout
 
 
+@pytest.mark.requirement("install.entry")
+@pytest.mark.parametrize("scope", ["user", "project"])
+def test_the_entry_goes_where_the_file_of_a_newer_version_has_its_servers(home: Path, root: Path, scope: str) -> None:
+    write(
+        home / ".config/opencode/opencode.json" if scope == "user" else root / "opencode.json",
+        '{"mcp": {"servers": {}}}',
+    )
+    done = run_alone(home, "install", "opencode", "--print", "--scope", scope, cwd=root)
+    assert json.loads(done.stdout)["mcp"]["servers"].keys() == {"core"}, done.stderr
+
+
 @pytest.mark.requirement("install.works")
 @pytest.mark.parametrize("scope", ["user", "project"])
 def test_it_ends_with_what_is_left_to_do_in_this_scope_and_for_runs_without_a_person(

@@ -16,7 +16,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.fork_server import forked
-from tests.harness import HANDSHAKE, PEERS, command_line, server_arguments
+from tests.harness import HANDSHAKE, PEERS, command_line, server_arguments, text_of
 from tests.variants import one_in
 from tests.waiting import CEILING
 
@@ -174,10 +174,6 @@ async def until_listed(client: Client, wanted: set[str]) -> set[str]:
         if wanted <= names:
             return names
         await anyio.sleep(0.1)
-
-
-def text_of(result: types.CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 OURS = {"read_file", "list_directory", "edit", "glob", "save_memory", "run_shell_command"}

@@ -22,7 +22,7 @@ import pytest
 from anyio.abc import SocketStream
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from server.administration.log_history import HISTORY_LINES, LogHistory
+from server.administration.log import HISTORY_LINES, LogHistory
 from server.dashboard import control_socket
 from server.settings.settings_files import runtime_folders
 from tests.background_servers import background_server

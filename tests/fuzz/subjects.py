@@ -28,8 +28,7 @@ from server.transports.json_lines import LineSplitter
 from server.transports.stdio_server import _Wire  # pyright: ignore[reportPrivateUsage] - a wire for each input
 from tests.property.test_ignore_against_git import assert_the_same_with_and_without_re2
 from tools.files.change.notebook_change import _inserted, _replaced  # pyright: ignore[reportPrivateUsage] - pure
-from tools.files.notebook_cells import NotANotebookError, Notebook, cell_finder, parse_notebook
-from tools.files.read.notebook_text import render
+from tools.files.notebook_cells import NotANotebookError, Notebook, cell_finder, parse_notebook, render
 from tools.permissions.command_text import read_command
 from tools.permissions.permission_rules import Rule, literal_path, parse_rule, read_rules
 from tools.permissions.verdict import Verdict

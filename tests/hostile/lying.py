@@ -137,10 +137,10 @@ def check_told(text: str) -> None:
 
 
 def beside(
-    folder: Path, root: Path, bad: dict[str, Any], *, wait: int = 30_000, mode: str = HANDSHAKE, **callbacks: Any
+    folder: Path, root: Path, bad: dict[str, Any], *, wait: int = 30_000, **callbacks: Any
 ) -> AbstractAsyncContextManager[Scene]:
     """A server with a liar and an honest upstream behind it."""
-    return beside_all(folder, root, {"bad": bad}, wait=wait, mode=mode, **callbacks)
+    return beside_all(folder, root, {"bad": bad}, wait=wait, **callbacks)
 
 
 @asynccontextmanager
@@ -150,7 +150,6 @@ async def beside_all(
     bad: Mapping[str, dict[str, Any]],
     *,
     wait: int = 30_000,
-    mode: str = HANDSHAKE,
     proxy: Mapping[str, Any] | None = None,
     **callbacks: Any,
 ) -> AsyncGenerator[Scene]:
@@ -170,6 +169,6 @@ async def beside_all(
     with anyio.fail_after(CEILING):
         async with (
             app.running(),
-            Client(in_process(app), mode=mode, cache=None, message_handler=on_message, **callbacks) as client,
+            Client(in_process(app), mode=HANDSHAKE, cache=None, message_handler=on_message, **callbacks) as client,
         ):
             yield Scene(app, client, heard)

@@ -7,9 +7,10 @@ import ssl
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
+
+from tests.background_servers import served_by_thread
 
 Json = dict[str, Any]
 Said = tuple[int, dict[str, str], bytes]
@@ -107,11 +108,5 @@ class OddServer:
 def odd_server(tls: ssl.SSLContext | None = None) -> Generator[OddServer]:
     """One that ends with the context."""
     odd = OddServer(tls)
-    thread = Thread(target=odd.listener.serve_forever)
-    thread.start()
-    try:
+    with served_by_thread(odd.listener):
         yield odd
-    finally:
-        odd.listener.shutdown()
-        odd.listener.server_close()
-        thread.join()

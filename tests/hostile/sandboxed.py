@@ -54,7 +54,7 @@ from tools.shell.sandbox.bubblewrap import (
     SandboxStatus,
     find_bubblewrap,
 )
-from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, prepare, secrets_of, writable
+from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, ViewPreparation, secrets_of, writable
 
 PROGRAM = Path(__file__)
 CHECKOUT = PROGRAM.resolve().parents[2]
@@ -119,15 +119,16 @@ def look_at(
 ) -> PreparedView:
     """What is prepared for a command from which no rule hides anything, with nothing in the place of settings."""
     secrets = secrets_of(site, writable(roots), view)
-    return prepare(
-        site,
-        lookout or AutoRunLookout(),
-        roots,
-        view,
+    preparation = ViewPreparation(
+        site=site,
+        lookout=lookout or AutoRunLookout(),
+        roots=roots,
+        allowed=view,
         hidden=secrets,
         stand_ins=lambda: StandIns("", "", ""),
         private_folder=private_folder,
     )
+    return preparation.prepare()
 
 
 async def run_confined(

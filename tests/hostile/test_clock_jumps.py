@@ -16,7 +16,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.fork_server import forked
-from tests.harness import HANDSHAKE, MODERN, PEERS, server_arguments, write_config
+from tests.harness import HANDSHAKE, MODERN, PEERS, server_arguments, text_of, write_config
 from tests.processes import until_ended
 from tests.waiting import CEILING
 
@@ -27,10 +27,6 @@ pytestmark = [
 ]
 
 EDIT = {"file_path": "a.txt", "old_string": "old", "new_string": "new"}
-
-
-def text_of(result: types.CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 async def accept(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:

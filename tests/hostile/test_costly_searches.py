@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.hostile.watched_server import MEGABYTE, needs_proc, text_of, watched_server
+from tests.harness import text_of
+from tests.hostile.watched_server import MEGABYTE, needs_proc, watched_server
 from tools.builtin.glob import GlobTool
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.call.tool_context import ToolContext

@@ -128,13 +128,3 @@ def test_quick_commands_that_were_piped_in_are_answered(root: Path, tmp_path: Pa
     answers = {message["id"]: message["result"] for message in said if "id" in message}
     assert "first" in answers[1]["content"][0]["text"]
     assert "second" in answers[2]["content"][0]["text"]
-
-
-def processes_below(parent: int) -> list[int]:
-    """All that a process has started, and what these have."""
-    listed = subprocess.run(["ps", "-eo", "ppid=,pid="], capture_output=True, encoding="ascii", check=True).stdout
-    pairs = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    found = [parent]
-    for above in found:
-        found += [pid for ppid, pid in pairs if ppid == above]
-    return found[1:]

@@ -12,7 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, structured, text_of, watched_server
+from tests.harness import text_of
+from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, structured, watched_server
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.folder_walk import Everything, Filters, Walk

@@ -12,9 +12,8 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from tests.harness import HANDSHAKE, server_arguments
+from tests.harness import HANDSHAKE, server_arguments, text_of
 from tests.hostile.unprivileged_server import SYSTEM_PYTHON
-from tests.hostile.watched_server import text_of
 from tests.other_user import NOBODY
 from tests.processes import children_of
 

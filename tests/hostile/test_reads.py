@@ -8,7 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.watched_server import MEGABYTE, WatchedServer, facts_of, needs_proc, text_of, watched_server
+from tests.harness import text_of
+from tests.hostile.watched_server import MEGABYTE, WatchedServer, facts_of, needs_proc, watched_server
 from tests.waiting import CEILING
 from tools.files.read.line_window import SOUGHT_BYTES
 

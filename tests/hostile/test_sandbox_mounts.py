@@ -23,9 +23,9 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.fork_server import forked
-from tests.harness import HANDSHAKE, ROOT, server_arguments
+from tests.harness import HANDSHAKE, ROOT, server_arguments, text_of
 from tests.hostile.sandboxed import PROGRAM, WORKING
-from tests.hostile.watched_server import facts_of, text_of
+from tests.hostile.watched_server import facts_of
 from tests.processes import PRIVATE_FOLDERS, Passing
 from tests.variants import one_in
 from tools.contract.tool_errors import ToolError

@@ -13,13 +13,13 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import mcp_types as types
 import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from tests.background_servers import served_by_thread
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import Ran, run, sandbox_for
@@ -497,12 +497,9 @@ class Refusing(BaseHTTPRequestHandler):
 @pytest.fixture
 def refusing() -> Generator[str]:
     """The address of a server that lets nobody in."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    with served_by_thread(server):
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 async def results(home: Path, root: Path, command: str, *readable: str) -> str:

@@ -10,15 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.hostile.watched_server import (
-    MEGABYTE,
-    WatchedServer,
-    facts_of,
-    needs_proc,
-    structured,
-    text_of,
-    watched_server,
-)
+from tests.harness import text_of
+from tests.hostile.watched_server import MEGABYTE, WatchedServer, facts_of, needs_proc, structured, watched_server
 from tests.waiting import CEILING
 
 pytestmark = [pytest.mark.anyio, needs_proc]

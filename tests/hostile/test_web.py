@@ -21,9 +21,9 @@ from tools.call.tool_context import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.web.address_guard import WebRules
-from tools.web.http_exchange import Cut
+from tools.web.http_exchange import Cut, WebResponse
 from tools.web.page_text import PageText, Unconverted, decode, page_text
-from tools.web.url_opener import UrlOpener, WebRequest, WebResponse
+from tools.web.url_opener import UrlOpener, WebRequest
 
 pytestmark = pytest.mark.anyio
 

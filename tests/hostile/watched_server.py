@@ -118,11 +118,6 @@ async def watched_server(root: Path, *, environment: Mapping[str, str] | None = 
         yield WatchedServer(client, pid, frozenset(_children_of(pid)))
 
 
-def text_of(result: types.CallToolResult) -> str:
-    """Everything that the model sees."""
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
-
-
 def facts_of(result: types.CallToolResult) -> dict[str, Any]:
     """What programs are told."""
     return (result.meta or {})["coretools-mcp/facts"]

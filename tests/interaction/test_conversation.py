@@ -13,7 +13,7 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.harness import MODERN, ROUTES, Route
+from tests.harness import MODERN, ROUTES, Route, text_of
 from tests.interaction.serving import FORM_ROUTES, Connect, by_route
 from tests.processes import until_ended
 from tests.waiting import CEILING
@@ -25,10 +25,6 @@ UNASKED = {"shell": {"sandbox": "off"}, "confirmation": {"whenUnavailable": "cli
 
 LINGERS = "echo $$ > began.new; mv began.new began; sleep 600; touch done"
 AT = types.PromptReference(name="at")
-
-
-def text_of(result: types.CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 class Person:

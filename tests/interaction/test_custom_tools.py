@@ -13,7 +13,7 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from tests.harness import HANDSHAKE, connected, write_config
+from tests.harness import HANDSHAKE, connected, text_of, write_config
 from tests.interaction.serving import CHEAP_ROUTES, Connect, Served, by_route
 
 pytestmark = pytest.mark.anyio
@@ -29,10 +29,6 @@ def settings(folder: Path, declared: str) -> dict[str, Any]:
     )
     discover: Sequence[str] = [sys.executable, "-c", PRINT, str(folder / declared)]
     return {"tools": {"discoveryCommand": discover, "callCommand": [sys.executable, "-c", CALLED]}}
-
-
-def text_of(result: types.CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 async def accept(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:

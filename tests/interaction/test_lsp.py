@@ -21,7 +21,7 @@ from mcp.client import Client
 
 from server.settings.workspace_trust import trust_folder
 from tests.conformance.fetch import LANGUAGE_SERVERS
-from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, write_config
+from tests.harness import HANDSHAKE, MODERN, PEERS, in_memory, server_arguments, text_of, write_config
 from tests.processes import Plain, carrying, until_none_carries
 from tests.tables import each_of
 from tests.unit.execution.shell import RecordingStarter
@@ -63,10 +63,6 @@ async def client_of(
 
 async def ask(client: Client, operation: str, **arguments: Any) -> types.CallToolResult:
     return await client.call_tool("lsp", {"operation": operation, **arguments})
-
-
-def text_of(result: types.CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 def code_of(result: types.CallToolResult) -> str:

@@ -14,17 +14,13 @@ from pydantic import FileUrl
 
 from server.app import App
 from server.settings import load_settings
-from tests.harness import HANDSHAKE, HANDSHAKES, TRANSPORTS, connected, own_state, stdio_upstream, write_config
+from tests.harness import HANDSHAKE, HANDSHAKES, TRANSPORTS, connected, own_state, stdio_upstream, text_of, write_config
 from tests.in_process import in_process
 from tests.interaction.serving import CHEAP_ROUTES, HANDSHAKE_ROUTES, Connect, by_route
 
 pytestmark = pytest.mark.anyio
 
 DEMO = {"mcpServers": {"demo": stdio_upstream(trust=True)}}
-
-
-def text_of(result: types.CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 @pytest.mark.requirement("contract.declared")

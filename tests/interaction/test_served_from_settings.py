@@ -14,7 +14,7 @@ import pytest
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from tests.harness import HANDSHAKE, MODERN, in_memory, write_config
+from tests.harness import HANDSHAKE, MODERN, in_memory, text_of, write_config
 from tests.peers.search_server import SEARXNG_PATH, search_server
 from tests.peers.web_server import answer, web_server
 from tests.waiting import CEILING
@@ -43,10 +43,6 @@ async def served(mode: str, root: Path, tmp_path: Path, person: Person, **settin
     with anyio.fail_after(CEILING):
         async with in_memory(mode, root, config, elicitation_callback=person) as client:
             yield client
-
-
-def text_of(result: types.CallToolResult) -> str:
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
 
 
 @pytest.mark.requirement("web.fetch.consent")

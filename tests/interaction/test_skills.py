@@ -14,7 +14,7 @@ from server.app import App
 from server.console import trust_command
 from server.settings import load_settings
 from server.upstreams import upstream_router
-from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, own_state, speaking
+from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, own_state, speaking, text_of
 from tests.in_process import in_process
 from tests.interaction.relay.clients import in_its_way
 from tests.interaction.relay.skills import BODY, skill_server, skill_uri
@@ -57,10 +57,6 @@ async def told(client: Client) -> str | None:
     """What the list of tools says of skills; `None` where the tool is not listed."""
     tools = (await client.list_tools()).tools
     return next((tool.description for tool in tools if tool.name == "skill"), None)
-
-
-def text_of(result: Any) -> str:
-    return "\n".join(block.text for block in result.content if block.type == "text")
 
 
 @pytest.mark.requirement("skills.loaded")

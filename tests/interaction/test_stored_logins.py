@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.upstreams.login.token_files import TokenStore
+from server.upstreams.login.login_storage import TokenStore
 from tests.harness import write_config
 from tests.interaction.test_own_files import Person
 from tests.interaction.test_undo import asked, text

@@ -104,7 +104,7 @@ TARGETS = {
         ),
     ),
     "sealing": Target(
-        ("server/store/sealing.py", "server/store/sealed_states.py"),
+        ("server/store/sealed_states.py",),
         ("unit/test_sealed_states.py", "unit/test_shared_*.py", "unit/test_stored_json.py"),
     ),
     "relay": Target(
@@ -140,7 +140,7 @@ TARGETS = {
         (
             "server/transports/credentials.py",
             "server/transports/issuer.py",
-            "server/upstreams/login/token_files.py",
+            "server/upstreams/login/login_storage.py",
         ),
         (
             "unit/test_tokens.py",

@@ -67,3 +67,11 @@ def test_what_tools_do_is_imported_with_their_first_call(tmp_path: Path) -> None
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert {"tools.builtin.grep_search", "tools.builtin.run_shell_command", "server.app"} <= imported
     assert sorted(name for name in imported if f"{name}.".startswith(WORK)) == []
+
+
+@pytest.mark.requirement("project.start-imports")
+def test_a_command_line_is_read_without_the_settings_so_that_the_watchdogs_fork_is_small() -> None:
+    code = "import sys; from server import cli; cli.parse(['serve']); print(*sys.modules)"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert {"server.settings", "pydantic", "tools.builtin"}.isdisjoint(done.stdout.split())

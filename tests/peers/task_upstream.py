@@ -62,11 +62,10 @@ def text_of(value: Any) -> Json:
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
-def form(message: str, *, mode: str = "form", **more: Any) -> Json:
+def form(message: str) -> Json:
     """A question for a person."""
     schema = {"type": "object", "properties": {"name": {"type": "string"}, "confirm": {"type": "boolean"}}}
-    params = {"mode": mode, "message": message, **({"requestedSchema": schema} if mode == "form" else {}), **more}
-    return {"method": "elicitation/create", "params": params}
+    return {"method": "elicitation/create", "params": {"mode": "form", "message": message, "requestedSchema": schema}}
 
 
 def now() -> str:

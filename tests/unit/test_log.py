@@ -57,7 +57,7 @@ def test_a_traceback_keeps_its_lines_and_nothing_else_that_a_terminal_would_act_
 @pytest.mark.requirement("cli.logs")
 def test_what_is_about_a_server_is_remembered_as_such_whatever_its_text() -> None:
     stderr = logged(
-        "from server.administration.log_history import HISTORY",
+        "from server.administration.log import HISTORY",
         "from server.upstreams.catalog.upstream_tool import ToolHistory",
         "start_log('info')",
         "tools = ToolHistory()",

@@ -21,8 +21,7 @@ from server.store.replica import lone_replica
 from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.connections.pool import LoginOptions, UpstreamPool
 from server.upstreams.login.connect_pages import ConnectPages
-from server.upstreams.login.login_storage import FileLogins
-from server.upstreams.login.token_files import TokenStore
+from server.upstreams.login.login_storage import FileLogins, TokenStore
 from server.upstreams.login.upstream_login import Login, LoginAttempt
 from server.upstreams.relay.login_questions import LoginQuestions
 from server.upstreams.wire.json_rpc_channel import LoginError

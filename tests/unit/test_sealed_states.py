@@ -13,10 +13,9 @@ import pytest
 
 from server.settings import SettingsError
 from server.settings.models import StateKey, StoreSettings
-from server.store.memory_store import MemoryStore
 from server.store.replica import Replica, lone_replica, read_replica
 from server.store.sealed_states import SealedStates
-from server.store.shared_store import Store, StoreUnavailableError
+from server.store.shared_store import MemoryStore, Store, StoreUnavailableError
 from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
 from server.transports.credentials import read_state_keys

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from server.clients.shared_grants import SharedGrants
-from server.store.memory_store import MemoryStore
 from server.store.replica import Replica
-from server.store.shared_store import Store
+from server.store.shared_store import MemoryStore, Store
 from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import valkey_server
 from tools.call.tool_context import ClientState

@@ -14,8 +14,8 @@ import pytest
 from server.store.replica import Replica
 from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
+from server.upstreams.login.login_storage import TokenStoreError, key_of
 from server.upstreams.login.shared_logins import SharedLogins
-from server.upstreams.login.token_files import TokenStoreError, key_of
 from tests.unit.test_token_store import KEY, LOGIN, SECRETS
 from tests.valkey_servers import valkey_server
 from tests.waiting import CEILING

@@ -17,7 +17,7 @@ from typing import Literal
 import keyring.core
 import pytest
 
-from server.upstreams.login.token_files import FOLDER, SERVICE, StoredLogin, TokenStore, TokenStoreError, key_of
+from server.upstreams.login.login_storage import FOLDER, SERVICE, StoredLogin, TokenStore, TokenStoreError, key_of
 from tests.peers import file_keyring
 from tests.processes import in_another_process
 from tools.files.change.writer import Disk, rename_in

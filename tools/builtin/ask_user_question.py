@@ -143,9 +143,12 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
         return arguments
 
     def check(self, params: AskUserQuestionParams, spelled: Mapping[str, str]) -> None:
+        from tools.contract.display import in_one_line  # noqa: PLC0415 - loaded on first use
+
         headers: set[str] = set()
         for number, asked in enumerate(params.questions, start=1):
-            header, labels = _plain(asked.header), [_plain(option.label) for option in asked.options or ()]
+            # Headers and labels must differ in what a person sees of them.
+            header, labels = in_one_line(asked.header), [in_one_line(option.label) for option in asked.options or ()]
             problem = ""
             if not asked.question.strip() or not asked.header.strip():
                 problem = f"question {number} or its header is blank; write both."
@@ -170,25 +173,24 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
 
     async def execute(self, params: AskUserQuestionParams, context: ToolContext) -> ToolResult:
         context.signal.raise_if_aborted()
-        answer = context.answer
+        answer, problem = context.answer, ""
         if answer is None:
-            raise ToolError(
-                ToolErrorType.EXECUTION_FAILED,
+            problem = (
                 "The user was not asked, because no form can be shown: the client did not announce support, or the "
-                "operator set confirmation.style to simple. Ask the questions in your reply instead.",
+                "operator set confirmation.style to simple. Ask the questions in your reply instead."
             )
-        if answer.channel is ConsentChannel.FAILED:
-            raise ToolError(
-                ToolErrorType.EXECUTION_FAILED,
+        elif answer.channel is ConsentChannel.FAILED:
+            problem = (
                 f"The client answered the questions with an error ({answer.reason}), so the user may not have seen "
-                "them. Ask them in your reply instead.",
+                "them. Ask them in your reply instead."
             )
-        if answer.channel is ConsentChannel.MALFORMED:
-            raise ToolError(
-                ToolErrorType.EXECUTION_FAILED,
+        elif answer.channel is ConsentChannel.MALFORMED:
+            problem = (
                 "The form came back without any answer, or with an option that was not offered. Ask again with type "
-                "text, or ask in your reply instead.",
+                "text, or ask in your reply instead."
             )
+        if answer is None or problem:
+            raise ToolError(ToolErrorType.EXECUTION_FAILED, problem)
         if answer.channel is not ConsentChannel.FORM:
             outcome, sentence = _OUTCOMES[answer.channel]
             return ToolResult(sentence, sentence, structured={"outcome": outcome, "answers": {}})
@@ -199,10 +201,3 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
             return_display="\n".join(lines),
             structured={"outcome": "answered", "answers": {header: list(answers) for header, answers in given}},
         )
-
-
-def _plain(text: str) -> str:
-    """Return the visible part of a label, which must differ from that of every other label in the form."""
-    from tools.contract.display import in_one_line  # noqa: PLC0415 - loaded on first use
-
-    return in_one_line(text)

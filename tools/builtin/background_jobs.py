@@ -122,11 +122,7 @@ class ListJobsTool(BuiltinTool[ToolParams]):
 
 class ReadOutputParams(JobParams):
     lines: int = Field(default=100, ge=1, le=MAX_LINES, description="Line limit.")
-    offset: int | None = Field(
-        default=None,
-        ge=0,
-        description="Byte to continue from.",
-    )
+    offset: int | None = Field(default=None, ge=0, description="Byte to continue from.")
 
 
 class ReadOutputTool(BuiltinTool[ReadOutputParams]):

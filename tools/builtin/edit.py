@@ -26,14 +26,10 @@ class EditParams(ChangeParams):
     new_string: str = Field(description="The replacement. Empty deletes the text, and line breaks of whole lines.")
     replace_all: bool = Field(default=False, description="Replace every occurrence.")
     expected_sha256: str | None = Field(
-        default=None,
-        pattern=SHA256_PATTERN,
-        description="Edit only if the file's SHA-256 is this.",
+        default=None, pattern=SHA256_PATTERN, description="Edit only if the file's SHA-256 is this."
     )
     encoding: str | None = Field(
-        default=None,
-        max_length=40,
-        description="For non-ASCII text in a non-Unicode file: 'shift_jis'.",
+        default=None, max_length=40, description="For non-ASCII text in a non-Unicode file: 'shift_jis'."
     )
     expected_replacements: int | None = Field(default=None, ge=1, json_schema_extra=UNPUBLISHED)
 

@@ -6,7 +6,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import Field
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 SHA256_PATTERN = r"^[0-9a-fA-F]{64}$"
 # Limit on the old and new content kept while a person decides. A larger change is planned again after the answer.
 MAX_PLAN_BYTES = 4_000_000
-# Keys in a call's memo for the file's location and the planned change. Each value is stored with the call's parameters.
+# Keys in a call's memo for the file's location and the planned change
 _LOCATION, _PLAN = "location", "plan"
 
 _APPEND = "To append, use edit with the last line as old_string, and that line plus the new text as new_string."
@@ -143,7 +143,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         """Change the file while other writers are locked out."""
         from tools.files.change.file_change import make_change  # noqa: PLC0415 - loaded on first use
 
-        planned_for, planned = cast("tuple[object, FileChange | None]", context.memo.pop(_PLAN, (None, None)))
+        planned: FileChange | None = context.kept(_PLAN, params)
 
         def make() -> ToolResult:
             target = self._target(params, context)
@@ -151,12 +151,12 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
                 target,
                 lambda text, is_users: self.plan(params, target, text, is_users=is_users),
                 self._proposed(params),
-                planned=planned if planned_for is params else None,
+                planned=planned,
                 answer=context.answer,
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
             )
 
-        _, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))
+        location: Location | None = context.memo.get(_LOCATION, (None, None))[1]
         return await change_and_tell_errors(context, location, make)
 
     def _target(self, params: ChangeParamsT, context: ToolContext) -> TargetFile:
@@ -166,9 +166,7 @@ class ChangingTool(BuiltinTool[ChangeParamsT], Generic[ChangeParamsT]):
         """
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - loaded on first use
 
-        located_for, location = cast("tuple[object, Location | None]", context.memo.get(_LOCATION, (None, None)))
-        if location is None or located_for is not params:
-            location = context.workspace.locate(self._path(params))
+        location: Location = context.kept(_LOCATION, params) or context.workspace.locate(self._path(params))
         return TargetFile(
             context.workspace,
             location,

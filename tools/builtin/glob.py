@@ -34,10 +34,7 @@ class GlobParams(ToolParams):
     path: str | None = Field(default=None, description="By default the whole workspace.")
     case_sensitive: bool = Field(default=False, description="Distinguish upper and lower case.")
     respect_git_ignore: bool | None = Field(default=None, description="False also finds what .gitignore hides.")
-    respect_agent_ignore: bool | None = Field(
-        default=None,
-        description="The same for .qwenignore and the like.",
-    )
+    respect_agent_ignore: bool | None = Field(default=None, description="The same for .qwenignore and the like.")
     limit: int | None = Field(default=None, ge=1, description="Maximum files: 100 by default.")
     offset: int = Field(default=0, ge=0, description="Files to skip.")
 

@@ -29,8 +29,7 @@ class GrepParams(ToolParams):
     )
     path: str | None = Field(default=None, description="Folder or file; by default the whole workspace.")
     glob: str | None = Field(
-        default=None,
-        description="Only matching files: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' excludes.",
+        default=None, description="Only matching files: '*.py' (any folder), 'src/**/*.{ts,tsx}'; '!*.min.js' excludes."
     )
     case_sensitive: bool = Field(default=False, description="Distinguish upper and lower case.")
     fixed_strings: bool = Field(default=False, description="The pattern is literal text.")

@@ -28,9 +28,7 @@ from tools.machine.threads import run_blocking
 class LSParams(ToolParams):
     path: str = Field(description="Absolute, or relative to the workspace ('.').")
     ignore: list[ShortPattern] | None = Field(
-        default=None,
-        max_length=MAX_PATTERNS,
-        description="Names to omit, with * and ?: ['*.log'].",
+        default=None, max_length=MAX_PATTERNS, description="Names to omit, with * and ?: ['*.log']."
     )
     offset: int = Field(default=0, ge=0, description="Entries to skip.")
     limit: int | None = Field(default=None, ge=1, description="Maximum entries: 100 by default.")

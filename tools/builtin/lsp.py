@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, path_su
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
-from tools.contract.permission_subjects import Access, Subject, ToolKind
+from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import ToolResult
@@ -101,12 +101,14 @@ class LspTool(BuiltinTool[LspParams]):
         return f"{params.operation}{of}{where}{at}"
 
     def subjects(self, params: LspParams, context: ToolContext) -> Sequence[Subject]:
-        return () if params.filePath is None else (path_subject(context.workspace, params.filePath, Access.READ),)
+        return () if params.filePath is None else (path_subject(context.workspace, params.filePath),)
 
     async def should_confirm_execute(self, params: LspParams, context: ToolContext) -> ConfirmationDetails | None:
         from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - loaded on first use
 
-        prepared = await self._prepared(params, context)
+        location = await self._location(params, context)
+        prepared = await self._intelligence().prepared(context.workspace, context.rights, location)
+        context.memo[_START] = (params, prepared)
         if isinstance(prepared, LanguageServerSession) or not prepared.why_asked:
             return None
         import shlex  # noqa: PLC0415 - loaded on first use
@@ -118,59 +120,46 @@ class LspTool(BuiltinTool[LspParams]):
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
-        from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - loaded on first use
+        from tools.lsp.code_locations import Teller  # noqa: PLC0415 - loaded on first use
+        from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415
 
         location = await self._location(params, context)
-        kept = cast("LanguageServerSession | Start | None", context.memo.pop(_START, None))
-        session = kept or await self._prepared(params, context)
+        code, workspace, document = self._intelligence(), context.workspace, None
+        session: LanguageServerSession | Start = context.kept(_START, params) or await code.prepared(
+            workspace, context.rights, location
+        )
         if not isinstance(session, LanguageServerSession):
             agreed = context.confirmed.state if context.confirmed is not None else ""
-            session = await self._intelligence().session(session, agreed=agreed, is_granted=context.is_granted)
+            session = await code.session(session, agreed=agreed, is_granted=context.is_granted)
         with session:
             try:
-                return await self._ask(params, context, session, location)
+                if location is not None:
+                    document = await session.follow(workspace, location)
+                elif not session.documents:  # some servers load a project only when a file is opened
+                    server = session.server
+                    sample = await run_blocking(context.signal, lambda: code.sample(workspace, server))
+                    if (opened := await session.follow(workspace, sample)) is not None:
+                        await session.report(opened, REPORT_SECONDS)
+                else:
+                    await session.follow(workspace)
+                answer = await self._answer(params, context, document, Teller(workspace, session, location))
+                notes, session.notes = list(session.notes), {}
+                return ToolResult(llm_content="\n".join((answer, *notes)))
             finally:
                 if location is not None and location.path in session.documents:
-                    await session.follow(context.workspace)  # close a file that was opened only for this call
+                    await session.follow(workspace)  # close a file that was opened only for this call
 
-    async def _ask(
-        self, params: LspParams, context: ToolContext, session: LanguageServerSession, location: Location | None
-    ) -> ToolResult:
-        from tools.lsp.code_locations import Teller  # noqa: PLC0415 - loaded on first use
-
-        document = None
-        if location is not None:
-            document = await session.follow(context.workspace, location)
-        elif not session.documents:  # some servers load a project only when a file is opened
-            code, workspace = self._intelligence(), context.workspace
-            sample = await run_blocking(context.signal, lambda: code.sample(workspace, session.server))
-            if (opened := await session.follow(workspace, sample)) is not None:
-                await session.report(opened, REPORT_SECONDS)
-        else:
-            await session.follow(context.workspace)
-        teller = Teller(context.workspace, session, location)
-        answer = await self._answer(params, context, session, document, teller)
-        notes, session.notes = list(session.notes), {}
-        return ToolResult(llm_content="\n".join((answer, *notes)))
-
-    async def _answer(
-        self,
-        params: LspParams,
-        context: ToolContext,
-        session: LanguageServerSession,
-        document: Document | None,
-        teller: Teller,
-    ) -> str:
+    async def _answer(self, params: LspParams, context: ToolContext, document: Document | None, teller: Teller) -> str:
         """Return the server's answer as text for the model."""
         from tools.lsp.code_locations import place_of, places_in, symbols_in  # noqa: PLC0415 - loaded on first use
-        from tools.lsp.language_server_session import uri_of  # noqa: PLC0415
+        from tools.lsp.language_server_session import lines_of, uri_of  # noqa: PLC0415
 
-        operation = params.operation
+        operation, session = params.operation, teller.session
         if operation == "workspaceSymbol":
             answer = await session.ask("workspace/symbol", {"query": params.query or ""})
             return await self._told(lambda: [*symbols_in(answer)], params, context, teller)
         if document is None or operation == "workspaceDiagnostics":
-            return await self._all_diagnostics(params, context, session, teller)
+            return await self._all_diagnostics(params, context, teller)
         identity = {"uri": uri_of(document.location.path)}
         if operation == "documentSymbol":
             answer = await session.ask("textDocument/documentSymbol", {"textDocument": identity})
@@ -181,20 +170,27 @@ class LspTool(BuiltinTool[LspParams]):
                 return f"{session.program} has not reported on this file within {REPORT_SECONDS:g} s. Ask again later."
             found = [place_of(document.location.path, item) for item in report.items]
             return await self._told(lambda: found, params, context, teller, report.total)
-        position = self._position(params, session, document)
+        lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
+        if line > len(lines):
+            raise InvalidToolParamsError(self.name, f"line is {line}, but the last line is {len(lines)}.")
+        text = lines[line - 1]
+        if character > len(text) + 1:
+            raise InvalidToolParamsError(
+                self.name, f"character is {character}, but line {line} has {len(text)} characters."
+            )
+        position = {"line": line - 1, "character": session.units(text, character - 1)}
         asked: dict[str, Any] = {"textDocument": identity, "position": position}
         if operation == "hover":
-            return await self._hover(asked, context, session, teller)
+            return await self._hover(asked, context, teller)
         if operation == "findReferences":
             asked["context"] = {"includeDeclaration": params.includeDeclaration}
         answer = await session.ask(_AT_PLACE[operation], asked)
         return await self._told(lambda: places_in(answer), params, context, teller)
 
-    async def _hover(
-        self, asked: Mapping[str, Any], context: ToolContext, session: LanguageServerSession, teller: Teller
-    ) -> str:
+    async def _hover(self, asked: Mapping[str, Any], context: ToolContext, teller: Teller) -> str:
         from tools.lsp.code_locations import hover_text, places_in  # noqa: PLC0415 - loaded on first use
 
+        session = teller.session
         text = hover_text(await session.ask(_AT_PLACE["hover"], asked))
         if text and (session.hidden.files.masked or session.hidden.problem):  # the text may come from a hidden file
             definition: Sequence[CodePlace] = ()
@@ -206,19 +202,6 @@ class LspTool(BuiltinTool[LspParams]):
             why = next(filter(None, reasons), "")
             text = f"Its definition is in a file that is hidden from agents by {why}." if why else text
         return text or f"{session.program} knows nothing about this position. Set character to a position on a name."
-
-    def _position(self, params: LspParams, session: LanguageServerSession, document: Document) -> Mapping[str, int]:
-        from tools.lsp.language_server_session import lines_of  # noqa: PLC0415 - loaded on first use
-
-        lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
-        if line > len(lines):
-            raise InvalidToolParamsError(self.name, f"line is {line}, but the last line is {len(lines)}.")
-        text = lines[line - 1]
-        if character > len(text) + 1:
-            raise InvalidToolParamsError(
-                self.name, f"character is {character}, but line {line} has {len(text)} characters."
-            )
-        return {"line": line - 1, "character": session.units(text, character - 1)}
 
     async def _told(
         self,
@@ -245,11 +228,10 @@ class LspTool(BuiltinTool[LspParams]):
         more = [f"Not shown: {left} more; {hint}."] if left > 0 else []
         return "\n".join((*lines, *more)) or f"{teller.session.program} found nothing."
 
-    async def _all_diagnostics(
-        self, params: LspParams, context: ToolContext, session: LanguageServerSession, teller: Teller
-    ) -> str:
+    async def _all_diagnostics(self, params: LspParams, context: ToolContext, teller: Teller) -> str:
         from tools.lsp.code_locations import place_of  # noqa: PLC0415 - loaded on first use
 
+        session = teller.session
         if session.widen() or not session.reports:
             await session.settle(SETTLE_SECONDS, QUIET_SECONDS)
         if not session.reports:
@@ -289,9 +271,3 @@ class LspTool(BuiltinTool[LspParams]):
             return location
 
         return await run_blocking(context.signal, locate)
-
-    async def _prepared(self, params: LspParams, context: ToolContext) -> LanguageServerSession | Start:
-        location = await self._location(params, context)
-        prepared = await self._intelligence().prepared(context.workspace, context.rights, location)
-        context.memo[_START] = prepared
-        return prepared

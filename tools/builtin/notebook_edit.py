@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 class NotebookEditParams(ToolParams):
     notebook_path: str = Field(description="The .ipynb.")
-    cell_id: str | None = Field(
-        default=None,
-        description="From read_file, or cell-N from 0. Insert adds after it.",
-    )
+    cell_id: str | None = Field(default=None, description="From read_file, or cell-N from 0. Insert adds after it.")
     new_source: str = Field(default="", description="Whole source.")
     cell_type: Literal["code", "markdown"] | None = Field(default=None, description="New type.")
     edit_mode: Literal["replace", "insert", "delete"] = Field(default="replace", description="What to do.")
@@ -91,10 +88,5 @@ class NotebookEditTool(ChangingTool[NotebookEditParams]):
         from tools.files.change.notebook_change import plan_notebook_edit  # noqa: PLC0415 - loaded on first use
 
         return plan_notebook_edit(
-            target,
-            text,
-            cell_id=params.cell_id,
-            cell_type=params.cell_type,
-            mode=params.edit_mode,
-            is_users=is_users,
+            target, text, cell_id=params.cell_id, cell_type=params.cell_type, mode=params.edit_mode, is_users=is_users
         )

@@ -36,9 +36,9 @@ def check_file_path(tool: str, path: str, parameter: str) -> None:
         )
 
 
-def path_subject(workspace: Workspace, spelled: str, access: Access) -> PathSubject:
-    """Return a path as a subject of permission rules. Raises a `ToolError` if it is outside the workspace."""
-    return located_subject(workspace, workspace.locate(spelled, by_look=access is Access.READ), access)
+def path_subject(workspace: Workspace, spelled: str) -> PathSubject:
+    """Return a path to read as a subject of permission rules. Raises a `ToolError` if it is outside the workspace."""
+    return located_subject(workspace, workspace.locate(spelled, by_look=True), Access.READ)
 
 
 def located_subject(workspace: Workspace, location: Location, access: Access) -> PathSubject:
@@ -54,15 +54,15 @@ class PathReader(BuiltinTool[BuiltinParamsT], Generic[BuiltinParamsT]):
     path_parameter = "path"
 
     def subjects(self, params: BuiltinParamsT, context: ToolContext) -> Sequence[Subject]:
-        return (path_subject(context.workspace, getattr(params, self.path_parameter), Access.READ),)
+        return (path_subject(context.workspace, getattr(params, self.path_parameter)),)
 
 
-def path_subjects(workspace: Workspace, entries: Iterable[str], access: Access) -> list[PathSubject]:
+def path_subjects(workspace: Workspace, entries: Iterable[str]) -> list[PathSubject]:
     """Return subjects for the paths and globs inside the workspace. Rules are applied later to what a glob finds."""
     found: list[PathSubject] = []
     for entry in entries:
         with suppress(ToolError):
-            found.append(path_subject(workspace, entry, access))
+            found.append(path_subject(workspace, entry))
     return found
 
 
@@ -92,8 +92,8 @@ def start_subjects(workspace: Workspace, path: str | None) -> Sequence[PathSubje
     Rules are applied later to the files that the search finds.
     """
     if path is None or not path.strip():
-        return path_subjects(workspace, workspace.roots, Access.READ)
-    return (path_subject(workspace, path, Access.READ),)
+        return path_subjects(workspace, workspace.roots)
+    return (path_subject(workspace, path),)
 
 
 OPTIONS = "file_filtering_options"

@@ -25,10 +25,7 @@ _SHOWN_AS = {"notebook": "notebook", "svg": "SVG as text", "pdf": "PDF as text"}
 
 class ReadFileParams(ToolParams):
     absolute_path: str = Field(description="Absolute. Give a relative path as file_path.")
-    offset: int = Field(
-        default=0,
-        description="First line, from 0; -20 means the last 20 lines.",
-    )
+    offset: int = Field(default=0, description="First line, from 0; -20 means the last 20 lines.")
     limit: int | None = Field(default=None, ge=1, description="2000 lines by default.")
     pages: str | None = Field(
         default=None,

@@ -18,7 +18,7 @@ from tools.builtin.path_parameters import (
 from tools.call.base_tool import READS, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.limits import SEARCH_SECONDS
-from tools.contract.permission_subjects import Access, Subject, ToolKind
+from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, coerce
 from tools.contract.tool_results import ToolResult
@@ -35,13 +35,10 @@ class ReadManyFilesParams(ToolParams):
         description="Files, folders (with their contents) and globs: ['README.md', 'src/**/*.py'].",
     )
     exclude: list[ShortPattern] | None = Field(
-        default=None,
-        max_length=MAX_PATTERNS,
-        description="More globs to exclude.",
+        default=None, max_length=MAX_PATTERNS, description="More globs to exclude."
     )
     useDefaultExcludes: bool = Field(  # noqa: N815 - the name on the wire
-        default=True,
-        description="Exclude node_modules, .git, dist, build, binary files, .env and the like.",
+        default=True, description="Exclude node_modules, .git, dist, build, binary files, .env and the like."
     )
     file_filtering_options: FileFilteringOptions | None = Field(
         default=None, description="False also reads what .gitignore, .qwenignore and the like hide."
@@ -87,7 +84,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         return f"Read files: {named}"
 
     def subjects(self, params: ReadManyFilesParams, context: ToolContext) -> Sequence[Subject]:
-        return path_subjects(context.workspace, params.paths, Access.READ)
+        return path_subjects(context.workspace, params.paths)
 
     async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
         from tools.files.find.folder_walk import Filters  # noqa: PLC0415

@@ -37,12 +37,7 @@ _ALIASES = {
     **dict.fromkeys(("background", "run_in_background"), "is_background"),
 }
 # Names that other programs use for a timeout in seconds
-_IN_SECONDS = (
-    "timeoutseconds",
-    "timeoutsecs",
-    "timeoutsec",
-    "timeouts",
-)
+_IN_SECONDS = ("timeoutseconds", "timeoutsecs", "timeoutsec", "timeouts")
 _NEEDS = foreign("false", way="Set 'needs' to 'write' or 'network' to ask the user for more rights.")
 # The `&` at the end of a background command. It is removed, because otherwise the job would be only the shell.
 _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
@@ -51,23 +46,16 @@ _TO_BACKGROUND = re.compile(r"(?<![&\\|<>;])&\s*\Z")
 class ShellParams(ToolParams):
     command: str = Field(max_length=MAX_COMMAND_CHARS, description="Run by bash -c.")
     description: str | None = Field(default=None, description="Its purpose, for the user.")
-    directory: str | None = Field(
-        default=None,
-        description="Default: the first workspace folder.",
-    )
+    directory: str | None = Field(default=None, description="Default: the first workspace folder.")
     timeout: int | None = Field(
         default=None,
         ge=1,
         le=MAX_COMMAND_TIMEOUT,
         description=f"Milliseconds, at most {MAX_COMMAND_TIMEOUT}, in the foreground.",
     )
-    needs: Literal["write", "network"] | None = Field(
-        default=None,
-        description="Ask the user for more rights.",
-    )
+    needs: Literal["write", "network"] | None = Field(default=None, description="Ask the user for more rights.")
     is_background: bool = Field(
-        default=False,
-        description="Continue after this call: servers, or more than 10 minutes. Do not add '&'.",
+        default=False, description="Continue after this call: servers, or more than 10 minutes. Do not add '&'."
     )
 
     @property

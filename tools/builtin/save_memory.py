@@ -42,13 +42,9 @@ OUTPUT_SCHEMA = object_schema(
 class SaveMemoryParams(ToolParams):
     """The fact to remember, and its scope."""
 
-    fact: str = Field(
-        max_length=MAX_FACT_CHARS,
-        description="A short sentence, clear on its own.",
-    )
+    fact: str = Field(max_length=MAX_FACT_CHARS, description="A short sentence, clear on its own.")
     scope: MemoryScope | None = Field(
-        default=None,
-        description="project: for this workspace (the default if there is one); global: for all projects.",
+        default=None, description="project: for this workspace (the default if there is one); global: for all projects."
     )
 
 
@@ -96,7 +92,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
             context.signal, lambda: question_of(scope, self._target(scope, context), params.fact, self._files.headings)
         )
         if question is None:
-            context.memo[HELD_ALREADY] = params
+            context.memo[HELD_ALREADY] = (params, True)
         return question
 
     async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
@@ -105,7 +101,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         from tools.memory.memory_entries import remember  # noqa: PLC0415 - loaded on first use
 
         scope = self._scope(params, context)
-        adds = context.memo.pop(HELD_ALREADY, None) is not params
+        adds = context.kept(HELD_ALREADY, params) is None
         fact, is_users = settled_text(params.fact, context.answer)
 
         def work() -> ToolResult:

@@ -19,7 +19,7 @@ from tools.contract.tool_results import ToolResult
 from tools.files.workspace import Workspace, is_inside
 from tools.machine.threads import run_blocking
 from tools.permissions.client_rights import Rights
-from tools.skills.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedSkill, Skill, SkillFolders, Skills
+from tools.skills.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedSkill, SkillFolders, Skills
 from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # characters of skills' names and descriptions in the list of tools, about 600 tokens
@@ -73,7 +73,12 @@ class SkillTool(BuiltinTool[SkillParams]):
                 skills.add(skill)
         skill = skills.found.get(name)
         if skill is None:
-            raise _unknown(params.skill, skills)
+            near = difflib.get_close_matches(params.skill, skills.found, n=3, cutoff=0.5)
+            known = [*near, *(each for each in skills.found if each not in near)]
+            more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
+            available = f"{', '.join(known[:MAX_NAMED]) or 'none'}{more}"
+            said = f"There is no skill '{brief(params.skill)}'. Available: {available}."
+            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([said, *skills.unused[:MAX_REASONS]]))
         if isinstance(skill, RelayedSkill):
             text = await skill.read()
             if len(text) > MAX_SKILL_BYTES:
@@ -87,7 +92,15 @@ class SkillTool(BuiltinTool[SkillParams]):
             where = f"The skill's address is {brief(skill.uri)}. Its files, as resources:{files or ' none.'}"
             return ToolResult(f"{text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
         where = f"The skill is in {shown_whole_path(skill.folder)}."
-        if why := _open_to(skill, context):
+        client, why = context.client, ""  # why the client's file tools cannot read the folder
+        if not is_inside(skill.folder, context.workspace.roots):
+            if client.is_anonymous:
+                why = "this client sends no session or token, so nothing is kept for it"
+            elif not skill.lies_among_skills:
+                why = "a symlink leads to this folder, and only folders inside a 'skills' folder are opened"
+            else:
+                client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, skill.folder)))
+        if why:
             where += f" File tools cannot read it: {why}."
         else:
             names, has_more = await run_blocking(context.signal, lambda: skill.files(context.signal))
@@ -95,26 +108,6 @@ class SkillTool(BuiltinTool[SkillParams]):
             where += " Its other files:" + ("".join(f"\n- {shown_whole_path(name)}" for name in names) or " none")
             where += "\n- and more" if has_more else ""
         return ToolResult(f"{skill.text}\n\n---\n{where}", return_display=f"Loaded the skill {skill.name}")
-
-
-def _open_to(skill: Skill, context: ToolContext) -> str:
-    """Let the client's file tools read a skill's folder. Return why they cannot, or an empty string."""
-    client, folder = context.client, skill.folder
-    if not is_inside(folder, context.workspace.roots):
-        if client.is_anonymous:
-            return "this client sends no session or token, so nothing is kept for it"
-        if not skill.lies_among_skills:
-            return "a symlink leads to this folder, and only folders inside a 'skills' folder are opened"
-        client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, folder)))
-    return ""
-
-
-def _unknown(name: str, skills: Skills) -> ToolError:
-    near = difflib.get_close_matches(name, skills.found, n=3, cutoff=0.5)
-    known = [*near, *(each for each in skills.found if each not in near)]
-    more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
-    said = f"There is no skill '{brief(name)}'. Available: {', '.join(known[:MAX_NAMED]) or 'none'}{more}."
-    return ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([said, *skills.unused[:MAX_REASONS]]))
 
 
 def told_skills(skills: Skills) -> str:

@@ -80,10 +80,19 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         given = coerce(arguments.get("todos"), {"type": "array"})
         if not isinstance(given, list) or len(cast("list[Any]", given)) > MAX_TODOS:
             return arguments
-        todos = [self._named(todo) for todo in cast("list[Any]", given)]
-        taken: set[Any] = set()
-        for todo in (cast("dict[str, Any]", todo) for todo in todos if isinstance(todo, dict)):
-            if isinstance(identity := coerce(todo.get("id"), {"type": "string"}), str):
+        todos, taken = list(cast("list[Any]", given)), set[Any]()
+        for at, todo in enumerate(todos):
+            if not isinstance(todo, dict):
+                continue
+            fields = {name: value for name, value in cast("dict[str, Any]", todo).items() if value is not None}
+            todos[at] = fields
+            described = fields.pop("description", None)  # Gemini CLI's name for `content`
+            if described is not None and fields.setdefault("content", described) != described:
+                raise InvalidToolParamsError(
+                    self.name,
+                    "'content' and 'description' of a todo mean the same but have different values; give one.",
+                )
+            if isinstance(identity := coerce(fields.get("id"), {"type": "string"}), str):
                 taken.add(identity)
         for number, todo in enumerate(todos, start=1):
             if isinstance(todo, dict) and "id" not in todo:
@@ -91,18 +100,6 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
                 taken.add(todo["id"])
         arguments["todos"] = todos
         return arguments
-
-    def _named(self, todo: Any) -> Any:
-        """Rename Gemini CLI's `description` field of a todo to `content`, and drop null values."""
-        if not isinstance(todo, dict):
-            return todo
-        given = {name: value for name, value in cast("dict[str, Any]", todo).items() if value is not None}
-        described = given.pop("description", None)
-        if described is not None and given.setdefault("content", described) != described:
-            raise InvalidToolParamsError(
-                self.name, "'content' and 'description' of a todo mean the same but have different values; give one."
-            )
-        return given
 
     def check(self, params: TodoWriteParams, spelled: Mapping[str, str]) -> None:
         seen: set[str] = set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tools.files.change.revert import ChangeUndo
 
 MAX_LISTED = 30  # maximum number of changes in a list
-_CHANGE, _PLAN = "undone_change", "undo_plan"  # keys in a call's memo; each value is stored with the call's parameters
+_CHANGE, _PLAN = "undone_change", "undo_plan"  # keys in a call's memo
 
 
 def _author(tool: str, context: ToolContext) -> Author:
@@ -131,10 +131,8 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
     async def execute(self, params: UndoParams, context: ToolContext) -> ToolResult:
         from tools.files.change.file_change import make_change  # noqa: PLC0415 - loaded on first use
 
-        planned_for, planned = cast("tuple[object, ChangeUndo | None]", context.memo.pop(_PLAN, (None, None)))
-
         def make() -> ToolResult:
-            plan = planned if planned is not None and planned_for is params else self._plan(params, context)
+            plan: ChangeUndo = context.kept(_PLAN, params) or self._plan(params, context)
             return make_change(
                 plan.target,
                 lambda _text, _is_users: self._plan(params, context),
@@ -144,7 +142,7 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
                 confirmed_state=context.confirmed.state if context.confirmed is not None else None,
             )
 
-        found = cast("tuple[object, JournaledChange | None]", context.memo.get(_CHANGE, (None, None)))[1]
+        found: JournaledChange | None = context.memo.get(_CHANGE, (None, None))[1]
         is_inside = found is not None and context.workspace.holds(found.path)
         return await change_and_tell_errors(
             context, context.workspace.at(found.path) if found is not None and is_inside else None, make
@@ -153,8 +151,8 @@ class UndoChangeTool(BuiltinTool[UndoParams]):
     def _change(self, params: UndoParams, context: ToolContext) -> JournaledChange:
         from tools.files.change.revert import find_change  # noqa: PLC0415 - loaded on first use
 
-        found_for, change = cast("tuple[object, JournaledChange | None]", context.memo.get(_CHANGE, (None, None)))
-        if change is None or found_for is not params:
+        change: JournaledChange | None = context.kept(_CHANGE, params)
+        if change is None:
             author = _author(self.name, context)
             change = find_change(author.journal, author.client, context.workspace, params.change_id)
             context.memo[_CHANGE] = (params, change)

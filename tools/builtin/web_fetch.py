@@ -35,13 +35,10 @@ class WebFetchParams(ToolParams):
         max_length=8_000, description="http or https."
     )
     prompt: str | None = Field(
-        default=None,
-        max_length=MAX_PROMPT_CHARS,
-        description="Your question; repeated with the page.",
+        default=None, max_length=MAX_PROMPT_CHARS, description="Your question; repeated with the page."
     )
     format: Literal["auto", "markdown", "html", "text"] = Field(
-        default="auto",
-        description="For HTML: auto means markdown, html its source.",
+        default="auto", description="For HTML: auto means markdown, html its source."
     )
     max_length: int = Field(default=DEFAULT_CHARS, ge=1, le=MAX_CHARS, description="Characters, at most 100000.")
     start_index: int = Field(default=0, ge=0, description="First character, from 0.")

@@ -30,19 +30,12 @@ MAX_LIMIT = 20  # the maximum number of results per request at Tavily and Brave
 
 class WebSearchParams(ToolParams):
     query: str = Field(
-        max_length=MAX_QUERY_CHARS,
-        description="A few words or a short question, with a year if recency matters.",
+        max_length=MAX_QUERY_CHARS, description="A few words or a short question, with a year if recency matters."
     )
     provider: str | None = Field(
-        default=None,
-        description=f"{', '.join(_FIRST)} or {_LAST}, if set up; omit it for the default.",
+        default=None, description=f"{', '.join(_FIRST)} or {_LAST}, if set up; omit it for the default."
     )
-    limit: int = Field(
-        default=DEFAULT_LIMIT,
-        ge=1,
-        le=MAX_LIMIT,
-        description="Number of results, at most 20.",
-    )
+    limit: int = Field(default=DEFAULT_LIMIT, ge=1, le=MAX_LIMIT, description="Number of results, at most 20.")
 
 
 class WebSearchTool(BuiltinTool[WebSearchParams]):

@@ -26,14 +26,10 @@ if TYPE_CHECKING:
 class WriteFileParams(ChangeParams):
     content: str = Field(description="The complete new content, taken literally.")
     expected_sha256: str | None = Field(
-        default=None,
-        pattern=SHA256_PATTERN,
-        description="Write only if the file's SHA-256 is this.",
+        default=None, pattern=SHA256_PATTERN, description="Write only if the file's SHA-256 is this."
     )
     encoding: str | None = Field(
-        default=None,
-        max_length=40,
-        description="For example 'windows-1252'; default: the file's own, else UTF-8.",
+        default=None, max_length=40, description="For example 'windows-1252'; default: the file's own, else UTF-8."
     )
 
 
@@ -55,8 +51,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
         **FOREIGN_PARAMETERS,
         **dict.fromkeys(("overwrite", "allow_overwrite", "force"), foreign("true", way=CREATE_ONLY)),
         **dict.fromkeys(
-            ("mode", "flag", "flags"),
-            foreign("w", "write", "overwrite", "rewrite", way=FOREIGN_PARAMETERS["mode"].way),
+            ("mode", "flag", "flags"), foreign("w", "write", "overwrite", "rewrite", way=FOREIGN_PARAMETERS["mode"].way)
         ),
     }
     output_schema = object_schema(

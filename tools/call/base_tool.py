@@ -52,27 +52,17 @@ class BaseTool(ABC, Generic[ParamsT]):
     """
 
     name: str  # the tool's unique name, which calls use
-
     display_name: str  # the tool's name in Qwen Code and Gemini CLI, which rules and calls may use
-
     title: str = ""  # the tool's title for people; empty to use the display name
-
     description: str  # what the tool does, for the model
-
     kind: ToolKind  # the tool's group in permission rules and approval modes
-
     behaviour: Behaviour
-
     aliases: tuple[str, ...] = ()  # older names, class names and display names that calls may use; never listed
-
     is_builtin: bool = False  # whether the tool is part of this server
-
     alias: str = ""  # the alias of the upstream server that offers the tool; empty for other tools
-
     # Identifies the definition that the tool was created from, if the definition can change while the tool is in use.
     # Consent applies only to this version.
     version: str = ""
-
     # JSON Schema of `ToolResult.structured`, if the tool always fills it. Output schemas are documented but not listed,
     # because they would make up a third of what a model reads about tools.
     output_schema: Mapping[str, Any] | None = None
@@ -97,7 +87,6 @@ class BaseTool(ABC, Generic[ParamsT]):
 
     def about_ignored(self, arguments: Mapping[str, Any]) -> str:
         """Return a note for the model about ignored arguments, or an empty string."""
-        del arguments
         return ""
 
     @abstractmethod
@@ -144,17 +133,14 @@ class BaseTool(ABC, Generic[ParamsT]):
         Raises:
             ToolError: The call cannot succeed.
         """
-        del params, context
         return ()
 
     def why_asked_again(self, client_key: str) -> str:
         """Return why this client's user must be asked even if rules and modes allow the call, or an empty string."""
-        del client_key
         return ""
 
     def consented(self, client_key: str) -> None:
         """Record that this client's user agreed to a call of this version of the tool."""
-        del client_key
 
     def why_outdated(self) -> str:
         """Return why this object is no longer the tool that the user agreed to, or an empty string."""
@@ -166,7 +152,6 @@ class BaseTool(ABC, Generic[ParamsT]):
         Raises:
             ToolError: The call cannot succeed, so there is nothing to ask.
         """
-        del params, context
         return None
 
     @abstractmethod
@@ -208,7 +193,6 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
 
     @property
     def parameter_schema(self) -> Mapping[str, Any]:
-        """Return the published JSON Schema of the parameters."""
         return self._published_schema
 
     @cached_property
@@ -277,4 +261,3 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
         Raises:
             InvalidToolParamsError: The values contradict each other.
         """
-        del params, spelled

@@ -149,21 +149,15 @@ def grants_for(
 
 
 def choices_for(
-    details: ConfirmationDetails | None,
-    grants: Sequence[Grant],
-    client: ClientState,
-    *,
-    saves: bool,
-    offers_sandboxed: bool = False,
+    details: ConfirmationDetails | None, permission: Permission, client: ClientState, *, saves: bool
 ) -> tuple[Choice, ...]:
     """Return the answers to offer for a call. An anonymous client is offered none that last for a session.
 
     Args:
         details: The action that needs consent.
-        grants: Grants for calls like this one.
+        permission: The decision, with grants for calls like this one.
         client: The client that made the call.
         saves: Whether rules can be saved.
-        offers_sandboxed: Whether to offer an answer that allows every command that stays in the sandbox.
     """
     if isinstance(details, PlanConfirmation):
         return PLAN_CHOICES
@@ -171,22 +165,18 @@ def choices_for(
         return ()
     if isinstance(details, ApprovalConfirmation):
         return APPROVAL_CHOICES
-    offered = [ONCE]
+    offered, grants = [ONCE], permission.grants
     rules = tuple(grant.rule for grant in grants)
     covered = ", ".join(grant.title for grant in grants)
     where = f"in all sessions of {visible_line(client.owner)}" if client.owner else "in this session"
-    if client.grants is not None and offers_sandboxed:
-        title = f"Always, any command that stays in the sandbox without a network, {where}"
-        sandboxed = Choice(Decision.ALWAYS_SANDBOXED, title, (SANDBOXED,))
-    else:
-        sandboxed = None
     if client.grants is not None and grants:
         offered.append(Choice(Decision.ALWAYS, f"Always allow {covered} {where}", rules))
         if isinstance(details, McpConfirmation):
             title = f"Always allow every tool of {details.server_name} {where}"
             offered.append(Choice(Decision.ALWAYS_SERVER, title, (rule_for(f"{details.server_name}__*"),)))
-    if sandboxed is not None:
-        offered.append(sandboxed)
+    if client.grants is not None and permission.offers_sandboxed:
+        title = f"Always, any command that stays in the sandbox without a network, {where}"
+        offered.append(Choice(Decision.ALWAYS_SANDBOXED, title, (SANDBOXED,)))
     if saves and grants:
         offered.append(Choice(Decision.SAVE, f"Always allow {covered}, saved in your settings", rules))
     return (*offered, DENY)

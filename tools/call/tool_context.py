@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tools.contract.command_views import CommandView
 from tools.contract.limits import AbortSignal, ApprovalMode, Limits, MediaHandling, Progress, no_progress
@@ -77,8 +77,8 @@ class ToolContext:
     confirmed: ConfirmationDetails | None = None
     is_granted: bool = False  # whether a rule or the mode allows the call, regardless of the tool's own question
     media: MediaHandling = MediaHandling.INLINE  # how images, sounds and other media are returned
-    # Results that `should_confirm_execute` keeps for `execute`, so that work is not repeated
-    memo: dict[str, object] = field(default_factory=dict[str, object])
+    # Results of earlier steps that `execute` needs, so that work is not repeated; each with the parameters of its call
+    memo: dict[str, tuple[object, Any]] = field(default_factory=dict[str, tuple[object, Any]])
     progress: Progress = no_progress  # reports progress to the client (done, total or `None`, message)
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client cancels the call
     view: CommandView | None = None  # for a command: the chosen view of the machine
@@ -89,6 +89,11 @@ class ToolContext:
     # slow
     relayed_skills: Callable[[bool], Awaitable[Sequence[RelayedSkill]]] = _no_skills
     reads_of_session: ReadLedger | None = None  # what this call's session has read; `None` without a session
+
+    def kept(self, name: str, params: object) -> Any:
+        """Return what the memo has under this name for exactly these parameters, or `None`."""
+        kept_for, value = self.memo.get(name, (None, None))
+        return value if kept_for is params else None
 
     @property
     def reads(self) -> ReadLedger | None:

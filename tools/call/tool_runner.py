@@ -101,8 +101,7 @@ class ToolRunner:
         Raises:
             ToolNotRegisteredError: No tool has this name. This is a protocol error; all other failures are results.
         """
-        if (tool := self.registry.find(call.name)) is None:
-            raise self.registry.not_registered(call.name)
+        tool = self.registry.get_tool(call.name)
         arguments, notes = call.arguments, ""
         try:
             judged = await self.judge(tool, arguments, context)
@@ -116,21 +115,14 @@ class ToolRunner:
                 self.audit.note(entry)
             if permission.verdict is Verdict.DENY:
                 refuse(permission)
-            lasting, view = None, permission.view
+            lasting: LastingAnswer | None = None
             if permission.verdict is Verdict.ASK:
-                question = question_of(judged, arguments, description)
-                rules, mode = self.policy.rules, context.client.approval_mode
-                answer = await confirmer.ask(question)
-                if isinstance(answer, Pending):
-                    return question
-                is_same = self.policy.rules is rules and context.client.approval_mode is mode
-                lasting = await self._consent(answer, question, judged, arguments, context, entry, is_same=is_same)
-                if isinstance(answer, Unavailable):
-                    view = permission.dialog_view
-                given = answer if isinstance(answer, Answer) else None
-                context = replace(context, answer=given, confirmed=judged.details)
-            if view is not None or judged.is_granted:
-                context = replace(context, view=view, is_granted=judged.is_granted)
+                asked = await self._ask(judged, entry, context, confirmer)
+                if isinstance(asked, Question):
+                    return asked
+                context, lasting = asked
+            elif permission.view is not None or judged.is_granted:
+                context = replace(context, view=permission.view, is_granted=judged.is_granted)
             notes = "\n".join(filter(None, (tool.about_ignored(arguments), lasting.note if lasting else "")))
             result = await _execute(judged, context, description)
         except ToolError as error:
@@ -143,25 +135,27 @@ class ToolRunner:
             result = ToolResult.failed(exhaustion_of(error) or ToolError(ToolErrorType.EXECUTION_FAILED, sentence))
         return replace(result, note=notes) if notes else result
 
-    async def _consent(
-        self,
-        answer: Answer | Unavailable,
-        question: Question,
-        judged: Judgement,
-        arguments: Mapping[str, Any],
-        context: ToolContext,
-        entry: AuditEntry,
-        *,
-        is_same: bool,
-    ) -> LastingAnswer | None:
-        """Step 6: require consent and return what the answer allows beyond this call.
+    async def _ask(
+        self, judged: Judgement, entry: AuditEntry, context: ToolContext, confirmer: Confirmer
+    ) -> Question | tuple[ToolContext, LastingAnswer | None]:
+        """Step 6: ask a person and require consent.
 
-        The call fails if a rule or mode now denies it.
+        Returns:
+            The question, if the client has to answer it first. Otherwise the context for the execution, and what the
+            answer allows beyond this call.
+
+        Raises:
+            ToolError: There is no consent, or a rule or mode now denies the call.
         """
+        question = question_of(judged, entry.arguments, entry.description)
+        rules, mode = self.policy.rules, context.client.approval_mode
+        answer = await confirmer.ask(question)
+        if isinstance(answer, Pending):
+            return question
         lasting: LastingAnswer | None = None
         try:
-            if not is_same:
-                now = (await self.judge(judged.tool, arguments, context)).permission
+            if self.policy.rules is not rules or context.client.approval_mode is not mode:
+                now = (await self.judge(judged.tool, entry.arguments, context)).permission
                 if now.verdict is Verdict.DENY:
                     refuse(now)
             await require_consent(answer, judged, context, self.policy)
@@ -171,7 +165,9 @@ class ToolRunner:
             # Record every decision before the action is carried out.
             if self.audit is not None:
                 self.audit.note(replace(entry, answer=answer, lasting=lasting))
-        return lasting
+        if isinstance(answer, Unavailable):
+            return replace(context, confirmed=judged.details, view=judged.permission.dialog_view), lasting
+        return replace(context, answer=answer, confirmed=judged.details, view=judged.permission.view), lasting
 
     async def judge(self, tool: BaseTool[Any], arguments: Mapping[str, Any], context: ToolContext) -> Judgement:
         """Steps 3 to 5: decide what would happen to a call, and why. Changes nothing.
@@ -207,10 +203,10 @@ class ToolRunner:
             permission = _FOR_EVERYBODY
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
-        grants = grants_for(tool, details, permission, subjects, workspace)
+        permission = replace(permission, grants=grants_for(tool, details, permission, subjects, workspace))
         # Saved rules apply to all clients, so a client with restricted rights may not save any.
         saves = self.keeper is not None and context.rights == ALL_RIGHTS
-        choices = choices_for(details, grants, client, saves=saves, offers_sandboxed=permission.offers_sandboxed)
+        choices = choices_for(details, permission, client, saves=saves)
         state = details.state if details is not None else ""
         if isinstance(details, ExecConfirmation) and permission.view is not None:
             view = permission.view
@@ -218,7 +214,7 @@ class ToolRunner:
         written = tuple(
             subject.path for subject in subjects if isinstance(subject, PathSubject) and subject.access is Access.WRITE
         )
-        return Judgement(tool, params, replace(permission, grants=grants), details, choices, written, state)
+        return Judgement(tool, params, permission, details, choices, written, state)
 
 
 async def _execute(judged: Judgement, context: ToolContext, description: str) -> ToolResult:

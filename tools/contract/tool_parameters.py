@@ -253,7 +253,11 @@ def about_unknown(
     """
     names: list[str] = []
     for at, name, value, known, given in unknown_in(arguments, schema):
-        other, truth = _other(name, others), _truth(value)
+        # Look up the name, or else a part of it (one word or several consecutive ones) for which there is advice.
+        words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
+        parts = ["".join(words[i:j]) for i in range(len(words)) for j in range(len(words), i, -1)]
+        advised = (each for each in map(others.get, parts) if each is not None and each.way)
+        other, truth = others.get(folded(name)) or next(advised, None), _truth(value)
         if other is not None and (
             other.own is None or (str(value) if truth is None else str(truth)).lower() in other.own
         ):
@@ -269,14 +273,6 @@ def about_unknown(
         ignored = "" if is_refused else " and was ignored"
         names.append(f"'{brief(at + name)}' is not a parameter of {tool}{ignored}{hint}")
     return " ".join([*names, accepted_in(schema)] if names and is_refused else names)
-
-
-def _other(name: str, others: Mapping[str, ForeignParameter]) -> ForeignParameter | None:
-    """Look up `name`, or else a part of it (one word or several consecutive ones) for which there is advice."""
-    words = [word.lower() for word in _NAME_WORD.findall(name[:MAX_SHOWN_VALUE])]
-    parts = ["".join(words[i:j]) for i in range(len(words)) for j in range(len(words), i, -1)]
-    found = others.get(folded(name))
-    return found or next((each for part in parts if (each := others.get(part)) is not None and each.way), None)
 
 
 def _proposal(at: str, name: str, spellings: Mapping[str, str], known: Schema, given: Collection[str]) -> str:

@@ -69,11 +69,14 @@ class SchemaError(ValueError):
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it is unusable."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
+
     schema = _normal({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
     schema.setdefault("properties", {})
-    wrong = next(_metaschema().iter_errors(schema), None)
+    metaschema = cast("Validator", Draft202012Validator(Draft202012Validator.META_SCHEMA))
+    wrong = next(metaschema.iter_errors(schema), None)
     if wrong is not None:
         where, value = wrong.absolute_path, brief(json.dumps(wrong.instance, default=str))
         raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not define")
@@ -127,13 +130,6 @@ def _normal(node: Any) -> Any:
         if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
             fields["enum"] = [*fields["enum"], None]
     return with_children(fields, _normal)
-
-
-@cache
-def _metaschema() -> Validator:
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
-
-    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 
 def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
@@ -212,11 +208,6 @@ def _validator_class() -> type[Validator]:
     return library.extend(Draft202012Validator, {name: counted(keywords[name]) for name in REFERENCES})
 
 
-def load() -> None:
-    """Import the validator before the first call. Blocking."""
-    _validator_class()
-
-
 class ArgumentCheck:
     """Checks arguments against a schema from `readable_schema`."""
 
@@ -225,7 +216,7 @@ class ArgumentCheck:
 
     @cached_property
     def _validator(self) -> Validator:
-        from referencing import Registry  # noqa: PLC0415 - see `load`
+        from referencing import Registry  # noqa: PLC0415 - loaded by `_validator_class`
 
         return _validator_class()(_quickly_checked(self._schema), registry=Registry())
 
@@ -296,8 +287,6 @@ def _sentence(error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTool:
-    """One custom tool."""
-
     name: str  # the tool's name for clients
     called: str  # the tool's name for the call command
     title: str  # the tool's name for people
@@ -339,8 +328,6 @@ class DiscoveryError(Exception):
 
 @dataclass(slots=True)
 class Declarations:
-    """The result of reading the declarations."""
-
     # The custom tools, keyed by published name, in the order of the declarations
     tools: dict[str, DeclaredTool] = field(default_factory=dict[str, DeclaredTool])
     warnings: list[str] = field(default_factory=list[str])  # what was skipped or changed, and why
@@ -404,7 +391,7 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
                 raise _LeftOutError("an earlier declaration has this name")  # noqa: TRY301 - as above
             if tool.size > chars_left:
                 raise _LeftOutError(_FULL)  # noqa: TRY301 - as above
-        except _LeftOutError as reason:
+        except (_LeftOutError, SchemaError, UnreadableError) as reason:
             which = f" ('{brief(called)}')" if isinstance(called, str) else ""
             found.warn(f"Declaration {number}{which} was left out: {reason}.")
             continue
@@ -416,12 +403,16 @@ def read_declarations(printed: bytes, reserved: frozenset[str]) -> Declarations:
                 f"(A-Z a-z 0-9 _ -) and do not contain {BETWEEN}."
             )
     if found.tools:
-        load()
+        _validator_class()  # import the validator before the first call
     return found
 
 
 def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
-    """Parse one declaration. `taken` contains the names in use, in lower case."""
+    """Parse one declaration. `taken` contains the names in use, in lower case.
+
+    Raises:
+        _LeftOutError, SchemaError, UnreadableError: The declaration cannot be used.
+    """
     if not isinstance(declaration, dict):
         raise _LeftOutError("it is not an object")
     fields = cast("dict[str, Any]", declaration)
@@ -447,11 +438,8 @@ def _read(declaration: Any, taken: frozenset[str]) -> DeclaredTool:
     raw: Any = NO_PARAMETERS if key is None else fields[key]
     if not isinstance(raw, dict):
         raise _LeftOutError(f"its '{key}' is not an object")
-    try:
-        require_sendable(raw)
-        schema = readable_schema(cast("dict[str, Any]", raw))
-    except (SchemaError, UnreadableError) as error:
-        raise _LeftOutError(str(error)) from None
+    require_sendable(raw)
+    schema = readable_schema(cast("dict[str, Any]", raw))
     size = len(name) + len(description) + len(json.dumps(schema, ensure_ascii=False))
     if size > MAX_DECLARATION_CHARS:
         raise _LeftOutError(f"it has more than {MAX_DECLARATION_CHARS:,} characters")

@@ -23,8 +23,6 @@ CALL_COMMAND = "tools.callCommand"
 
 @dataclass(frozen=True, slots=True)
 class DiscoverySettings:
-    """The operator's settings for custom tools."""
-
     # Prints the declarations: a program and its arguments, or `None` if there are no custom tools.
     discovery_command: tuple[str, ...] | None = field(default=None, repr=False)
     call_command: tuple[str, ...] | None = field(default=None, repr=False)  # runs a tool; the tool's name is appended
@@ -52,10 +50,7 @@ class ProgramSite:
     async def request(self, setting: str, command: tuple[str, ...], seconds: float) -> ProgramRequest:
         """Prepare a request to run a command without input and without saving its output to a file.
 
-        Args:
-            setting: The setting that names the command, for messages.
-            command: The program and its arguments.
-            seconds: The time limit, including the wait in the queue.
+        Messages name the setting. The time limit includes the wait in the queue.
         """
         from tools.files.child_process import find_configured  # noqa: PLC0415 - loaded on first use
         from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - as above
@@ -82,8 +77,6 @@ class ProgramSite:
 
 @dataclass(frozen=True, slots=True)
 class CallCommand:
-    """The command that runs custom tools."""
-
     argv: tuple[str, ...] = field(repr=False)  # the program and its arguments; the tool's name is appended
     seconds: float
     strict: bool  # whether output on standard error means failure

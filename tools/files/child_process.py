@@ -52,7 +52,7 @@ class Child:
         folder: str,
         deadline: Deadline,
         *,
-        given: int | IO[bytes] = subprocess.DEVNULL,  # the process's stdin
+        given: IO[bytes] | None = None,  # the process's stdin
         errors: int | None = None,  # receives the process's stderr; if `None`, `finish` returns stderr
         environment: Mapping[str, str] | None = None,  # all environment variables, except those that Windows needs
     ) -> None:
@@ -68,7 +68,7 @@ class Child:
             self._process = subprocess.Popen(
                 arguments,
                 cwd=folder,
-                stdin=given,
+                stdin=subprocess.DEVNULL if given is None else given,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr if errors is None else errors,
                 env={name: os.environ[name] for name in _WINDOWS_VARIABLES if name in os.environ}

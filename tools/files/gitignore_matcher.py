@@ -74,13 +74,12 @@ def _as_text(content: bytes) -> str:
 
 
 class RuleList:
-    __slots__ = ("_rules", "bytes", "cost", "count", "is_cut", "may_match", "odd_line", "uses_re2")
+    __slots__ = ("_rules", "bytes", "cost", "is_cut", "may_match", "odd_line", "uses_re2")
 
     def __init__(
         self, rules: Sequence[tuple[re.Pattern[str], bool]], cost: int, *, is_cut: bool, odd_line: int | None
     ) -> None:
         self.cost = cost
-        self.count = len(rules)
         self.is_cut = is_cut
         self.odd_line = odd_line
         self.uses_re2 = False
@@ -96,12 +95,20 @@ class RuleList:
                 logger.debug("RE2 is not installed, or there are too many rules for it")
         if not self.uses_re2:
             bounded = [(_without_repetition(regex), hides) for regex, hides in rules]
-            self.may_match = _any_of([regex.pattern for regex, _ in bounded])
             self._rules = PathSpec([RegexPattern(regex, hides) for regex, hides in bounded], backend="simple")
+            # For expressions that match a name in any folder, the folders above the name are skipped only once.
+            of_names, others = ["(?!)"], ["(?!)"]
+            for pattern in (regex.pattern for regex, _ in bounded):
+                name = pattern.removeprefix(_ANYWHERE)
+                if name == pattern or "/" in _NOT_A_SLASH.sub("", name).removesuffix("/?$").removesuffix("/$"):
+                    others.append(pattern)
+                else:
+                    of_names.append(name)
+            self.may_match = re.compile(f"^(?>(?:.*/(?=.))?)(?:{'|'.join(of_names)})|{'|'.join(others)}").match
         self.bytes = _BYTES_OF_COST * cost + _BYTES_OF_RE2 * self.uses_re2
 
     def __len__(self) -> int:
-        return self.count
+        return len(self._rules)
 
     def hides(self, path: str, *, is_folder: bool) -> bool | None:
         """Return True if these rules hide an entry, False if they unhide it, `None` if none matches.
@@ -119,21 +126,6 @@ class RuleList:
         return [path for path in paths if may_match(f"{path}/") and self.hides(path, is_folder=True)]
 
 
-def _any_of(patterns: Sequence[str]) -> Callable[[str], object]:
-    """Return a function that tests whether one of these expressions matches.
-
-    For expressions that match a name in any folder, the folders above the name are skipped only once.
-    """
-    of_names, others = ["(?!)"], ["(?!)"]
-    for pattern in patterns:
-        name = pattern.removeprefix(_ANYWHERE)
-        if name == pattern or "/" in _NOT_A_SLASH.sub("", name).removesuffix("/?$").removesuffix("/$"):
-            others.append(pattern)
-        else:
-            of_names.append(name)
-    return re.compile(f"^(?>(?:.*/(?=.))?)(?:{'|'.join(of_names)})|{'|'.join(others)}").match
-
-
 def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
     """Return an equivalent expression for which Python's `re` does not retry parts at the same position.
 
@@ -143,8 +135,8 @@ def _without_repetition(regex: re.Pattern[str]) -> re.Pattern[str]:
     bounded = _STAR_BEFORE_STAR.sub(r"(?>[^/]*?\1)", regex.pattern)
     first, *others = bounded.split(_TREE)
     if others:
-        if first.startswith("^(?:.+/)?"):
-            first = f"^(?>(?:.+?/)??{first.removeprefix('^(?:.+/)?')}(?=/))"
+        if first.startswith(_ANYWHERE):
+            first = f"^(?>(?:.+?/)??{first.removeprefix(_ANYWHERE)}(?=/))"
         between = "".join(f"(?>(?:/.+?)??{names}(?=/))" for names in others[:-1])
         bounded = f"{first}{between}{_TREE}{others[-1]}"
     return regex if bounded == regex.pattern else re.compile(bounded)

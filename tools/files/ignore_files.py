@@ -85,10 +85,8 @@ class IgnoreScope:
         likely: Iterable[str] = names
         if self.forbidden is None:
             # Few names match any rule, so a fast test first selects those that may match.
-            files, end = (
-                [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules.count],
-                "/" * is_folder,
-            )
+            files = [file for file in (*(self.agent or ()), *(self.git or ())) if file.rules]
+            end = "/" * is_folder
             rules = [(self.prefix[file.base :], file.rules.may_match) for file in files]
             texts = zip(names, bytes_texts(names), strict=True) if rules else ()
             likely = {name for name, text in texts for above, may_match in rules if may_match(above + text + end)}

@@ -576,14 +576,9 @@ def is_ours(info: os.stat_result) -> bool:
 def open_private_folder(path: str, *, makes: bool) -> Folder:
     """Open a private folder of this user at a real path, and revoke other users' access to it.
 
-    Other users may have created files in it earlier, so the caller must check the owner of each file that it uses.
-
-    Args:
-        path: The folder.
-        makes: Whether to create missing folders.
-
-    Raises:
-        OSError: The folder cannot be used; `strerror` says why, without its path.
+    Other users may have created files in it earlier, so the caller must check the owner of each file that it uses. If
+    `makes` is true, missing folders are created. Raises an `OSError` if the folder cannot be used; `strerror` says why,
+    without its path.
     """
     if makes:
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)

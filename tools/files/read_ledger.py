@@ -28,16 +28,12 @@ class SeenFile(NamedTuple):
 
 
 class ReadLedger:
-    """A record of the files that a client has seen, keyed by real path. Thread-safe.
-
-    Args:
-        is_shared: Whether several clients that cannot be told apart may use the ledger.
-    """
+    """A record of the files that a client has seen, keyed by real path. Thread-safe."""
 
     __slots__ = ("_contents", "_held", "_lock", "_noticed", "_replaced", "_seen", "is_shared")
 
     def __init__(self, *, is_shared: bool = False) -> None:
-        self.is_shared = is_shared
+        self.is_shared = is_shared  # whether several clients that cannot be told apart may use the ledger
         self._replaced: OrderedDict[str, bytes] = OrderedDict()  # what the latest write to a path replaced
         self._seen: OrderedDict[str, SeenFile] = OrderedDict()
         self._contents: OrderedDict[str, bytes] = OrderedDict()

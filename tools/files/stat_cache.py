@@ -40,11 +40,8 @@ class Remembered(Generic[Value]):
     def keep(self, key: Hashable, value: Value, stamps: Iterable[tuple[str, Stamp | None]], looked_at: int) -> None:
         """Keep a value, unless a path changed so recently that another change could go unnoticed.
 
-        Args:
-            key: The key of the value.
-            value: The value.
-            stamps: The paths that the value depends on, each with its stamp from before the path was examined.
-            looked_at: When the paths were examined, in nanoseconds since the epoch.
+        `stamps` has the paths that the value depends on, each with its stamp from before the path was examined.
+        `looked_at` is the time of that examination, in nanoseconds since the epoch.
         """
         stamps = tuple(stamps)
         if all(stamp is None or looked_at - stamp[-1] > SETTLED_NANOSECONDS for _, stamp in stamps):

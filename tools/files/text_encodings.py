@@ -112,6 +112,11 @@ def decode(data: bytes) -> Decoded | None:
         return None if encoding.is_wide else Decoded(data.decode("latin-1"), UNKNOWN)
 
 
+def decode_unless_binary(data: bytes) -> Decoded | None:
+    """Like `decode`, but return `None` for binary data too."""
+    return None if marked_encoding(data) is None and looks_binary(data) else decode(data)
+
+
 def encode(text: str, encoding: Encoding) -> bytes:
     """Encode a whole file, including its byte order mark.
 
@@ -183,14 +188,15 @@ def guess(data: bytes) -> Guess | None:
     """Guess the encoding of text that is not valid UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
     may_block()
     valid = invalid = 0
-    for word in _words(data):
+    words = list(_words(data))
+    for word in words:
         text = word.decode("utf-8", "replace")
         replaced = text.count(REPLACEMENT)
         invalid += replaced
         valid += sum(not character.isascii() for character in text) - replaced
     if valid >= VALID_SHARE * invalid:
         return None
-    sample = b"\n".join(_words(data))
+    sample = b"\n".join(words)
     scores = _scores(sample)
     ranking = sorted(scores, key=lambda name: (scores[name], list(_NAMES).index(name)))
     for place, name in enumerate(ranking):
@@ -225,10 +231,11 @@ class ShownText:
 
 def shown_text(data: bytes) -> ShownText:
     """Decode text for display only, never for writing."""
-    mark, decoded = marked_encoding(data), decode(data)
+    decoded = decode(data)
     if decoded is not None and decoded.encoding.is_known:
         body = decoded.text.encode() if decoded.encoding.is_wide else data[len(decoded.encoding.bom) :]
         return ShownText(decoded.text, body, decoded.encoding)
+    mark = marked_encoding(data)
     if mark is None and (guessed := guess(data)) is not None:
         text = guessed.decoded.text
         return ShownText(text, text.encode(), guessed.decoded.encoding, guessed.how)
@@ -301,12 +308,8 @@ def _words(data: bytes) -> Iterator[bytes]:
 
 def named(name: str) -> Encoding | None:
     """Return the encoding of this name, or `None` if it is unknown or cannot encode parts of the text separately."""
-    try:
-        codec = codecs.lookup(name).name
-    except (LookupError, ValueError):
-        return None
-    allowed = {codecs.lookup(known).name for known in (*_NAMES, *_ALSO_NAMED.split())}
-    if codec not in allowed:
+    codec = _codec_of(name)
+    if codec not in {codecs.lookup(known).name for known in (*_NAMES, *_ALSO_NAMED.split())}:
         return None
     published = next((known for known in (*_NAMES, *_ASSUMED) if codecs.lookup(known).name == codec), codec)
     return Encoding(published, codec)
@@ -392,10 +395,15 @@ def _named_or_refused(name: str) -> Encoding:
 
 
 def _same(name: str, encoding: Encoding) -> bool:
+    return name.lower() == encoding.name or _codec_of(name) == encoding.codec
+
+
+def _codec_of(name: str) -> str:
+    """Return the name of Python's codec, or an empty string if there is none."""
     try:
-        return name.lower() == encoding.name or codecs.lookup(name).name == encoding.codec
+        return codecs.lookup(name).name
     except (LookupError, ValueError):
-        return False
+        return ""
 
 
 def check_fits(text: str, encoding: Encoding, parameter: str) -> None:

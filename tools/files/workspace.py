@@ -109,7 +109,15 @@ class Workspace:
         self.scratch, self._no_scratch = (None, scratch) if isinstance(scratch, str) else (scratch, "")
         self._top = self.scratch.path if self.scratch is not None else ""  # the scratch folder's real path
         self._folders = tuple(filter(None, (*self.roots, *self._readable, self._top)))
-        self.forbidden = self._own_or(forbidden) if self._private or self._top else forbidden
+        self.forbidden = forbidden
+        if self._private or (self._top and forbidden is not None):
+
+            def hides(path: str) -> str | None:
+                if is_inside(path, self._private):
+                    return "rule that this server's own files are private"
+                return forbidden(self._name_of(path)) if forbidden is not None else None
+
+            self.forbidden = hides
 
     @property
     def first_root(self) -> str:
@@ -240,17 +248,6 @@ class Workspace:
         if forbidden is None or named == place.path:
             return forbidden
         return lambda path: forbidden(path) or forbidden(named + path.removeprefix(place.path))
-
-    def _own_or(self, forbidden: Forbidden | None) -> Forbidden | None:
-        if not self._private and forbidden is None:
-            return None
-
-        def hides(path: str) -> str | None:
-            if is_inside(path, self._private):
-                return "rule that this server's own files are private"
-            return forbidden(self._name_of(path)) if forbidden is not None else None
-
-        return hides
 
     def _name_of(self, real: str) -> str:
         """Return the name that rules use for a real path. In the scratch folder, this is a path in `/tmp`."""

@@ -31,6 +31,7 @@ from tools.lsp.language_server_session import (
     is_hidden,
     lines_of,
     new_errors,
+    uri_of,
 )
 from tools.lsp.language_server_wire import AnswerError, EndedError
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependency_folders
@@ -90,16 +91,10 @@ class Start:
 class CodeIntelligence:
     """Starts, keeps and stops language servers.
 
-    Args:
-        programs: Finds the servers' programs.
-        starter: Starts the programs and ensures that they exit when this server exits.
-        confinement: Confines each program to its view.
-        folders: Provides the folders that the programs may write to.
-        environment: Returns the environment of commands.
-        home: The home folder.
-        hiding: Returns what rules deny to a program that only reads, for a client with the given rights, and why this
-            cannot be fully enforced (empty if it can). Blocking.
-        after_edit: Whether to report new errors after an edit.
+    `starter` also ensures that the programs exit when this server exits, and `folders` provides the folders that they
+    may write to. `hiding` returns what rules deny to a program that only reads, for a client with the given rights, and
+    why this cannot be fully enforced (empty if it can). It blocks. `after_edit` is true if new errors are to be
+    reported after an edit.
     """
 
     def __init__(
@@ -133,11 +128,6 @@ class CodeIntelligence:
         self._timers[key] = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end, key)
         return session
 
-    def use_latest_in(self, workspace: Workspace, rights: Rights) -> LanguageServerSession | None:
-        """Return the most recently used session in a workspace, or `None`."""
-        keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]
-        return next(filter(None, map(self.use, reversed(keys))), None)
-
     async def prepared(
         self, workspace: Workspace, rights: Rights, location: Location | None
     ) -> LanguageServerSession | Start:
@@ -149,9 +139,10 @@ class CodeIntelligence:
             ToolError: There is no suitable language server.
         """
         if location is None:
-            latest = self.use_latest_in(workspace, rights)
-            if latest is not None and await self._is_current(latest, workspace, rights):
-                return latest
+            keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]  # most recent last
+            latest = next(filter(self.use, reversed(keys)), None)
+            if latest is not None and (session := await self._current(latest, workspace)) is not None:
+                return session
             location = await THREADS.run(partial(self.sample, workspace))
         server = self.programs.server_for(location.path)
         if server is None:
@@ -161,8 +152,7 @@ class CodeIntelligence:
                 f"No language server handles '{location.shown}'; the known servers handle {known}. Use grep_search.",
             )
         key = location.root, server.name, rights
-        session = self.use(key)
-        if session is not None and await self._is_current(session, workspace, rights):
+        if (session := await self._current(key, workspace)) is not None:
             return session
         await self._confinement.make_ready((key[0],))
         return await THREADS.run(partial(self._look, key, server, workspace))
@@ -204,12 +194,15 @@ class CodeIntelligence:
                 found.append((info.st_dev, info.st_ino))
         return Hidden(files, problem, tuple(found))
 
-    async def _is_current(self, session: LanguageServerSession, workspace: Workspace, rights: Rights) -> bool:
-        """Return True if a server's view hides exactly what is hidden now.
+    async def _current(self, key: Key, workspace: Workspace) -> LanguageServerSession | None:
+        """Return the session if its server is running, and its view hides exactly what is hidden now.
 
         The masks in a running server's view do not follow later changes.
         """
-        return session.hidden == await THREADS.run(partial(self._hidden, workspace, rights))
+        session = self.use(key)
+        if session is None:
+            return None
+        return session if session.hidden == await THREADS.run(partial(self._hidden, workspace, key[2])) else None
 
     async def session(self, start: Start, *, agreed: str, is_granted: bool) -> LanguageServerSession:
         """Start a server, unless it is already running.
@@ -224,8 +217,7 @@ class CodeIntelligence:
         """
         key, began = start.key, asyncio.get_running_loop().time()
         async with self._starting.setdefault(key, asyncio.Lock()):
-            session = self.use(key)
-            if session is not None and await self._is_current(session, start.workspace, key[2]):
+            if (session := await self._current(key, start.workspace)) is not None:
                 return session
             failed_at, failure = self._failed.get(key, (began, None))
             if failure is not None and failed_at > began:  # the start failed while this call waited
@@ -335,13 +327,14 @@ class CodeIntelligence:
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
         if (session := self._sessions.pop(key, None)) is not None:
-            task = asyncio.create_task(self._close(session), name="end of a language server")
+
+            async def close_once_unused() -> None:
+                await session.unused.wait()
+                await session.close()
+
+            task = asyncio.create_task(close_once_unused(), name="end of a language server")
             self._ending[task] = session
             task.add_done_callback(self._ending.pop)
-
-    async def _close(self, session: LanguageServerSession) -> None:
-        await session.unused.wait()
-        await session.close()
 
     async def aclose(self) -> None:
         """Stop all servers, even with calls in progress."""
@@ -385,10 +378,10 @@ class CodeIntelligence:
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:
         """Get a file's errors before the file is changed, or `None` if it is hidden or no server runs for it."""
         server = self.programs.server_for(location.path)
-        session = self.use((location.root, server.name, rights)) if server is not None else None
-        if session is None or not await self._is_current(session, workspace, rights):
+        if server is None:
             return None
-        if await THREADS.run(partial(is_hidden, workspace, location)):
+        session = await self._current((location.root, server.name, rights), workspace)
+        if session is None or await THREADS.run(partial(is_hidden, workspace, location)):
             return None
         is_there = await THREADS.run(partial(workspace.stat, location)) is not None
         awaited = AwaitedErrors(session, workspace, location, is_there, is_told=self._after_edit)
@@ -427,9 +420,9 @@ class AwaitedErrors:
     async def told(self) -> str:
         """Describe the new errors after the change. Empty if there are none, or none arrived in time."""
         is_there = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
-        self.session.tell_of_change(
-            self.location.path, REMOVED if not is_there else CHANGED if self.was_there else MADE
-        )
+        kind = REMOVED if not is_there else CHANGED if self.was_there else MADE
+        change = {"uri": uri_of(self.location.path), "type": kind}
+        self.session.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
         after = await self.errors() if self.is_told and self.before is not None else None
         found = new_errors(self.before or (), after or ())
         if not found or self.session.connection.problem:

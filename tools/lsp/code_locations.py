@@ -137,14 +137,13 @@ class Teller:
         raw = place.uri if isinstance(place.uri, str) else ""
         path = path_of(raw)
         key = path if path is not None else raw
-        if key not in self._files:
-            self._files[key] = self._look(path) if path is not None else self._unread(raw)
+        if key not in self._files and path is not None:
+            self._files[key] = self._look(path)
+        elif key not in self._files:
+            hides = self.session.hidden.files.masked or self.session.hidden.problem
+            why = "a rule or an ignore file that may apply (the path is unknown)" if hides else ""
+            self._files[key] = _ReadFile(_short(raw) or "(no place)", None, why)
         return self._files[key]
-
-    def _unread(self, uri: str) -> _ReadFile:
-        hides = self.session.hidden.files.masked or self.session.hidden.problem
-        why = "a rule or an ignore file that may apply (the path is unknown)" if hides else ""
-        return _ReadFile(_short(uri) or "(no place)", None, why)
 
     def _look(self, named: str) -> _ReadFile:
         try:

@@ -87,8 +87,9 @@ def start_of(given: Any) -> DocumentPosition | None:
     """Return the start of a range from the wire, or `None` if it is invalid."""
     start = as_object(as_object(given).get("start"))
     line, units = start.get("line"), start.get("character")
-    is_place = type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31
-    return DocumentPosition(line, units) if is_place and line is not None and units is not None else None
+    if type(line) is int and type(units) is int and 0 <= line < 1 << 31 and 0 <= units < 1 << 31:
+        return DocumentPosition(line, units)
+    return None
 
 
 class Diagnostic(NamedTuple):
@@ -196,7 +197,6 @@ class LanguageServerSession:
             self.unused.set()
 
     async def open(self, output: int, given: int) -> None:
-        """Initialise the connection."""
         await self.connection.open(output, given)
         root = uri_of(self.root)
         started = as_object(
@@ -316,11 +316,6 @@ class LanguageServerSession:
         if identity is not None:
             now = asyncio.get_running_loop().time()
             self.documents[path] = Document(location, identity, text, version, now)
-
-    def tell_of_change(self, path: str, kind: int) -> None:
-        """Tell the server that a file was created, changed or deleted, even if the file is not open."""
-        change = {"uri": uri_of(path), "type": kind}
-        self.connection.notify("workspace/didChangeWatchedFiles", {"changes": [change]})
 
     async def report(self, document: Document, seconds: float) -> Report | None:
         """Wait for the report about a document's current version. Return `None` if it does not arrive in time."""

@@ -14,8 +14,6 @@ from tools.text.file_names import sendable_name
 
 @dataclass(frozen=True, slots=True)
 class LanguageServer:
-    """One kind of language server."""
-
     name: str  # the language, or the operator's name for the server
     languages: Mapping[str, str]  # file name extensions, mapped to the protocol's names for languages
     commands: tuple[tuple[str, ...], ...] = field(repr=False)  # programs with arguments; the first one found is used
@@ -103,12 +101,9 @@ def _digest(program: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ServerPrograms:
-    """Finds the programs of language servers."""
-
     search_path: str  # like `PATH`; entries inside a workspace are skipped
-    configured: tuple[
-        LanguageServer, ...
-    ] = ()  # the operator's servers, which take precedence over known servers and replace those of the same name
+    # The operator's servers, which take precedence over known servers and replace those of the same name
+    configured: tuple[LanguageServer, ...] = ()
     # Trusted programs: for each folder, the relative paths of its programs, with the SHA-256 of the trusted content
     trusted: Callable[[], Mapping[str, Mapping[str, str]]] = dict
 

@@ -177,7 +177,13 @@ class Threads:
             return await job.future
         finally:
             if job.future.cancelled():
-                self._abandon(job)
+                with self._lock:
+                    if job.is_begun and not job.is_over:
+                        job.is_abandoned = True
+                        self._stuck += 1
+                        if self._waiting:
+                            with suppress(ExhaustedError):
+                                self._begin_next()
 
     def _take(self, work: Callable[[], OutcomeT]) -> _Job[OutcomeT]:
         loop = asyncio.get_running_loop()
@@ -205,7 +211,15 @@ class Threads:
     def _begin_next(self) -> bool:
         """Start the oldest waiting work if a thread is free or can be added. Return True if the work was started."""
         if self._busy == self._count:
-            if not self._may_grow():
+            if self._most is None:
+                self._most = MOST
+                if sys.platform != "win32":
+                    import resource  # noqa: PLC0415 - POSIX only
+
+                    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+                    if limit != resource.RLIM_INFINITY:
+                        self._most = max(2, min(MOST, limit // SPACE_OF_A_THREAD))
+            if self._count - self._stuck >= self._most or self._count >= self._most + MAX_STUCK:
                 return False
             self._add()
         self._busy += 1
@@ -216,17 +230,6 @@ class Threads:
         job = self._waiting.popleft()
         self._last_begun = job.inbox.loop.time()
         return job
-
-    def _may_grow(self) -> bool:
-        if self._most is None:
-            self._most = MOST
-            if sys.platform != "win32":
-                import resource  # noqa: PLC0415 - POSIX only
-
-                limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-                if limit != resource.RLIM_INFINITY:
-                    self._most = max(2, min(MOST, limit // SPACE_OF_A_THREAD))
-        return self._count - self._stuck < self._most and self._count < self._most + MAX_STUCK
 
     def _add(self) -> None:
         start_thread(self._work)
@@ -266,15 +269,6 @@ class Threads:
         if not is_told_soon or self._last_begun - job.inbox.since >= TOGETHER_SECONDS:
             job.inbox.wake()
         return following
-
-    def _abandon(self, job: _Job[Any]) -> None:
-        with self._lock:
-            if job.is_begun and not job.is_over:
-                job.is_abandoned = True
-                self._stuck += 1
-                if self._waiting:
-                    with suppress(ExhaustedError):
-                        self._begin_next()
 
     def _look(self) -> None:
         """Assign a thread to work that has waited too long.

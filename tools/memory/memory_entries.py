@@ -21,14 +21,13 @@ from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import (
     PROPOSED,
-    ChangeRecord,
     TargetFile,
     about_broken_links,
     clipped,
     recorded,
     take_snapshot,
 )
-from tools.files.change.writer import Written, exclusive, replace_file
+from tools.files.change.writer import exclusive, replace_file
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.line_endings import line_endings, split_lines
 from tools.files.read_ledger import SeenFile
@@ -106,12 +105,6 @@ def outside_code(text: str) -> tuple[list[str], int]:
     return lines, begin if fence else len(lines)
 
 
-def heading_in(text: str, headings: Sequence[str]) -> str | None:
-    """Return the first of `headings` that is a line of the text, or `None`."""
-    lines = {line.rstrip() for line in outside_code(text)[0]}
-    return next((heading for heading in headings if heading in lines), None)
-
-
 def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     """Add an entry at the end of its section. The existing text is not changed.
 
@@ -124,13 +117,14 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     if begin < len(bodies):
         place = sum(map(len, bodies[:begin])) + sum(map(len, endings[:begin]))
         return f"{with_entry(text[:place], entry, headings)}{eol}{text[place:]}"
-    heading = heading_in(text, headings)
+    bare_lines = [line.rstrip() for line in lines]
+    heading = next((heading for heading in headings if heading in bare_lines), None)
     if heading is None:
         gap = ""  # line endings that leave a blank line after the text
         if any(body.strip() for body in bodies):
             gap = eol * 2 if bodies[-1].strip() else eol if bodies[-1] or bodies[-2].strip() else ""
         return f"{text}{gap}{headings[0]}{eol}{entry}{eol}"
-    start = next(number for number, line in enumerate(lines) if line.rstrip() == heading)
+    start = bare_lines.index(heading)
     below = range(start + 1, len(bodies))
     end = next((number for number in below if _HEADING.match(lines[number])), len(bodies))
     last = max(number for number in range(start, end) if bodies[number].strip() or number == start)
@@ -148,7 +142,7 @@ _WRITE_BITS = 0o222
 
 
 class MemoryAddition:
-    """The planned addition of a fact to a memory file. Writes nothing. Blocking.
+    """The planned addition of a fact to a memory file. Blocking.
 
     Raises:
         ToolError: Nothing can be added: the file is hidden from agents, read-only, too large or not text.
@@ -173,7 +167,7 @@ class MemoryAddition:
                 f"{name} is read-only, so nothing was added to it. If the user wants to add the fact, ask them to "
                 "make the file writable.",
             )
-        self.target = target
+        self._scope, self._target = scope, target
         self.snapshot = take_snapshot(target)
         data = self.snapshot.data
         if data is not None and len(data) > MAX_MEMORY_BYTES:
@@ -199,8 +193,38 @@ class MemoryAddition:
         self.is_there = wanted in entries  # whether the file already has the fact
         self.similar = None if self.is_there else similar_entry(entries, wanted)  # an entry with nearly the same words
         new = old.text if self.is_there else with_entry(old.text, entry, headings)
-        self.data = encode(new, old.encoding)  # the file's new bytes
+        self._data = encode(new, old.encoding)  # the file's new bytes
+        self.sha256 = hashlib.sha256(self._data).hexdigest()
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
+
+    def write(self) -> list[str]:
+        """Write the file, and return notes for the result.
+
+        Raises:
+            ToolError: The file cannot be written, or it has changed since the addition was planned.
+        """
+        target, before, seen = self._target, self.snapshot, self._target.seen
+        if self._scope == "global":  # the folder may not exist yet
+            try:
+                os.makedirs(target.location.root, PRIVATE_FOLDER, exist_ok=True)
+            except OSError as error:
+                symbol = errno.errorcode.get(error.errno or 0, "unknown")
+                raise ToolError(
+                    ToolErrorType.FILE_WRITE_FAILURE,
+                    f"The folder of the global memory cannot be created ({symbol}), so nothing was written. Ask "
+                    "the user to check the setting memory.globalFolder, or use the 'project' scope.",
+                ) from None
+        with recorded(target, before, self._data, self.sha256, self.diff) as record:
+            written = replace_file(target.workspace, target.location, self._data, before.identity)
+        # If the client had read the file before, the new content counts as read, too. Adding a line to an unread file
+        # does not make it count as read.
+        knew = seen is not None and (seen.identity == before.identity or seen.sha256 in {before.sha256} - {None})
+        if target.reads is not None and knew:
+            target.reads.record(target.location.path, SeenFile(written.identity, self.sha256))
+        notes = ["The file is new."] if before.data is None else []
+        if written.links_broken:
+            notes.append(about_broken_links(written.links_broken))
+        return [*notes, *record.notes]
 
 
 def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str]) -> EditConfirmation | None:
@@ -236,62 +260,37 @@ def remember(
     entry = entry_of(fact)
     if not entry:
         raise ToolError(
-            ToolErrorType.INVALID_TOOL_PARAMS,
-            "The user deleted the text of the fact, so nothing was written.",
+            ToolErrorType.INVALID_TOOL_PARAMS, "The user deleted the text of the fact, so nothing was written."
         )
-    workspace, location, reads = target.workspace, target.location, target.reads
-    written: Written | None = None
-    record = ChangeRecord()
+    location = target.location
     addition: MemoryAddition | None = None
-    sha256 = ""
+    saved: MemoryAddition | None = None
+    notes: list[str] = []
     with exclusive(location, target.signal):
         end = time.monotonic() + PATIENCE_SECONDS
-        while adds and written is None:
+        while adds and saved is None:
             target.signal.raise_if_aborted()
             addition = MemoryAddition(scope, target, entry, headings)
             if addition.is_there:
                 break
-            if scope == "global":  # the folder may not exist yet
-                try:
-                    os.makedirs(location.root, PRIVATE_FOLDER, exist_ok=True)
-                except OSError as error:
-                    symbol = errno.errorcode.get(error.errno or 0, "unknown")
-                    raise ToolError(
-                        ToolErrorType.FILE_WRITE_FAILURE,
-                        f"The folder of the global memory cannot be created ({symbol}), so nothing was written. Ask "
-                        "the user to check the setting memory.globalFolder, or use the 'project' scope.",
-                    ) from None
-            before, seen = addition.snapshot, target.seen
-            sha256 = hashlib.sha256(addition.data).hexdigest()
             try:
-                with recorded(target, before, addition.data, sha256, addition.diff) as record:
-                    written = replace_file(workspace, location, addition.data, before.identity)
+                notes, saved = addition.write(), addition
             except ToolError as error:
                 # Another writer was faster: start again with the current file.
                 if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or time.monotonic() > end:
                     raise
                 time.sleep(PAUSE_SECONDS)
-                continue
-            # If the client had read the file before, the new content counts as read, too. Adding a line to an unread
-            # file does not make it count as read.
-            knew = seen is not None and (seen.identity == before.identity or seen.sha256 in {before.sha256} - {None})
-            if reads is not None and knew:
-                reads.record(location.path, SeenFile(written.identity, sha256))
-    is_new = written is not None and addition is not None and addition.snapshot.data is None
-    notes = ["The file is new."] if is_new else []
-    if written is not None and written.links_broken:
-        notes.append(about_broken_links(written.links_broken))
-    notes += record.notes
+    is_new = saved is not None and saved.snapshot.data is None
     if addition is not None and addition.similar is not None:
         notes.append(f"An older entry says nearly the same: {clipped(addition.similar)}")
     if is_users:
         notes.append("The user edited the fact before it was written.")
     stored, where = entry.removeprefix("- "), f"the {scope} memory {shown_whole_path(location.path)}"
-    done = f"Remembered in {where}" if written is not None else f"Nothing was added, because {where} already has this"
+    done = f"Remembered in {where}" if saved is not None else f"Nothing was added, because {where} already has this"
     display: FileDiff | str = f"{done}: {clipped(stored)}"
     text = "\n".join([display, *notes])
-    if written is not None and addition is not None:
-        diff, name = addition.diff, os.path.basename(location.path)
+    if saved is not None:
+        diff, name = saved.diff, os.path.basename(location.path)
         shown = diff.text(name, PROPOSED)
         display = FileDiff(
             sendable_name(name), shown, diff.added, diff.removed, is_new_file=is_new, truncated=diff.truncated
@@ -303,9 +302,9 @@ def remember(
             "scope": scope,
             "path": sendable_name(location.path),
             "fact": stored,
-            "saved": written is not None,
+            "saved": saved is not None,
             "created": is_new,
-            "sha256": sha256 if written is not None else None,
+            "sha256": saved.sha256 if saved is not None else None,
             "user_modified": is_users,
             "notes": notes,
         },

@@ -60,17 +60,27 @@ class MemoryFiles:
     def file(self, scope: MemoryScope, workspace: Workspace) -> MemoryFile:
         """Return the file of a scope. Blocking, because symlinks are resolved.
 
-        Args:
-            scope: The scope.
-            workspace: The client's workspace, whose rules also apply in the global folder.
+        The rules of the client's workspace also apply in the global folder.
 
         Raises:
             ToolError: There is no workspace folder, or no folder for the global memory; the resolved file is outside
                 its folder; or the name of the file (for the global memory, also the resolved name) is not that of a
                 Markdown file.
         """
-        owner = workspace if scope == "project" else self._global(workspace)
-        name = self.project_file_name or self.file_name if scope == "project" else self.file_name
+        from tools.files.workspace import Workspace  # noqa: PLC0415 - not needed at startup
+
+        if scope == "project":
+            owner, name = workspace, self.project_file_name or self.file_name
+        elif self.global_folder is None:
+            raise ToolError(
+                ToolErrorType.EXECUTION_FAILED,
+                "There is no global memory, because the home folder is unknown. Use the 'project' scope. The operator "
+                "can set a folder with memory.globalFolder.",
+            )
+        else:
+            # Agent-ignore files belong in projects; nobody expects one in a settings folder.
+            owner = Workspace([self.global_folder], respect_agent_ignore=False, forbidden=workspace.forbidden)
+            name = self.file_name
         try:
             location = owner.locate(os.path.join(owner.first_root, name))
         except PathNotInWorkspaceError:
@@ -87,15 +97,3 @@ class MemoryFiles:
                 "written. Ask the user to set memory.fileName, or to replace the symlink with a file.",
             )
         return MemoryFile(scope, owner, location)
-
-    def _global(self, workspace: Workspace) -> Workspace:
-        from tools.files.workspace import Workspace  # noqa: PLC0415 - not needed at startup
-
-        if self.global_folder is None:
-            raise ToolError(
-                ToolErrorType.EXECUTION_FAILED,
-                "There is no global memory, because the home folder is unknown. Use the 'project' scope. The operator "
-                "can set a folder with memory.globalFolder.",
-            )
-        # Agent-ignore files belong in projects; nobody expects one in a settings folder.
-        return Workspace([self.global_folder], respect_agent_ignore=False, forbidden=workspace.forbidden)

@@ -144,8 +144,12 @@ def needs_network(words: Words) -> bool:
         name, arguments = _called(each)
         if not _OFFLINE.isdisjoint(each) or (len(each) == 2 and each[1] in _ABOUT_ITSELF):
             continue
-        if _fits(_NETWORK, name, arguments) or (name in ("curl", "wget") and not _reaches_loopback_alone(each)):
+        if _fits(_NETWORK, name, arguments):
             return True
+        if name in ("curl", "wget"):
+            addresses = [word for word in each[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))]
+            if not addresses or not all(map(_LOOPBACK.fullmatch, addresses)):
+                return True
     return False
 
 
@@ -167,12 +171,6 @@ def _called(words: Words) -> tuple[str, str]:
 
 def _fits(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bool:
     return name in forms and forms[name].fullmatch(arguments) is not None
-
-
-def _reaches_loopback_alone(words: Words) -> bool:
-    """Return True if curl or wget has at least one recognisable address, and all of them are loopback addresses."""
-    addresses = [word for word in words[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))]
-    return bool(addresses) and all(map(_LOOPBACK.fullmatch, addresses))
 
 
 def plain_name(name: str) -> str:

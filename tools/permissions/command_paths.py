@@ -14,8 +14,7 @@ from tools.files.path_opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.permissions.auto_run_files import why_protected
 from tools.permissions.command_lists import changes_scratch_alone, is_reader, without_git_options
-from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand, Words
-from tools.permissions.guarded_paths import GuardedPaths
+from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand
 from tools.permissions.repositories import why_protected_at
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
@@ -44,19 +43,13 @@ class NamedPath:
 
 
 class CommandPaths:
-    """The paths named in one command."""
-
-    def __init__(
-        self, command: CommandSubject, text: CommandText, workspace: Workspace, guarded: GuardedPaths, home: str
-    ) -> None:
+    def __init__(self, command: CommandSubject, text: CommandText, workspace: Workspace, home: str) -> None:
         self._text = text
-        self._directory = command.directory
+        self._command = command
         self._site = command.site
         self._is_held = command.site.engine is Engine.BUBBLEWRAP
-        self._is_background = command.is_background
         self._workspace = workspace
         self._roots = workspace.roots
-        self._guarded = guarded
         self._home = home
 
     @cached_property
@@ -69,18 +62,21 @@ class CommandPaths:
             places = (NamedPath(*each, folder, True) for each in self._paths([folder], ""))
             found |= dict.fromkeys(filter(self.is_ever_written, places))
         for command in commands:
-            changes = not is_reader(command.words)
-            first = _first_new_work_tree(command.words)
-            for at, word in enumerate(command.words):
+            words, changes = command.words, not is_reader(command.words)
+            after_options = without_git_options(words[1:])
+            makes = _MAKES_WORK_TREE.match(" ".join(word or "?" for word in after_options))
+            # The index of the first word that may name a work tree created by git
+            first_new = len(words) - len(after_options) + len(makes[0].split()) if makes else len(words)
+            for at, word in enumerate(words):
                 pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
                 if word and not self._is_held:  # without bubblewrap, only the words show what is read
                     pieces = (*pieces, *_behind_letters(word))
-                is_new = command.program == "git" and at >= first and ":" not in (word or "")
+                is_new = command.program == "git" and at >= first_new and ":" not in (word or "")
                 for each in self._paths(pieces, command.folder):
-                    may_write, is_program = changes and at > 0, at == 0
-                    found[NamedPath(*each, word or "", may_write, is_program=is_program, is_new_work_tree=is_new)] = (
-                        None
+                    named = NamedPath(
+                        *each, word or "", changes and at > 0, is_program=at == 0, is_new_work_tree=is_new
                     )
+                    found[named] = None
         for redirection in self._text.redirections:
             word, is_output = redirection.target or "", redirection.is_output
             is_replaced = is_output and not redirection.keeps
@@ -130,7 +126,7 @@ class CommandPaths:
         """
         if self._site.engine is Engine.NONE:  # without a sandbox, what is in `/tmp` was written with consent
             return False
-        is_brief = not (self._is_background or self._text.has_background)
+        is_brief = not (self._command.is_background or self._text.has_background)
         made = {path for each in self.named if each.is_replaced and is_brief for path in (each.shown, each.real)}
         named = [(each.shown, each.real) for each in self.named]
         if not self._is_held:  # without bubblewrap, only the words show what a command uses
@@ -154,7 +150,7 @@ class CommandPaths:
             if folder is None:
                 return None
             start = home + folder[1:] if folder == "~" or folder.startswith("~/") else folder
-            path = os.path.join(self._directory, start, path)
+            path = os.path.join(self._command.directory, start, path)
         return os.path.normpath("/" + path.lstrip("/"))
 
     def _in_scratch(self, path: str) -> str:
@@ -182,10 +178,6 @@ class CommandPaths:
         above = os.path.dirname(shown)
         return os.path.lexists(shown) or (above != os.sep and os.path.isdir(above))
 
-    def why_guarded(self, named: NamedPath) -> str | None:
-        is_around = any(contains(named.shown, root) for root in self._roots)
-        return None if is_around else self._guarded.why((named.shown, named.real))
-
     def why_protected(self, named: NamedPath) -> str | None:
         for path in (named.shown, named.real):
             if is_inside(path, self._roots):
@@ -206,12 +198,6 @@ class CommandPaths:
         """
         is_too_much = any(contains(named.real, each) for each in (*self._roots, self._home))
         return not is_too_much and not is_inside(named.real, _OF_THE_SYSTEM)
-
-
-def _first_new_work_tree(words: Words) -> int:
-    """Return the index of the first word that may name a folder created by git, or the number of words."""
-    found = _MAKES_WORK_TREE.match(" ".join(word or "?" for word in without_git_options(words[1:])))
-    return len(words) - len(without_git_options(words[1:])) + len(found[0].split()) if found else len(words)
 
 
 def _pieces(word: str) -> Iterator[str]:

@@ -84,8 +84,7 @@ class PolicyRequest:
         found = self.lookout.look(self.workspace, self.rules)
         if self.mode is not ApprovalMode.YOLO:
             return found
-        is_about_rules = any(isinstance(rule.specifier, PathSpecifier) for rule in self.rules.strict)
-        return replace(found, ignored=(), problem=found.problem if is_about_rules else "")
+        return replace(found, ignored=(), problem=found.problem if self.rules.are_about_files else "")
 
 
 def judge_command(request: PolicyRequest) -> Permission:
@@ -120,7 +119,7 @@ class _CommandPolicy:
         self._request = request
         self._text = text
         self._all_commands = (*text.commands, *text.inner)
-        self._paths = CommandPaths(request.command, text, request.workspace, request.guarded, request.home)
+        self._paths = CommandPaths(request.command, text, request.workspace, request.home)
         self._needs = request.command.needs
         self._rules = request.rules
         self._site = request.command.site
@@ -131,8 +130,7 @@ class _CommandPolicy:
 
     def judge(self) -> Permission:
         """Return the decision of the first step that makes one."""
-        refusal = self._refused_by_words() or self._refused_by_files()
-        if refusal is not None:
+        if (refusal := self._refusal()) is not None:
             return refusal
         if self._is_plan and (not self._is_reading or self._needs_network):
             return self._permission(Verdict.DENY, PLAN_MODE.reason, way_out=PLAN_MODE.way_out)
@@ -184,9 +182,7 @@ class _CommandPolicy:
         is_sandboxed = self._request.is_sandboxed and self._is_held and self._needs is not Needs.WRITE
         return "every command that stays in the sandbox may run" if is_sandboxed else ""
 
-    # Refusals
-
-    def _refused_by_words(self) -> Permission | None:
+    def _refusal(self) -> Permission | None:
         for command in self._all_commands:
             if (rule := _rule_about(command, self._rules.deny)) is not None:
                 return self._permission(Verdict.DENY, str(rule), setting=rule.source, source=command.source)
@@ -196,9 +192,6 @@ class _CommandPolicy:
             if not any(rule.fits_command(text) for rule in core):
                 reason = f"'{command.source}' is not among the commands that {CORE} allows"
                 return self._permission(Verdict.DENY, reason, setting=CORE, source=command.source)
-        return None
-
-    def _refused_by_files(self) -> Permission | None:
         for rule in self._rules.deny:
             if rule.specifier is None and rule.governs(Access.READ):
                 return self._permission(Verdict.DENY, f"{rule}: a command would read files", setting=rule.source)
@@ -226,7 +219,9 @@ class _CommandPolicy:
                 if is_inside(named.real, self._roots) or os.path.lexists(named.real):
                     (asking.seen if self._is_reading and not named.is_written else asking.writable)[named.real] = None
             # No rule can allow writing the server's own files, and mounts cannot protect symlinks to them.
-            if named.may_be_written and (why := self._paths.why_guarded(named)) is not None:
+            is_around = any(contains(named.shown, root) for root in self._roots)
+            can_change = named.may_be_written and not is_around
+            if can_change and (why := self._request.guarded.why((named.shown, named.real))) is not None:
                 asking.add(f"it names {named.shown}: {why}", opens=True)
                 asking.is_guarded = True
                 asking.writable[named.real] = None
@@ -251,22 +246,20 @@ class _CommandPolicy:
             asking.add(f"{doubt}, so it is unclear which rules about commands apply", opens=True)
         if self._is_held and not self._is_reading and changes_by_git_alone(text):
             for command in text.commands:
+                if command.program != "git" or is_reader(command.words):
+                    continue
                 words = without_git_options(command.words[1:])
-                is_change = words[:1] and words[0] in _GIT_CHANGES_SETTINGS and not is_reader(command.words)
-                if command.program == "git" and is_change:
+                if words[:1] and words[0] in _GIT_CHANGES_SETTINGS:
                     asking.add(f"'git {words[0]}' changes settings that git obeys", opens=True)
-                if command.program == "git":
-                    self._ask_about_repository(asking, command)
-
-    def _ask_about_repository(self, asking: _Asking, command: SimpleCommand) -> None:
-        """Make a repository outside or around the workspace writable, because git could not change it otherwise."""
-        folder = self._paths.absolute(".", command.folder)
-        top = work_tree_above(os.path.realpath(folder)) if folder is not None else None
-        if top is None or is_inside(top, self._roots) or contains(top, self._request.home) or is_reader(command.words):
-            return
-        asking.writable[top] = None
-        if not self._is_allowed_path(top, Access.WRITE):
-            asking.add(f"it works in the repository {shown_path(top)}, which is outside the workspace", opens=True)
+                # Make a repository outside or around the workspace writable, because git could not change it otherwise.
+                folder = self._paths.absolute(".", command.folder)
+                top = work_tree_above(os.path.realpath(folder)) if folder is not None else None
+                if top is None or is_inside(top, self._roots) or contains(top, self._request.home):
+                    continue
+                asking.writable[top] = None
+                if not self._is_allowed_path(top, Access.WRITE):
+                    where = f"the repository {shown_path(top)}, which is outside the workspace"
+                    asking.add(f"it works in {where}", opens=True)
 
     def _ask_about_path(self, asking: _Asking, named: NamedPath) -> None:
         for hidden in self._hidden.ignored:
@@ -330,23 +323,15 @@ class _CommandPolicy:
         shown = (*self._site.shown, *self._roots)
         if is_landlock and any(contains(path, self._request.home) for path in shown):
             asking.add("it would see the home folder, where nothing can be hidden without bubblewrap", opens=True)
-        if self._may_meet_hidden():
-            asking.add("it may read files that are hidden from commands, and no sandbox prevents that", opens=True)
-        if (is_hiding or self._has_rules_about_files) and (is_landlock or not self._text.is_literal):
-            said = "without bubblewrap, file rules apply only to paths written out in the command"
-            asking.add(said, opens=True)
-
-    def _may_meet_hidden(self) -> bool:
-        """Return True if the command may show hidden files.
-
-        This is possible if the command searches a folder with hidden files, or uses git and a repository's history
-        contains hidden files.
-        """
         named = {named.real for named in self._paths.named if not named.is_program and os.path.lexists(named.real)}
         folders = named or {self._request.command.directory}
         is_met = any(contains(folder, hidden.path) for folder in folders for hidden in self._hidden.unreadable)
         searches = any(searches_folders(each.words) for each in self._all_commands)
-        return (is_met and searches) or (self._uses_git and bool(self._stores))
+        if (is_met and searches) or (self._uses_git and self._stores):
+            asking.add("it may read files that are hidden from commands, and no sandbox prevents that", opens=True)
+        if (is_hiding or self._rules.are_about_files) and (is_landlock or not self._text.is_literal):
+            said = "without bubblewrap, file rules apply only to paths written out in the command"
+            asking.add(said, opens=True)
 
     def _ask_about_changes(self, asking: _Asking) -> None:
         """Add the question for a command that no rule or mode allows, with the rules that would allow it."""
@@ -394,7 +379,13 @@ class _CommandPolicy:
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
         """Return rules that would allow these simple commands, or nothing if rules cannot allow all of them."""
         scopes = [first_words(each.words) for each in commands if self._paths.is_of_workspace(each)]
-        return [_grant(scope) for scope in scopes] if len(scopes) == len(commands) and all(scopes) else []
+        if len(scopes) < len(commands) or not all(scopes):
+            return []
+        grants: list[Grant] = []
+        for scope in scopes:
+            network = " (with the network)" if needs_network(tuple(scope.split())) else ""
+            grants.append(Grant(f"Bash({scope} *)", f"'{scope} ...'{network}"))
+        return grants
 
     # The view
 
@@ -433,8 +424,7 @@ class _CommandPolicy:
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING
-        is_reading = kind is ViewKind.READING
-        if not self._is_held and (self._site.engine is Engine.NONE or not is_reading or is_asked):
+        if not self._is_held and (self._site.engine is Engine.NONE or not reads or is_asked):
             if self._site.is_required:
                 raise sandbox_unavailable(self._site.failure)
             kind, network = ViewKind.UNCONFINED, Network.HOST
@@ -445,7 +435,7 @@ class _CommandPolicy:
             writable += (path for path in targets if not os.path.isdir(path))
             # If there are rules about files, or ignored files, do not show the repository that contains the workspace,
             # because the rest of the repository may contain files to hide too.
-            is_hiding = self._has_rules_about_files or self._hidden.ignored
+            is_hiding = self._rules.are_about_files or self._hidden.ignored
             is_around = any(work_tree_above(root) not in (None, root) for root in self._roots)
             is_git = self._uses_git and not (is_hiding and is_around)
         else:
@@ -472,8 +462,10 @@ class _CommandPolicy:
         """Add to the view what file rules deny to the command, now and when it starts."""
         if view.kind is ViewKind.UNCONFINED:
             return view
+        about_files = (rule for rule in self._rules.strict if isinstance(rule.specifier, PathSpecifier))
+        is_about_reading = any(rule.governs(Access.READ) for rule in about_files)
         # Consent for a git command includes the history that the repository stores.
-        hides = self._has_rules_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
+        hides = is_about_reading or (view.kind is ViewKind.READING and self._hidden.ignored)
         stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
         found = _restrictions(self._hidden, self._request, view, stores)
         return replace(view, restrictions=found, look=partial(_look_again, self._request, view, stores))
@@ -494,8 +486,19 @@ class _CommandPolicy:
     def _only_reads(self) -> bool:
         if self._needs is Needs.WRITE:
             return False
+        if self._site.engine is not Engine.NONE:
+            return self._all_read and self._writes_freely()
+        text, directory = self._text, self._request.command.directory
         return (
-            self._is_on_short_list() if self._site.engine is Engine.NONE else self._all_read and self._writes_freely()
+            bool(text.commands)
+            and text.is_literal
+            and not (text.doubt or text.may_run_more or text.has_assignments or text.has_background)
+            # After a `cd`, which may fail, it is uncertain which files the words name.
+            and all(each.folder == "" for each in (*text.commands, *text.redirections))
+            and all(is_on_short_list(each.words) for each in text.commands)
+            and all(not each.is_output or each.target == os.devnull for each in text.redirections)
+            and not (self._uses_git and (top := work_tree_above(directory)) and runs_programs(top))
+            and all(is_inside(each.real, self._roots) for each in self._paths.named if os.path.lexists(each.shown))
         )
 
     @cached_property
@@ -506,41 +509,22 @@ class _CommandPolicy:
     def _needs_network(self) -> bool:
         return self._needs is Needs.NETWORK or any(needs_network(each.known) for each in self._text.commands)
 
-    def _is_on_short_list(self) -> bool:
-        """Return True if the command may run without consent even without a sandbox."""
-        text = self._text
-        return (
-            bool(text.commands)
-            and text.is_literal
-            and not (text.doubt or text.may_run_more or text.has_assignments or text.has_background)
-            # After a `cd`, which may fail, it is uncertain which files the words name.
-            and all(each.folder == "" for each in (*text.commands, *text.redirections))
-            and all(is_on_short_list(each.words) for each in text.commands)
-            and all(not each.is_output or each.target == os.devnull for each in text.redirections)
-            and not (self._uses_git and self._git_runs_programs())
-            and all(is_inside(each.real, self._roots) for each in self._paths.named if os.path.lexists(each.shown))
-        )
-
-    def _git_runs_programs(self) -> bool:
-        """True if git may run programs that the repository names, such as hooks and filters."""
-        top = work_tree_above(self._request.command.directory)
-        return top is not None and runs_programs(top)
-
     def _writes_freely(self) -> bool:
         """Return True if no redirection writes to a place that needs consent."""
-        return all(self._is_free(each.target, each.folder) for each in self._text.redirections if each.is_output)
-
-    def _is_free(self, target: str | None, folder: str | None) -> bool:
-        path = self._paths.absolute(target, folder) if target is not None else None
-        if path is None:
-            return False
-        if path in STREAMS:
-            return True
-        if not is_inside(path, self._roots):
-            return self._is_held and contains(SCRATCH_NAME, path) and why_in_scratch(path) is None
-        if not self._is_held or self._is_plan:
-            return False
-        return self._request.mode is ApprovalMode.AUTO_EDIT or self._is_allowed_path(path, Access.WRITE)
+        may_edit = self._request.mode is ApprovalMode.AUTO_EDIT
+        for each in (each for each in self._text.redirections if each.is_output):
+            path = self._paths.absolute(each.target, each.folder) if each.target is not None else None
+            if path in STREAMS:
+                continue
+            if path is None or not self._is_held:
+                return False
+            if not is_inside(path, self._roots):
+                is_free = contains(SCRATCH_NAME, path) and why_in_scratch(path) is None
+            else:
+                is_free = not self._is_plan and (may_edit or self._is_allowed_path(path, Access.WRITE))
+            if not is_free:
+                return False
+        return True
 
     @cached_property
     def _allowed_by(self) -> Mapping[SimpleCommand, Rule]:
@@ -557,15 +541,8 @@ class _CommandPolicy:
         return found if found and all(is_on_short_list(each.words) for each in rest) else {}
 
     def _allowing(self, command: SimpleCommand) -> Rule | None:
-        if not self._paths.is_of_workspace(command):
-            return None
-        for words in programs_behind(command.words, loosely=False):
-            name = words[0] if words else None
-            texts = {joined(words), joined((name and (plain_name(name) or name), *words[1:]))}
-            for rule in self._rules.allow:
-                if any(map(rule.fits_command, texts)):
-                    return rule
-        return None
+        is_of_workspace = self._paths.is_of_workspace(command)
+        return _rule_about(command, self._rules.allow, allows=True) if is_of_workspace else None
 
     @cached_property
     def _uses_git(self) -> bool:
@@ -580,16 +557,6 @@ class _CommandPolicy:
     @cached_property
     def _hidden(self) -> HiddenFiles:
         return self._request.look()
-
-    @cached_property
-    def _has_rules_about_files(self) -> bool:
-        return any(isinstance(rule.specifier, PathSpecifier) for rule in self._rules.strict)
-
-    @cached_property
-    def _has_rules_about_reading(self) -> bool:
-        return any(
-            isinstance(rule.specifier, PathSpecifier) and rule.governs(Access.READ) for rule in self._rules.strict
-        )
 
     @cached_property
     def _stores(self) -> tuple[str, ...]:
@@ -638,10 +605,16 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
                 yield os.path.realpath(path)
 
 
-def _rule_about(command: SimpleCommand, rules: Sequence[Rule]) -> Rule | None:
-    """Return a rule about a simple command, or about a program that it runs."""
-    for words in programs_behind(command.words, loosely=True):
-        texts = (joined(words), joined((os.path.basename(words[0] or "\0"), *words[1:]))) if words else ("",)
+def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool = False) -> Rule | None:
+    """Return a rule about a simple command, or about a program that it runs.
+
+    If the rules allow commands, only the usual wrappers are seen through, and a program's folder is ignored only if it
+    is a folder of the system.
+    """
+    for words in programs_behind(command.words, loosely=not allows):
+        name = words[0] if words else None
+        short = name and ((plain_name(name) or name) if allows else os.path.basename(name))
+        texts = {joined(words), joined((short, *words[1:]))}
         for rule in rules:
             if any(map(rule.fits_command, texts)):
                 return rule
@@ -663,11 +636,6 @@ def _spelled(rule: Rule) -> Words:
     """Return the words of a command rule before its first star."""
     pattern = rule.specifier.pattern if isinstance(rule.specifier, CommandSpecifier) else ""
     return tuple(pattern.partition(ANYTHING)[0].split())
-
-
-def _grant(scope: str) -> Grant:
-    network = " (with the network)" if needs_network(tuple(scope.split())) else ""
-    return Grant(f"Bash({scope} *)", f"'{scope} ...'{network}")
 
 
 def _look_again(request: PolicyRequest, view: CommandView, stores: Sequence[str]) -> FileRestrictions:

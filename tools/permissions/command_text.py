@@ -142,10 +142,8 @@ def is_wrapper(name: str) -> bool:
 def programs_behind(words: Words, *, loosely: bool) -> Iterator[Words]:
     """Yield the words of each program that a command runs: its own words, and those after `env` and similar wrappers.
 
-    Args:
-        words: The words of a simple command.
-        loosely: Whether to see through `sudo`, `xargs`, `find -exec` and similar wrappers too. These change what a
-            program may do or what it works on, so a rule that allows the program alone does not cover them.
+    If `loosely` is true, see through `sudo`, `xargs`, `find -exec` and similar wrappers too. These change what a
+    program may do or what it works on, so a rule that allows the program alone does not cover them.
     """
     waiting = [words]
     for _ in range(MAX_NESTED * 2):
@@ -279,11 +277,20 @@ class _Reader:
         if node.type == "command" and node.child_by_field_name("name") is None:
             return  # only assignments
         is_declaration = node.type == "declaration_command"
+        children: list[Node | None] = []
         if node.type == "test_command":
-            children: list[Node | None] = [node.children[0], *_operands(node)]
+            # The grammar nests the operands of `[ ... ]` and `[[ ... ]]` by operator.
+            children.append(node.children[0])
+            waiting = [*reversed(node.children[1:-1])]
+            while waiting:
+                part = waiting.pop()
+                if part.type.endswith("_expression"):
+                    waiting += reversed(part.children)
+                elif part.is_named:
+                    children.append(part)
         else:
             left_out = _NOT_WORDS - {"variable_assignment"} if is_declaration else _NOT_WORDS
-            children = [child for child in node.children if child.type not in left_out]
+            children += (child for child in node.children if child.type not in left_out)
             children += self._words_behind.get(node.id, ())
         words = tuple("-" if child is None else literal(child) for child in children)
         known = tuple("-" if child is None else self._known(child) for child in children)
@@ -312,7 +319,16 @@ class _Reader:
         for before, each in pairwise(node.children):
             is_lost = source[before.end_byte - node.start_byte : each.start_byte - node.start_byte] == LOST_DASH
             words += [None] if is_lost else []
-            words += _words_in_redirection(each)
+            waiting = [each]
+            while waiting:
+                part = waiting.pop()
+                if part.type == "heredoc_redirect":
+                    waiting += reversed(part.children)
+                elif part.type == "file_redirect":
+                    named = [child for child in part.children if child.is_named and child.type != "file_descriptor"]
+                    words += named[0 if any(child.type.endswith("&-") for child in part.children) else 1 :]
+                elif part.type in _WORDS:
+                    words.append(part)
         self._words_behind[command.id] = words + self._words_behind.get(command.id, [])
 
     def _known(self, node: Node) -> str:
@@ -366,31 +382,6 @@ def _evaluates(name: str, arguments: tuple[str, ...]) -> bool:
             for word, behind in pairwise((*arguments, ""))
         )
     return name == "let"
-
-
-def _words_in_redirection(redirection: Node) -> Iterator[Node]:
-    """Yield the nodes of a redirection that are arguments of the command."""
-    waiting = [redirection]
-    while waiting:
-        node = waiting.pop()
-        if node.type == "heredoc_redirect":
-            waiting += reversed(node.children)
-        elif node.type == "file_redirect":
-            named = [child for child in node.children if child.is_named and child.type != "file_descriptor"]
-            yield from named[0 if any(child.type.endswith("&-") for child in node.children) else 1 :]
-        elif node.type in _WORDS:
-            yield node
-
-
-def _operands(test: Node) -> Iterator[Node]:
-    """Yield the operands of `[ ... ]` and `[[ ... ]]`, which the grammar nests by operator."""
-    waiting = [*reversed(test.children[1:-1])]
-    while waiting:
-        node = waiting.pop()
-        if node.type.endswith("_expression"):
-            waiting += reversed(node.children)
-        elif node.is_named:
-            yield node
 
 
 def _source(node: Node) -> str:

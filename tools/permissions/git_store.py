@@ -135,24 +135,22 @@ class GitStores:
             return known[1]
         looked_at = time.time_ns()
         state = [(path, stamp_of(path)) for path in islice(_state_of(store), STATE_ENTRIES + 1)]
-        names = _names(git, store, _ids_in(path for path, _ in state))
+        names = _names(git, store, [path for path, _ in state])
         holds = names is None or is_among(names)
         if len(state) <= STATE_ENTRIES:
             self._known.keep(store, (asked, holds), state, looked_at)
         return holds
 
 
-def _ids_in(paths: Iterable[str]) -> set[str]:
-    """Return the object ids at the starts of lines in a repository's files, such as refs and `FETCH_HEAD`."""
-    found: set[str] = set()
+def _names(git: str, store: str, paths: Iterable[str]) -> set[str] | None:
+    """Return all file names stored in a repository, or `None` if unknown.
+
+    Includes names reachable from the object ids at the starts of lines in the files `paths`, such as `FETCH_HEAD`.
+    """
+    ids: set[str] = set()
     for path in paths:
         with suppress(OSError), open_regular(path) as opened:
-            found |= {name.decode() for name in _ID.findall(opened.head(ID_BYTES))}
-    return found
-
-
-def _names(git: str, store: str, ids: set[str]) -> set[str] | None:
-    """Return all file names stored in a repository, or `None` if unknown. Includes names reachable from `ids`."""
+            ids |= {name.decode() for name in _ID.findall(opened.head(ID_BYTES))}
     if len(ids) > MAX_IDS:
         return None
     arguments = [git, *_OPTIONS, f"--git-dir={store}", *_LIST, *ids]

@@ -8,7 +8,7 @@ it ends in bash. Outside of nested nodes, it must contain nothing that bash eval
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -105,7 +105,7 @@ def is_read_alike(root: Node, source: bytes) -> bool:
         elif (
             (kind != "concatenation" and kind not in _OF_A_LINE and kind not in _OF_LINES)
             or not all(_gaps_fit(node, source))
-            or not _CHECKS.get(kind, _is_usual)(node, text)
+            or not _is_usual(node, text)
         ):
             return False
         else:
@@ -182,35 +182,24 @@ def _of_heredoc(node: Node, source: bytes) -> list[Node] | None:
 
 
 def _is_usual(node: Node, text: bytes) -> bool:
-    """Return False if the text begins like an arithmetic evaluation."""
-    del node
-    return not text.startswith((b"((", b"$(("))
-
-
-def _is_substitution_usual(node: Node, text: bytes) -> bool:
-    # Bash ends a backtick substitution at the very next backtick.
-    is_old = "`" in node.children[0].type
-    return _is_usual(node, text) and not (is_old and (text.count(b"`") > 2 or b"\\" in text or b"<<" in text))
-
-
-def _is_command_usual(node: Node, text: bytes) -> bool:
-    del text
-    first = node.children[0].text
-    return first != b"time" or not any(child.text in _RESERVED for child in node.children)
-
-
-def _is_redirection_usual(node: Node, text: bytes) -> bool:
-    """Return True if the command, if any, precedes the redirection."""
-    del text
-    first = node.children[0]
-    return not first.type.endswith("_redirect") or len(node.children) == 1 == sum(
-        child.is_named and child.type != "file_descriptor" for child in first.children
-    )
-
-
-def _is_name_usual(node: Node, text: bytes) -> bool:
-    del node
-    return text not in _RESERVED and not _NO_NAME.fullmatch(text)
+    """Return True if bash reads a node as the grammar does, provided that its children are read alike."""
+    match node.type:
+        case "command":
+            return node.children[0].text != b"time" or not any(child.text in _RESERVED for child in node.children)
+        case "command_name":
+            return text not in _RESERVED and not _NO_NAME.fullmatch(text)
+        case "redirected_statement":  # the command, if any, must precede the redirection
+            first = node.children[0]
+            return not first.type.endswith("_redirect") or len(node.children) == 1 == sum(
+                child.is_named and child.type != "file_descriptor" for child in first.children
+            )
+        case "test_command":
+            return _is_test_usual(node, text)
+        case "command_substitution" if "`" in node.children[0].type:
+            # Bash ends a backtick substitution at the very next backtick.
+            return text.count(b"`") <= 2 and b"\\" not in text and b"<<" not in text
+        case _:
+            return not text.startswith((b"((", b"$(("))  # which begins an arithmetic evaluation
 
 
 def _is_test_usual(node: Node, text: bytes) -> bool:
@@ -237,12 +226,3 @@ def _is_test_usual(node: Node, text: bytes) -> bool:
         elif not each.is_named and is_command and each.type not in _OF_A_TEST:
             return False
     return True
-
-
-_CHECKS: Mapping[str, Callable[[Node, bytes], bool]] = {
-    "command": _is_command_usual,
-    "command_name": _is_name_usual,
-    "redirected_statement": _is_redirection_usual,
-    "command_substitution": _is_substitution_usual,
-    "test_command": _is_test_usual,
-}

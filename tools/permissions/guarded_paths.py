@@ -67,24 +67,19 @@ class GuardedPaths:
 
     def _guards(self, path: str) -> bool:
         name = _folded_path(path)
-        if name in self._folded_files or name in self._passed or self._is_other_name(path):
+        is_below = any(name[: len(folder)] == folder for folder in self._folded_folders)
+        if name in self._folded_files or name in self._passed or (is_below and name not in self._free):
             return True
-        is_inside = any(name[: len(folder)] == folder for folder in self._folded_folders)
-        return is_inside and name not in self._free
-
-    def _is_other_name(self, path: str) -> bool:
-        """Return True if a path is another name of a guarded file, because of a hard link or another mount."""
         info = _status(path)
         if info is None or not stat.S_ISREG(info.st_mode):
             return False
-        return any((other := _status(file)) is not None and os.path.samestat(info, other) for file in self._present())
-
-    def _present(self) -> Iterator[str]:
-        yield from self._files
+        # The path may be another name of a guarded file, because of a hard link or another mount.
+        guarded = [*self._files]
         for folder in self._folders:
             with suppress(OSError):
                 paths = [os.path.join(folder, name) for name in os.listdir(folder)]
-                yield from (path for path in paths if _folded_path(path) not in self._free)
+                guarded += (path for path in paths if _folded_path(path) not in self._free)
+        return any((other := _status(file)) is not None and os.path.samestat(info, other) for file in guarded)
 
 
 def _status(path: str) -> os.stat_result | None:

@@ -100,9 +100,6 @@ class HiddenFiles:
         return (*self.denied, *self.asked, *self.ignored)
 
 
-NOTHING_HIDDEN = HiddenFiles()
-
-
 class _Pattern(NamedTuple):
     """A file rule, prepared for scans."""
 
@@ -169,7 +166,12 @@ class _Patterns:
             self.path_bits |= pattern.bit if pattern.by_path else 0
             for base in pattern.bases or ("",):
                 groups.setdefault(base and os.path.join(base, ""), []).append(pattern)
-        self._groups = [(base, group, _many_at_once(group)) for base, group in groups.items()]
+        # Each group has as few rule lists as possible that together hide what its patterns hide.
+        self._groups: list[tuple[str, list[_Pattern], list[RuleList]]] = []
+        for base, group in groups.items():
+            lines = list(dict.fromkeys(b"\n" + pattern.specifier.line for pattern in group))
+            rules = parse_rules(b"".join(lines))
+            self._groups.append((base, group, [*map(parse_rules, lines)] if rules.is_cut else [rules]))
 
     def fitting(
         self, folder: str, names: Sequence[str], *, by_path_only: bool = False
@@ -205,13 +207,6 @@ class _Patterns:
             for number, rules in enumerate(pattern.leads, start=1)
             if rules.hides(below[base], is_folder=True)
         )
-
-
-def _many_at_once(patterns: Sequence[_Pattern]) -> list[RuleList]:
-    """Return as few rule lists as possible that together hide what the patterns hide."""
-    lines = list(dict.fromkeys(b"\n" + pattern.specifier.line for pattern in patterns))
-    rules = parse_rules(b"".join(lines))
-    return [*map(parse_rules, lines)] if rules.is_cut else [rules]
 
 
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
@@ -271,11 +266,9 @@ class _Look:
         elif not holds_root or path in self.roots:
             files[path] = replace(found, path=path, is_folder=stat.S_ISDIR(status.st_mode))
             if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
-                self.problems.append((bit, f"'{self._shown(path)}' has a second hard link"))
-
-    def _shown(self, path: str) -> str:
-        root = next((root for root in self.roots if contains(root, path) and root != path), None)
-        return shown_path(path) if root is None else shown_below(root, path)
+                root = next((root for root in self.roots if contains(root, path) and root != path), None)
+                shown = shown_path(path) if root is None else shown_below(root, path)
+                self.problems.append((bit, f"'{shown}' has a second hard link"))
 
     def result(self) -> HiddenFiles:
         # Count denied files first, so that files hidden by other rules never push them over the limit.
@@ -471,14 +464,16 @@ class _RuleTree:
         self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}
         # Patterns about paths outside the workspace. The scan for each of them starts at the path that the pattern's
         # leading literal names form.
-        begins = ((os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases)
+        begins = [(os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases]
         named = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
         self._beginnings_elsewhere = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in named]
-        # Avoid testing every file against rules about unrelated places.
-        self._walks_of_roots = {
-            root: _Walk(folders, (p for p in patterns if not p.bases or _may_lie(p, root)), root, self.roots)
-            for root in self.roots
-        }
+        self._walks_of_roots: dict[str, _Walk] = {}
+        for root in self.roots:
+            # Avoid testing every file against rules about unrelated places.
+            lower = root.lower()
+            near = {p for path, p in begins if contains(path.lower(), lower) or contains(lower, path.lower())}
+            own = (p for p in patterns if not p.bases or p in near)
+            self._walks_of_roots[root] = _Walk(folders, own, root, self.roots)
 
     def look(self) -> HiddenFiles:
         look = _Look(self.roots)
@@ -503,15 +498,9 @@ class _RuleTree:
         return look.result()
 
     def _look_behind(self, named: str, real: str, leads: _Leads, look: _Look) -> None:
-        """Apply patterns to a place whose path matches their leading names.
+        """Apply patterns to a place whose path matches their leading names, and add the results to `look`.
 
-        The place is outside the workspace, or is the target of a symlink.
-
-        Args:
-            named: The path of the place as rules name it.
-            real: The real path of the place.
-            leads: The patterns, each with the number of its leading names that match the place.
-            look: Receives the results.
+        The place is outside the workspace, or is the target of a symlink. Rules name it `named`.
         """
         # If the same patterns match the real path with the same number of leading names, the scan of the workspace
         # finds the same results at the real path.
@@ -536,10 +525,7 @@ class _RuleTree:
     def is_stored(self, hidden: HiddenFiles, top: str, names: Collection[str]) -> bool:
         """Return True if a rule or an agent-ignore file hides any of these paths. The paths need not exist.
 
-        Args:
-            hidden: The results of the scan.
-            top: The top folder of a work tree.
-            names: The paths, relative to `top`.
+        `hidden` are the results of the scan. The paths are relative to `top`, the top folder of a work tree.
         """
         reading = [pattern for pattern in self._patterns if pattern.bit & _READING]
         hidden_paths = {file.path for file in hidden.unreadable}
@@ -585,11 +571,6 @@ class _RuleTree:
         return False
 
 
-def _may_lie(pattern: _Pattern, root: str) -> bool:
-    starts = [os.path.join(base, *pattern.specifier.begins).lower() for base in pattern.bases]
-    return any(contains(start, root.lower()) or contains(root.lower(), start) for start in starts)
-
-
 class HiddenFileLookout:
     """Scans for all commands of the server, and caches unchanged folders."""
 
@@ -601,7 +582,7 @@ class HiddenFileLookout:
     def look(self, workspace: Workspace, rules: Rules) -> HiddenFiles:
         """Return the files that commands in a workspace may not read or change now. Blocking."""
         tree = self._tree(workspace, rules)
-        return tree.look() if tree is not None else NOTHING_HIDDEN
+        return tree.look() if tree is not None else HiddenFiles()
 
     def stores_hidden(self, workspace: Workspace, hidden: HiddenFiles, rules: Rules) -> tuple[str, ...]:
         """Return the real paths of repositories' data folders that store hidden files. Blocking.
@@ -647,15 +628,10 @@ class HiddenFileLookout:
 def restrictions(
     hidden: HiddenFiles, kind: ViewKind, *, named: Collection[str], is_asked: bool, rules: Rules, workspace: Workspace
 ) -> FileRestrictions:
-    """Turn the results of a scan into restrictions for a command in a view.
+    """Turn the results of a scan with these rules into restrictions for a command in a view.
 
-    Args:
-        hidden: The results of the scan.
-        kind: The kind of view.
-        named: Real paths that the question named and the answer allowed.
-        is_asked: Whether the user was asked about the command.
-        rules: The rules of the scan.
-        workspace: The workspace of the scan.
+    `named` are real paths that the question named and the answer allowed. `is_asked` is true if the user was asked
+    about the command.
     """
     roots = workspace.roots
     masked = [*hidden.denied, *(each for file in hidden.asked for each in beside(file, named))]

@@ -141,9 +141,9 @@ class PermissionPolicy:
             )
             permission = None if may_run else PLAN_MODE
         if permission is None:
-            if tool.kind in (ToolKind.EDIT, ToolKind.EXECUTE, ToolKind.FETCH) or any(
-                r.names_tool(tool) for r in rules.of_calls
-            ):
+            of_some_calls = (rule for rule in (*rules.strict, *rules.allow) if not rule.is_of_every_call)
+            depends = tool.kind in (ToolKind.EDIT, ToolKind.EXECUTE, ToolKind.FETCH)
+            if depends or any(rule.names_tool(tool) for rule in of_some_calls):
                 return None, False
             permission = self.judge_subjects(request, ())
         if not request.asked_again:
@@ -156,9 +156,26 @@ class PermissionPolicy:
         Pass no subjects if `judge_alone` finds that they do not matter.
         """
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
-        if command is not None:
-            return self._judge_command(request, command)
-        return next(self._opinions(request, subjects), None)
+        if command is None:
+            return next(self._opinions(request, subjects), None)
+        # Imported for the first command, because many servers never run one.
+        from tools.permissions.command_policy import PolicyRequest, judge_command  # noqa: PLC0415
+        from tools.permissions.hidden_files import HiddenFileLookout  # noqa: PLC0415
+
+        self._lookout = self._lookout or HiddenFileLookout()
+        return judge_command(
+            PolicyRequest(
+                command,
+                self.rules_of(request.rights, request.grants),
+                request.mode,
+                request.workspace,
+                self.guarded,
+                self._lookout,
+                self.home,
+                partial(self.rules_of, request.rights, request.grants),
+                is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
+            )
+        )
 
     def judge_details(self, request: PermissionRequest, details: ConfirmationDetails | None) -> Permission:
         """Return the decision on a call that neither rules nor modes decide."""
@@ -227,26 +244,6 @@ class PermissionPolicy:
             if why is not None:
                 reason = f"'{shown}' can be changed only with consent: {why}"
                 yield Permission(Verdict.ASK, reason, no_rule_allows=True, is_guarded=own is not None)
-
-    def _judge_command(self, request: PermissionRequest, command: CommandSubject) -> Permission:
-        # Imported for the first command, because many servers never run one.
-        from tools.permissions.command_policy import PolicyRequest, judge_command  # noqa: PLC0415
-        from tools.permissions.hidden_files import HiddenFileLookout  # noqa: PLC0415
-
-        self._lookout = self._lookout or HiddenFileLookout()
-        return judge_command(
-            PolicyRequest(
-                command,
-                self.rules_of(request.rights, request.grants),
-                request.mode,
-                request.workspace,
-                self.guarded,
-                self._lookout,
-                self.home,
-                partial(self.rules_of, request.rights, request.grants),
-                is_sandboxed=self.sandboxed_commands or SANDBOXED in request.grants,
-            )
-        )
 
     def kept_from_readers(self, workspace: Workspace, rights: Rights) -> tuple[FileRestrictions, str]:
         """Return what file rules deny to a program that only reads, and why these rules cannot be fully enforced.

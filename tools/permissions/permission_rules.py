@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, takewhile
@@ -232,7 +232,7 @@ class Rule:
 
     def governs(self, access: Access) -> bool:
         """Return True if the rule also applies to this kind of access by a shell command."""
-        return self.name == ANYTHING or access in tool_names.access_of(self.tools)
+        return self.name == ANYTHING or not self.tools.isdisjoint(tool_names.GOVERNED_BY[access])
 
     def fits_command(self, text: str) -> bool:
         specifier = self.specifier
@@ -322,9 +322,9 @@ class Rules:
         return (*self.deny, *self.ask)
 
     @property
-    def of_calls(self) -> Iterator[Rule]:
-        """Yield the rules that apply only to some calls of a tool."""
-        return (rule for rule in (*self.strict, *self.allow) if not rule.is_of_every_call)
+    def are_about_files(self) -> bool:
+        """True if a rule denies access to certain files, or asks before it."""
+        return any(isinstance(rule.specifier, PathSpecifier) for rule in self.strict)
 
     def core_commands(self) -> tuple[Rule, ...]:
         """The rules in `tools.core` that name commands. Empty if every shell command is allowed."""
@@ -358,12 +358,8 @@ def read_rules(
     of the tool that it names, or of every tool if it names none. This way, a typo never allows what was meant to be
     denied.
 
-    Args:
-        lists: The lists of rules, keyed by setting.
-        canonical: As in `parse_rule`.
-        home: The path of the home folder.
-        flags: What warnings name instead of the setting, keyed by setting, such as the command line option that has
-            replaced a list.
+    `lists` are keyed by setting, and `canonical` is as in `parse_rule`. `flags` says what warnings name instead of a
+    setting, such as the command line option that has replaced a list.
     """
     found: dict[Verdict, list[Rule]] = {verdict: [] for verdict in Verdict}
     core: list[Rule] = []

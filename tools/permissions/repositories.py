@@ -53,11 +53,8 @@ _SETTING = re.compile(r"([A-Za-z][\w-]*)\s*(?:=\s*(.*))?")
 def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[str]:
     """Return the settings in a file, with their sections, that may make git run a program or work in another folder.
 
-    If a line is not understood, it and the rest of the file count as one such setting.
-
-    Args:
-        text: The file's content.
-        is_work_tree: Returns True if the given value of `core.worktree` is harmless.
+    If a line is not understood, it and the rest of the file count as one such setting. `is_work_tree` returns True if a
+    value of `core.worktree` is harmless.
     """
     # Do not try to understand a file with control characters. Git itself ends lines only at a line feed.
     if re.search(r"\r(?!\n)|[\0-\x08\x0b\x0c\x0e-\x1f\x7f]", text):
@@ -106,22 +103,20 @@ def why_protected_at(path: str, root: str, *, is_written: bool = True) -> str | 
     """
     top = work_tree_above(root)
     why = why_protected(path if top is None else os.path.relpath(path, os.path.dirname(top)))
-    return why or ("git may take its folder for a repository" if is_written and _makes_repository(path) else None)
-
-
-def _makes_repository(path: str) -> bool:
-    """Return True if a new file may make git treat a folder as a repository: a `HEAD`, or a file next to one."""
+    if why is not None or not is_written:
+        return why
+    why = "git may take its folder for a repository"  # if it is a `HEAD`, or a new file next to one
     name = folded(os.path.basename(path))
     if name in ("head", "commondir"):
-        return True
+        return why
     while name:
         above = os.path.dirname(path)
         if os.path.lexists(os.path.join(above, "HEAD")) and (
             is_guarded_in_repository([name]) or (name in ("objects", "refs") and not os.path.lexists(path))
         ):
-            return True
+            return why
         path, name = above, folded(os.path.basename(above))
-    return False
+    return None
 
 
 class TrackedFiles:

@@ -41,11 +41,12 @@ PROFILES: Mapping[str, frozenset[str]] = {
 }
 
 
-def access_of(tools: frozenset[str]) -> frozenset[Access]:
-    """Return the kinds of access by shell commands that rules about these tools also govern."""
-    governed = {Access.READ: READING, Access.WRITE: WRITING, Access.FETCH: {FETCHING}}
-    return frozenset(access for access, group in governed.items() if tools & group)
-
+# For each kind of access by shell commands, the tools whose rules also govern it
+GOVERNED_BY: Mapping[Access, frozenset[str]] = {
+    Access.READ: READING,
+    Access.WRITE: WRITING,
+    Access.FETCH: frozenset({FETCHING}),
+}
 
 # The separator between a server's alias and a tool's name. No alias contains it or ends in `_`, so its first occurrence
 # in a name is the separator.

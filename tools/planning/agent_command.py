@@ -9,13 +9,10 @@ from typing import Literal
 
 DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # how deeply the agent is nested; 1 if no other agent started it
 MAX_DEPTH = 1  # maximum nesting depth: an agent cannot start further agents
-_NO_DEPTH = "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCommand:
-    """One agent."""
-
     name: str
     command: str  # the program: a name to look up on `PATH` outside the workspace, or an absolute path
     description: str = ""
@@ -35,7 +32,6 @@ class AgentCommand:
         return redact(shlex.join([self.command, *self.args]))
 
     def arguments(self, task: str) -> tuple[str, ...]:
-        """Return the arguments for a task."""
         if self.prompt == "stdin":
             return self.args
         # The program would parse a task with a leading dash as an option, so a space is put before it.
@@ -59,5 +55,5 @@ def depth_in(environment: Mapping[str, str]) -> int:
 
     An invalid value counts as `MAX_DEPTH`.
     """
-    written = environment.get(DEPTH_VARIABLE) or _NO_DEPTH
+    written = environment.get(DEPTH_VARIABLE) or "0"
     return int(written) if written.isascii() and written.isdigit() and len(written) == 1 else MAX_DEPTH

@@ -27,8 +27,6 @@ _TEXT_KEYS = ("result", "response", "content", "text")
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """The final answer of an agent."""
-
     text: str
     is_error: bool = False
 

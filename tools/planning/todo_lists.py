@@ -20,8 +20,6 @@ MAX_LISTS = 250  # the oldest list is dropped first; 250 lists of the maximum si
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """One todo."""
-
     id: str  # unique in its list
     content: str
     status: TodoStatus

@@ -166,7 +166,6 @@ class Runner:
         refusal: Callable[[int], ToolError],
         tail_bytes: int = TAIL_BYTES,
     ) -> RunningProgram:
-        """Start a confined program. If that fails, release it and raise what `refusal` returns for the error number."""
         started_at = time.monotonic()
         process = await start_confined(self._starter, confined, refusal)
         output = Output(self._folders.folder(client_key), tail_bytes)
@@ -310,7 +309,6 @@ class CommandRunner(Runner):
         self._environment = {name: value for name, value in options.environment.items() if name not in _STARTUP_FILES}
 
     async def make_ready(self, workspace: Workspace) -> None:
-        """Find out what can confine commands, if this is not yet known."""
         await self._confinement.make_ready(workspace.roots)
 
     def site(self, workspace: Workspace, client_key: str) -> CommandSite:
@@ -408,7 +406,7 @@ class ProgramRequest:
     timeout_seconds: float  # time limit, including the time in the queue
     given: bytes = field(default=b"", repr=False)
     whole_bytes: int = TAIL_BYTES  # output up to this length is kept in memory
-    most_bytes: int | None = None  # limit for each stream; `None` for no limit
+    most_bytes: float = float("inf")  # limit for each stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,8 +453,7 @@ class ProgramRunner(Runner):
             errors = Output(None)
             errors_reader = OutputReader(running.process.errors, errors)
             try:
-                most_bytes = float("inf") if request.most_bytes is None else request.most_bytes
-                ending, status = await _watch(running, errors, progress, deadline, most_bytes=most_bytes)
+                ending, status = await _watch(running, errors, progress, deadline, most_bytes=request.most_bytes)
                 seconds = time.monotonic() - running.started_at
                 await running.read_to_end()
                 await running.end()

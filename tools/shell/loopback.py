@@ -81,7 +81,6 @@ class SessionLoopbacks:
             loopback.forget()
 
     def close(self) -> None:
-        """Forget all clients."""
         for client_key in list(self._loopbacks):
             self.forget(client_key)
 

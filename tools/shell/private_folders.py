@@ -222,7 +222,7 @@ class PrivateFolders:
         self._file_bytes = file_bytes
         self._client_bytes = client_bytes
         self._clients: dict[str, PrivateFolder] = {}
-        self._writers: Threads | None = None
+        self._writers = Threads(WRITERS)
         self._lock: int | None = None
         self._making = threading.Lock()
 
@@ -287,7 +287,6 @@ class PrivateFolders:
         """Return a client's folder, or `None` for an anonymous client, which has none."""
         path = self.path_of(client_key)
         if path is not None and client_key not in self._clients:
-            self._writers = self._writers or Threads(WRITERS)
             self._clients[client_key] = PrivateFolder(
                 path, self._file_bytes, self._client_bytes, self._writers, self._make
             )
@@ -310,7 +309,7 @@ class PrivateFolders:
         for client in self._clients.values():
             client.files.clear()
         self._clients.clear()
-        writers, self._writers = self._writers or Threads(WRITERS), None
+        writers, self._writers = self._writers, Threads(WRITERS)
         # Removing the folders of killed servers must not delay the exit. Another server removes what is left.
         with (
             suppress(OSError, ExhaustedError),
@@ -321,7 +320,6 @@ class PrivateFolders:
 
     def _remove(self, path: str | None) -> None:
         if path is not None and self._lock is not None and os.path.lexists(path):  # without a lock, nothing was created
-            self._writers = self._writers or Threads(WRITERS)
             # Rename the folder first, because the client may need a new folder before everything is removed.
             gone = f"{path}-{os.urandom(8).hex()}"
             os.rename(path, gone)
@@ -415,27 +413,19 @@ def move_entries(source: str, target: str) -> None:
             opened.callback(os.close, outer)
             for name in os.listdir(inner):
                 with suppress(OSError):
-                    if not _move_entry(name, inner, outer) and depth < DEEPEST:
-                        move(name, inner, outer, name, depth + 1)
+                    try:
+                        os.rename(name, name, src_dir_fd=inner, dst_dir_fd=outer)
+                    except NotADirectoryError:
+                        os.unlink(name, dir_fd=outer)
+                        os.rename(name, name, src_dir_fd=inner, dst_dir_fd=outer)
+                    except IsADirectoryError:
+                        os.rename(name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=outer, dst_dir_fd=outer)
+                        os.rename(name, name, src_dir_fd=inner, dst_dir_fd=outer)
+                    except OSError as error:
+                        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) and depth < DEEPEST:
+                            move(name, inner, outer, name, depth + 1)
 
     move(source, None, None, target, 0)
-
-
-def _move_entry(name: str, here: int, there: int) -> bool:
-    """Move an entry from one open folder to another. Return False for a folder that would have to be merged."""
-    try:
-        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-    except NotADirectoryError:
-        os.unlink(name, dir_fd=there)
-        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-    except IsADirectoryError:
-        os.rename(name, f"{name}-{os.urandom(4).hex()}", src_dir_fd=there, dst_dir_fd=there)
-        os.rename(name, name, src_dir_fd=here, dst_dir_fd=there)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        return False
-    return True
 
 
 def remove_tree(folder: str) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from os.path import basename, dirname
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tools.contract.command_views import Engine, Network, ViewKind
 from tools.contract.limits import MAX_COMMAND_TIMEOUT
@@ -19,6 +19,7 @@ from tools.shell.program_output import ShownOutput
 from tools.shell.shell_command import Ending, RunningProgram
 from tools.text.file_names import one_line, shown_whole_path
 
+_ItemT = TypeVar("_ItemT")
 KILO = 1000
 DISPLAY_CHARS = 4_000  # characters of output shown to a person
 MAX_NAMED = 10
@@ -103,9 +104,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     if status is not None and status.signal is not None:
         lines.append(f"Signal: {status.signal}")
     if finished.left_running:
-        pids = f"PIDs {', '.join(map(str, finished.left_running[:MAX_NAMED]))}"
-        if len(finished.left_running) > MAX_NAMED:
-            pids += f" and {len(finished.left_running) - MAX_NAMED} more"
+        pids = f"PIDs {_named(finished.left_running, str)}"
         if finished.job is None:
             why = f"this client can have no background jobs, or already has {MAX_RUNNING}"
             then = "Let the command wait for them, or stop a job with stop_background_job first."
@@ -123,31 +122,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             f"Note: the command took {finished.seconds:.0f} s of {request.timeout_seconds:g} s. For longer work, set a "
             "larger timeout, or use is_background."
         )
-    confined, text = finished.running.confined, shown.text
-    has_failed = status is None or status.code != 0
-    if confined.view is not ViewKind.UNCONFINED:  # the view may explain a failure
-        lines += filter(None, (_view_note(finished),))
-        if has_failed and confined.withheld:
-            words = set(re.findall(r"[\w-]+", f"{request.command}\n{text}".lower()))
-            lacks_login = _NO_LOGIN.search(text) is not None
-            # Without its settings, a program may contact other servers or not know the user.
-            lacks_settings = lacks_login or confined.network is Network.HOST or _NO_SETTINGS.search(text) is not None
-            causes = [
-                place.path
-                for place in confined.withheld
-                if (lacks_settings if place.is_settings else lacks_login) and not words.isdisjoint(place.programs)
-            ]
-            if causes:
-                lines.append(
-                    f"Note: the command may have failed because the sandbox hides {_named_paths(causes)} to protect "
-                    "secrets. Ask the user to run the command, or ask the operator to add what it needs to "
-                    "shell.readable."
-                )
-    if has_failed and (lacking := _lacking_variables(confined.spec.environment, text)):
-        lines.append(
-            f"Note: commands do not get {', '.join(lacking)} from the server's environment. The operator can set what "
-            "they need in shell.env."
-        )
+    lines += _explanations(finished)
     lines += sandbox_notes(finished.running.changes)
     parts: list[Part] = []
     if shown.is_cut or shown.is_binary:
@@ -166,18 +141,49 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
     return [TextPart("\n".join(lines)), *parts]
 
 
-def _lacking_variables(environment: Mapping[str, str], text: str) -> list[str]:
-    """Return the variables that a command's output complains about and that were withheld from the command."""
-    words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}
-    words.update(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", text))
-    return sorted(words & os.environ.keys() - environment.keys())
+def _explanations(finished: FinishedCommand) -> list[str]:
+    """Return notes about what may have made a command fail: its view, hidden secrets, withheld variables."""
+    confined, text = finished.running.confined, finished.shown.text
+    notes: list[str] = []
+    has_failed = finished.exit is None or finished.exit.code != 0
+    if confined.view is not ViewKind.UNCONFINED:
+        # The exit status does not show whether the view was too small, because `grep`, `diff` and `test` return 1 in
+        # normal use.
+        if ways := [*_ways_to_files(finished), *_ways_to_others(finished)]:
+            is_landlock, has_network = confined.engine is Engine.LANDLOCK, confined.network is Network.HOST
+            without = "no network" if is_landlock else "no network except a loopback inside the sandbox"
+            network = "the network" if has_network else without
+            notes.append(f"Note: the command ran in the {confined.view.value} view, with {network}. {' '.join(ways)}")
+        if has_failed and confined.withheld:
+            words = set(re.findall(r"[\w-]+", f"{finished.request.command}\n{text}".lower()))
+            lacks_login = _NO_LOGIN.search(text) is not None
+            # Without its settings, a program may contact other servers or not know the user.
+            lacks_settings = lacks_login or confined.network is Network.HOST or _NO_SETTINGS.search(text) is not None
+            causes = [
+                place.path
+                for place in confined.withheld
+                if (lacks_settings if place.is_settings else lacks_login) and not words.isdisjoint(place.programs)
+            ]
+            if causes:
+                hidden = _named(causes, shown_whole_path)
+                notes.append(
+                    f"Note: the command may have failed because the sandbox hides {hidden} to protect secrets. Ask the "
+                    "user to run the command, or ask the operator to add what it needs to shell.readable."
+                )
+    if has_failed:
+        # Variables that the output complains about, and that were withheld from the command.
+        words = {word for line in text.splitlines() if _NO_VARIABLE.search(line) for word in re.findall(r"\w+", line)}
+        words.update(re.findall(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b", text))
+        if lacking := sorted(words & os.environ.keys() - confined.spec.environment.keys()):
+            notes.append(
+                f"Note: commands do not get {', '.join(lacking)} from the server's environment. The operator can set "
+                "what they need in shell.env."
+            )
+    return notes
 
 
-def _view_note(finished: FinishedCommand) -> str:
-    """Describe a command's view and how to get more access, if its output suggests that the view was too small.
-
-    The exit status does not help, because `grep`, `diff` and `test` return 1 in normal use.
-    """
+def _ways_to_files(finished: FinishedCommand) -> list[str]:
+    """Return how to get more access to files, if the output suggests that the view was too small."""
     confined, text, request = finished.running.confined, finished.shown.text, finished.request
     lines = text.splitlines()
     is_reading, is_landlock = confined.view is ViewKind.READING, confined.engine is Engine.LANDLOCK
@@ -185,7 +191,7 @@ def _view_note(finished: FinishedCommand) -> str:
     home = confined.spec.environment.get("HOME") or "~"
     if _WRITE_REFUSED.search(text):
         kept = request.view.restrictions.why.items()
-        names = frozenset(re.split(r"[\s'\"`:/]+", text))
+        names = set(re.split(r"[\s'\"`:/]+", text))
         rules = dict.fromkeys(why for path, why in kept if path in request.roots or basename(path) in names)
         if is_reading:
             ways.append('Set needs: "write" to ask the user for a view in which the command can change files.')
@@ -212,16 +218,13 @@ def _view_note(finished: FinishedCommand) -> str:
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         ways.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
     if request.view.has_new_tmp and any(_ABSENT.search(line) and "/tmp" in line for line in lines):  # noqa: S108
-        why, way = (
-            "A rule rather than the user allowed the command",
-            "write the file's path in the command to ask the user",
+        ways.append(
+            "The command ran in the reading view with network access, so its /tmp started empty: set needs: "
+            '"write" to ask the user for a view with the session\'s /tmp.'
+            if is_reading
+            else "A rule rather than the user allowed the command, so its /tmp started empty: write the file's path in "
+            "the command to ask the user."
         )
-        if is_reading:
-            why, way = (
-                "The command ran in the reading view with network access",
-                'set needs: "write" to ask the user for a view with the session\'s /tmp',
-            )
-        ways.append(f"{why}, so its /tmp started empty: {way}.")
     if is_reading and not is_landlock and _WORK.search(request.command):
         ways.append(
             "Files that other commands left in /var/tmp (their TMPDIR) are not in this view. read_file, grep_search "
@@ -236,6 +239,14 @@ def _view_note(finished: FinishedCommand) -> str:
         ways.append(
             "To reach a hidden file, or a file outside the view, write its path in the command to ask the user."
         )
+    return ways
+
+
+def _ways_to_others(finished: FinishedCommand) -> list[str]:
+    """Return how to reach the network and other programs, if the output suggests that the view was too small."""
+    confined, text, request = finished.running.confined, finished.shown.text, finished.request
+    is_landlock = confined.engine is Engine.LANDLOCK
+    ways: list[str] = []
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
         ways.append('Set needs: "network" to ask the user for the network.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
@@ -249,7 +260,7 @@ def _view_note(finished: FinishedCommand) -> str:
             "With the network, a command uses the machine's loopback. A server that a command without the network has "
             "started can be reached only by commands without the network: name no other hosts, and do not set needs."
         )
-    if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in lines):
+    if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in text.splitlines()):
         ways.append("Sockets of other programs, such as docker, are not in the sandbox. Let the user run the command.")
     if not is_landlock and _NO_SOCKET.search(text):
         ways.append(
@@ -259,11 +270,7 @@ def _view_note(finished: FinishedCommand) -> str:
     ends = _ENDS_PROCESSES[finished.exit == ExitStatus(0, None)].search(request.command)
     if not is_landlock and (ends or _NO_PROCESS.search(text)):
         ways.append("A command can see and kill only its own processes. Use stop_background_job to stop a job.")
-    if not ways:
-        return ""
-    network = "the network" if confined.network is Network.HOST else "no network"
-    network += "" if is_landlock or confined.network is Network.HOST else " except a loopback inside the sandbox"
-    return f"Note: the command ran in the {confined.view.value} view, with {network}. {' '.join(ways)}"
+    return ways
 
 
 def kept_output(shown: ShownOutput, title: str) -> list[Part]:
@@ -281,14 +288,13 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         moves = [move for move in changes.moved if (dirname(move[0]) == dirname(move[1])) == is_renamed]
         if not moves:
             continue
-        named = ", ".join(f"{shown_whole_path(old)} (now {shown_whole_path(new)})" for old, new in moves[:MAX_NAMED])
-        more = f" and {len(moves) - MAX_NAMED} more" if len(moves) > MAX_NAMED else ""
+        named = _named(moves, lambda move: f"{shown_whole_path(move[0])} (now {shown_whole_path(move[1])})")
         how = (
-            f"they were renamed in place: {named}{more}. They could not be moved out of the workspace, or are too "
+            f"they were renamed in place: {named}. They could not be moved out of the workspace, or are too "
             "large to copy to another file system (more than 100 MB, or 10,000 files and folders). Tell the user, who "
             "can restore the names of the files that are wanted, and remove the others."
             if is_renamed
-            else f"they were moved out of the workspace: {named}{more}. They stay there after this session, until the "
+            else f"they were moved out of the workspace: {named}. They stay there after this session, until the "
             "system clears its temporary files. If you need them, write them with write_file, which asks the user, or "
             "ask the operator to add them to shell.writable."
         )
@@ -296,12 +302,12 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
     if changes.unmovable:
         notes.append(
             "Note: the command created files that programs outside the sandbox execute, and they could not be moved: "
-            f"{_named_paths(changes.unmovable)}. Tell the user."
+            f"{_named(changes.unmovable, shown_whole_path)}. Tell the user."
         )
     if changes.changed:
         notes.append(
             "Note: these files, which programs outside the sandbox execute, changed or vanished during the command: "
-            f"{_named_paths(changes.changed)}. Tell the user."
+            f"{_named(changes.changed, shown_whole_path)}. Tell the user."
         )
     if changes.uncovered:
         notes.append(
@@ -311,7 +317,7 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
     if changes.not_lasting:
         notes.append(
             "Note: the workspace is in /tmp, and everything else in /tmp is deleted after a command. Deleted: "
-            f"{_named_paths(changes.not_lasting)}. Keep what you need in the workspace."
+            f"{_named(changes.not_lasting, shown_whole_path)}. Keep what you need in the workspace."
         )
     if changes.is_unknown:
         notes.append(
@@ -331,10 +337,10 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
     return notes
 
 
-def _named_paths(paths: Sequence[str]) -> str:
-    """Join paths for a sentence. If there are many, name only the first ones."""
-    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
-    return ", ".join(map(shown_whole_path, paths[:MAX_NAMED])) + more
+def _named(items: Sequence[_ItemT], shown: Callable[[_ItemT], str]) -> str:
+    """Join items for a sentence. If there are many, name only the first ones."""
+    more = f" and {len(items) - MAX_NAMED} more" if len(items) > MAX_NAMED else ""
+    return ", ".join(map(shown, items[:MAX_NAMED])) + more
 
 
 def _output_block(shown: ShownOutput) -> str:
@@ -361,8 +367,10 @@ def run_display(finished: FinishedCommand) -> str:
 
 
 def run_facts(finished: FinishedCommand) -> dict[str, Any]:
+    shown = finished.shown
     return {
-        **_command_facts(finished.running, finished.exit, finished.seconds, finished.shown.total, finished.shown.file),
+        **_running_facts(finished.running),
+        **program_facts(finished.exit, seconds=finished.seconds, total=shown.total, file=shown.file),
         "timedOut": finished.ending is not Ending.EXITED,
         "jobId": finished.job.id if finished.job is not None else None,
     }
@@ -370,20 +378,14 @@ def run_facts(finished: FinishedCommand) -> dict[str, Any]:
 
 def job_facts(job: Job) -> dict[str, Any]:
     output = job.running.output
-    facts = _command_facts(job.running, job.exit, job.seconds, output.total, output.kept_in)
-    return {**facts, "jobId": job.id, "status": job.status.value}
+    facts = program_facts(job.exit, seconds=job.seconds, total=output.total, file=output.kept_in)
+    return {**_running_facts(job.running), **facts, "jobId": job.id, "status": job.status.value}
 
 
-def _command_facts(
-    running: RunningProgram, status: ExitStatus | None, seconds: float, total: int, file: str | None
-) -> dict[str, Any]:
-    return {
-        "engine": running.confined.engine.value,
-        "view": running.confined.view.value,
-        "network": running.confined.network.value,
-        "pid": running.process.pid,
-        **program_facts(status, seconds=seconds, total=total, file=file),
-    }
+def _running_facts(running: RunningProgram) -> dict[str, Any]:
+    confined = running.confined
+    view = {"engine": confined.engine.value, "view": confined.view.value, "network": confined.network.value}
+    return {**view, "pid": running.process.pid}
 
 
 def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:

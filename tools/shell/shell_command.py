@@ -1,24 +1,33 @@
-"""The request to run a shell command, and a running program."""
+"""The request to run a shell command, and a running program. A program that fills its temporary folders is stopped."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
 import anyio
 
 from tools.contract.command_views import UNCONFINED, CommandView
+from tools.contract.tool_errors import ExhaustedError
+from tools.machine.threads import THREADS
+from tools.shell.private_folders import measured
 from tools.shell.process_spec import ConfinedCommand, Process, SandboxChanges
 from tools.shell.program_output import Output, OutputReader
-from tools.shell.temporary_watch import overfull
 
 GRACE_SECONDS = 0.2  # pause between SIGTERM and SIGKILL (as in Qwen Code and Gemini CLI)
 # How long to wait for the rest of the output after the shell has exited, because parts of a pipeline may exit later
 DRAIN_SECONDS = 0.05
 LEAVING_SECONDS = 0.2  # how long other processes may take to exit after the program
 CLEAN_UP_SECONDS = 10.0  # limit for stopping and closing, so that nothing waits forever for a hung disk
+LOOK_SECONDS = 1.0  # pause between checks of the free space
+STEPS = 8  # the folders are measured whenever the free space has changed by about 1/8 of the size limit
+FILES_STEP = 10_000  # the folders are also measured whenever this many inodes have been used or freed
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +72,19 @@ class RunningProgram:
             self._watch = asyncio.create_task(self._end_if_overfull(folders, most_bytes))
 
     async def _end_if_overfull(self, folders: Sequence[str], most_bytes: int) -> None:
-        await overfull(folders, most_bytes, self.process)
-        self.has_overfilled = True
+        """Stop the program when its writable folders are too large.
+
+        Deleted files that the program's processes still have open count too.
+        """
+        rooms: list[tuple[int, int]] = []
+        while not self.has_overfilled:
+            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(OSError, ExhaustedError):  # try again at the next check
+                now = await THREADS.run(partial(_rooms, folders, most_bytes // STEPS))
+                if now != rooms:
+                    rooms = now
+                    pids = await self.process.left_running()
+                    self.has_overfilled = await THREADS.run(partial(_are_overfull, folders, most_bytes, pids))
         await self.end()
 
     async def read_to_end(self) -> None:
@@ -105,3 +125,33 @@ class RunningProgram:
             if self.output.file is not None:
                 with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
                     await self.output.file.close()
+
+
+def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
+    """Return the free space of each folder's file system, in steps of `step` bytes and of `FILES_STEP` files."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    found = map(os.statvfs, folders)
+    return [(room.f_bavail * room.f_frsize // step, room.f_favail // FILES_STEP) for room in found]
+
+
+def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) -> bool:
+    """Return True if the folders are too large, together with the deleted files that the processes have open."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    held = 0
+    for folder in folders:
+        size, is_too_much = measured(folder, most_bytes)
+        if is_too_much:
+            return True
+        held += size
+    devices = {os.stat(folder).st_dev for folder in folders}
+    deleted: dict[tuple[int, int], int] = {}  # bytes, keyed by device and inode
+    for pid in pids:
+        with suppress(OSError):
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    info = os.stat(f"/proc/{pid}/fd/{number}")
+                    if not info.st_nlink and info.st_dev in devices:
+                        deleted[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return held + sum(deleted.values()) > most_bytes

@@ -298,12 +298,9 @@ class SupervisorHandle:
         """
         answer: asyncio.Future[SupervisedProcess] = self._loop.create_future()
         starting = self._starting = (launch, answer)
-        data = broker_messages.FRAME.pack(broker_messages.RUN, len(launch.body)) + launch.body
         try:
             try:
-                sent = socket.send_fds(self._channel, [data], launch.descriptors)
-                if sent < len(data):
-                    await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
+                await self._send(broker_messages.RUN, launch.body, launch.descriptors)
             except ConnectionError:
                 # The supervisor may have sent the reason before it exited.
                 self._read(NotTakenError())
@@ -323,6 +320,12 @@ class SupervisorHandle:
             if self._starting is starting:
                 self._starting = None
 
+    async def _send(self, kind: int, body: bytes, descriptors: list[int]) -> None:
+        data = broker_messages.FRAME.pack(kind, len(body)) + body
+        sent = socket.send_fds(self._channel, [data], descriptors)
+        if sent < len(data):
+            await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
+
     def ask(self, kind: int, *numbers: int) -> None:
         """Send the supervisor a small message. Resume it first, because a program may have stopped it."""
         self.signal(signal.SIGCONT)
@@ -336,14 +339,10 @@ class SupervisorHandle:
         return await answer
 
     async def mount(self, told: int, steps: Iterable[MountStep]) -> None:
-        """Implement `Process.mount`."""
         body = broker_messages.packed_mounts(steps)
-        data = broker_messages.FRAME.pack(broker_messages.MOUNT, len(body)) + body
         answer = self._expected()
-        sent = socket.send_fds(self._channel, [data], [told])
-        if sent < len(data):
-            with anyio.CancelScope(shield=True):  # half a message would corrupt the stream
-                await self._loop.sock_sendall(self._channel, memoryview(data)[sent:])
+        with anyio.CancelScope(shield=True):  # half a message would corrupt the stream
+            await self._send(broker_messages.MOUNT, body, [told])
         (number,) = await answer or (errno.ESRCH,)
         if number:
             raise OSError(number, "the mount failed")

@@ -238,19 +238,20 @@ def front_matter(text: str) -> dict[str, str]:
             last = fields[found[1].replace("-", "_")] = [(found[2] or "").strip()]
         elif last and (not line.strip() or line[0] in " \t"):
             last.append(line.strip())
-    return {key: _scalar(lines) for key, lines in fields.items()}
-
-
-def _scalar(lines: Sequence[str]) -> str:
-    if _BLOCK.fullmatch(lines[0]):
-        return " ".join(" ".join(lines[1:]).split())
-    text = " ".join(filter(None, lines))
-    if (found := _QUOTED.fullmatch(text)) is not None:
-        quoted = found[1]
-        if quoted[0] == "'":
-            return quoted[1:-1].replace("''", "'")
-        try:
-            return " ".join(str(json.loads(quoted)).split())
-        except ValueError:
-            return quoted[1:-1]
-    return re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
+    texts: dict[str, str] = {}
+    for key, lines in fields.items():
+        text = " ".join(filter(None, lines))
+        quoted = _QUOTED.fullmatch(text)
+        if _BLOCK.fullmatch(lines[0]):
+            text = " ".join(" ".join(lines[1:]).split())
+        elif quoted is None:
+            text = re.split(r"(?:^|\s)#", text, maxsplit=1)[0].strip()
+        elif text[0] == "'":
+            text = quoted[1][1:-1].replace("''", "'")
+        else:
+            try:
+                text = " ".join(str(json.loads(quoted[1])).split())
+            except ValueError:
+                text = quoted[1][1:-1]
+        texts[key] = text
+    return texts

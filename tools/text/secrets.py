@@ -84,7 +84,6 @@ RANDOM = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Return True if the name of a variable or parameter indicates a secret."""
     half = _MAX_NAME_CHARS // 2
     return _is_secret_name(name if len(name) <= _MAX_NAME_CHARS else f"{name[:half]}_{name[-half:]}")
 
@@ -350,12 +349,10 @@ def _hide_value(found: re.Match[str]) -> str:
 
 
 def has_token(text: str) -> bool:
-    """Return True if `text` contains a private key, or a token in a recognisable format."""
     return (_PRIVATE_KEYS().search(text) or _TOKENS().search(text)) is not None
 
 
 def has_secret(text: str) -> bool:
-    """Return True if `redact` would hide anything in `text`."""
     return redact(text) != text
 
 

@@ -37,8 +37,6 @@ class UrlError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UrlTarget:
-    """The parsed address of a URL."""
-
     scheme: str  # `http` or `https`
     host: str  # an ASCII name in lower case without a final dot, or an address without brackets
     port: int  # given in the URL, or implied by the scheme

@@ -10,7 +10,7 @@ import re
 import ssl
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -47,25 +47,31 @@ class Cut(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAnswer:
-    """The response to a request."""
+class WebResponse:
+    """A response, with any status."""
 
-    status: int
+    url: str  # the URL after all redirects
+    status: int  # the HTTP status
     headers: Mapping[str, str]  # keyed by lower-case name; the values of a repeated header are joined by commas
     body: bytes = b""  # the decompressed content; empty for a redirect with `skips_redirects`
     cut: Cut | None = None  # why the body is incomplete, or `None`
+    redirects: tuple[str, ...] = ()  # the URLs that redirected, in order
+    moved_to: str | None = None  # target of a redirect to another host that was not followed, or `None`
 
-    def content_type(self) -> tuple[str, str | None]:
-        """Return the media type and the charset from `Content-Type`. A malformed media type becomes an empty string."""
-        media_type, _, parameters = self.headers.get("content-type", "").partition(";")
-        media_type = media_type.strip().lower()
-        charset = None
-        for parameter in parameters.split(";"):
+    @property
+    def media_type(self) -> str:
+        """The type in `Content-Type`, in lower case, without parameters; empty if there is none or it is malformed."""
+        media_type = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return media_type if _MEDIA_TYPE.fullmatch(media_type) else ""
+
+    @property
+    def charset(self) -> str | None:
+        """The charset in `Content-Type`, or `None`."""
+        for parameter in self.headers.get("content-type", "").split(";")[1:]:
             name, _, value = parameter.partition("=")
             if name.strip().lower() == "charset":
-                charset = value.strip().strip("'\"").lower() or None
-                break
-        return media_type if _MEDIA_TYPE.fullmatch(media_type) else "", charset
+                return value.strip().strip("'\"").lower() or None
+        return None
 
 
 async def exchange(
@@ -80,7 +86,7 @@ async def exchange(
     deadline: float,
     skips_redirects: bool,
     progress: Progress | None,
-) -> HttpAnswer:
+) -> WebResponse:
     """Send a request to the first address that accepts a connection, and read the response.
 
     The `Host` header and TLS use the target's host name, regardless of the address. `headers` are sent in addition to
@@ -115,17 +121,17 @@ async def exchange(
         try:
             if sum(len(name) + len(value) for name, value in response.headers.raw) > rules.header_bytes:
                 raise _unreachable(target, f"its response has more than {rules.header_bytes >> 10} kB of headers")
-            answered = dict(response.headers)
-            if skips_redirects and response.status_code in REDIRECTS and "location" in answered:
-                return HttpAnswer(response.status_code, answered)
-            encoding = answered.get("content-encoding", "").strip().lower()
+            answer = WebResponse(target.url, response.status_code, dict(response.headers))
+            if skips_redirects and answer.status in REDIRECTS and "location" in answer.headers:
+                return answer
+            encoding = answer.headers.get("content-encoding", "").strip().lower()
             if encoding not in ("", "identity", "deflate", "gzip", "x-gzip"):
                 raise _unreadable(target, "in an encoding that this server did not request")
             body = bytearray()
             cut: Cut | None = Cut.TIME
             with anyio.CancelScope(deadline=deadline):
                 cut = await _read_body(response, encoding, body, rules, target, progress)
-            return HttpAnswer(response.status_code, answered, bytes(body), cut)
+            return replace(answer, body=bytes(body), cut=cut)
         finally:
             await response.aclose()
 

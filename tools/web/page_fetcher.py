@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.machine.threads import run_blocking
-from tools.text.file_names import brief, one_line
+from tools.text.file_names import brief, one_line, shortened_line
 from tools.web.untrusted_text import fenced, harmless
 from tools.web.url_opener import FairLimit, UrlOpener, WebRequest
 
@@ -121,15 +121,16 @@ def report(
     fetched again for a later part.
     """
     response, total = page.response, len(page.text)
-    url = _cut(response.url)
+    url = shortened_line(response.url, MAX_SHOWN_URL)
     if response.moved_to is not None:
         headline = (
-            f"{url} redirects to another host ({page.status}): {_cut(response.moved_to)}\n"
+            f"{url} redirects to another host ({page.status}): {shortened_line(response.moved_to, MAX_SHOWN_URL)}\n"
             "Nothing was fetched from there. Call web_fetch with that URL if you need it."
         )
     else:
         said = f"{url} returned {page.status}" if page.is_error else f"Fetched {url}"
-        via = f", redirected from {_cut(response.redirects[0])}" if response.redirects else ""
+        first = shortened_line(response.redirects[0], MAX_SHOWN_URL) if response.redirects else ""
+        via = f", redirected from {first}" if first else ""
         kind = one_line(brief(response.media_type)) or "of unstated type"
         text_size = f"{total:,} characters of text from " if page.text else ""
         headline = f"{said}{via}: {kind}, {text_size}{page.size:,} bytes."
@@ -163,9 +164,3 @@ def report(
         "is_cut": response.cut is not None,
     }
     return ToolResult(llm_content=[TextPart("\n".join(lines)), *page.media], return_display=headline, facts=facts)
-
-
-def _cut(url: str) -> str:
-    """Return the beginning of a URL, because a redirect's target may be long."""
-    line = one_line(url)
-    return line if len(line) <= MAX_SHOWN_URL else f"{line[:MAX_SHOWN_URL]}..."

@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,9 +27,8 @@ from tools.files.read.media_files import MAX_INLINE_BYTES, TEXT_KINDS, FileKind,
 from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
 from tools.files.text_encodings import SNIFFED_BYTES, guess, marked_encoding
 from tools.web.address_guard import UrlError, parse_url
-from tools.web.http_exchange import REDIRECTS
+from tools.web.http_exchange import REDIRECTS, WebResponse
 from tools.web.untrusted_text import harmless
-from tools.web.url_opener import WebResponse
 
 logger = logging.getLogger(__name__)
 
@@ -140,8 +139,6 @@ MAX_TEXT_BYTES = 64 << 20  # longer text must be an attack
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """The text of a page."""
-
     title: str  # on one line; empty if there is none
     text: str  # as Markdown
     is_partial: bool = False  # whether deeply nested elements are missing
@@ -197,8 +194,6 @@ _VAGUE_TYPES = ("", "application/octet-stream")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A fetched page."""
-
     response: WebResponse  # the response, without its body
     size: int  # bytes of the body
     title: str = ""  # the title of an HTML page, on one line; not to be trusted
@@ -232,7 +227,7 @@ def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signa
         unit = " seconds" if wait.isdigit() else ""
         notes = (f"The server asks to wait before the next request: {wait}{unit} (Retry-After).", *notes)
     if refresh := response.headers.get("refresh"):
-        notes = (*notes, *_leads(response, PageText("", "", refresh=(refresh,))))
+        notes = (*notes, *_leads(response, (refresh,), ()))
     text = harmless(page.text)
     if page.is_error and len(text) > ERROR_CHARS:
         text = text[:ERROR_CHARS]
@@ -240,13 +235,13 @@ def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signa
     return replace(page, response=replace(response, body=b""), title=harmless(page.title[:500]), text=text, notes=notes)
 
 
-def _leads(response: WebResponse, page: PageText) -> Iterator[str]:
+def _leads(response: WebResponse, refreshes: Iterable[str], frames: Iterable[str]) -> Iterator[str]:
     """Yield sentences about the targets of refreshes and frames. Targets that cannot be opened are omitted."""
     origin = parse_url(response.url)
-    refresh = [found[1] for text in page.refresh if (found := _REFRESH.fullmatch(text.strip()))]
+    after_a_while = [found[1] for text in refreshes if (found := _REFRESH.fullmatch(text.strip()))]
     for targets, how in (
-        (refresh, "It redirects browsers after a while (refresh)"),
-        (page.frames, "It shows other pages in frames"),
+        (after_a_while, "It redirects browsers after a while (refresh)"),
+        (frames, "It shows other pages in frames"),
     ):
         urls: dict[str, None] = {}
         for target in targets:
@@ -276,7 +271,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
                 note = f"The page could not be converted to text, because {converted}. This is its source."
                 return replace(page, text=source, notes=(*notes, note))
             page = replace(page, title=converted.title)
-            notes = (*notes, *_leads(response, converted))
+            notes = (*notes, *_leads(response, converted.refresh, converted.frames))
             if not converted.text.strip():
                 why = "perhaps scripts create it in a browser, or its elements are nested too deeply"
                 return replace(page, notes=(f"The page has no text; {why}. format='html' shows its source.", *notes))

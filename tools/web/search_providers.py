@@ -22,7 +22,8 @@ from tools.web.untrusted_text import fenced, harmless
 from tools.web.url_opener import WebRequest
 
 if TYPE_CHECKING:
-    from tools.web.url_opener import UrlOpener, WebResponse
+    from tools.web.http_exchange import WebResponse
+    from tools.web.url_opener import UrlOpener
 
 # Twenty results take about 10 to 100 kB. Parsing a response of the maximum size blocks the event loop for at most
 # 80 ms, and parsing a genuine response for less than 1 ms.
@@ -44,8 +45,6 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A page in the results."""
-
     title: str  # on one line; may be empty
     url: str  # the page's URL, normalised
     snippet: str  # the relevant text of the page, on one line; may be empty
@@ -55,8 +54,6 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchResults:
-    """The results of a provider."""
-
     answer: str  # the provider's own answer to the query, or empty
     results: tuple[SearchResult, ...]  # the pages, best first
     left_out: int = 0  # number of entries that were dropped, because they have no URL that can be opened

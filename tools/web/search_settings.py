@@ -34,8 +34,6 @@ SETUP: Mapping[str, str] = {name: _setup(name) for name in SEARCH_VARIABLES}
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """A configured provider."""
-
     name: str  # a key of `SEARCH_VARIABLES`
     # A full URL to use instead of the provider's own, or `None`; for SearXNG, the URL of the instance
     url: str | None = None
@@ -45,8 +43,6 @@ class ProviderSettings:
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """All configured providers."""
-
     providers: tuple[ProviderSettings, ...] = ()  # in the order of preference
     # The provider for calls that name no provider. If this provider is not configured, the first one is used
     default: str | None = None

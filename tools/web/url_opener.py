@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
     from tools.contract.limits import Progress
-    from tools.web.http_exchange import Cut
+    from tools.web.http_exchange import WebResponse
 
 # Maximum number of concurrent requests, so that their bodies stay below 200 MB together; further requests wait
 MAX_CONCURRENT = 16
@@ -40,9 +40,8 @@ class FairLimit:
     def __init__(self, total: int = MAX_CONCURRENT, per_client: int = MAX_CONCURRENT_PER_CLIENT) -> None:
         self._total = anyio.Semaphore(total)
         self._per_client = per_client
-        self._clients: dict[
-            str, tuple[anyio.Semaphore, int]
-        ] = {}  # a client's semaphore, and its active and waiting calls
+        # Each client's semaphore, and the number of its active and waiting calls
+        self._clients: dict[str, tuple[anyio.Semaphore, int]] = {}
 
     @asynccontextmanager
     async def turn(self, client: str) -> AsyncGenerator[None]:
@@ -61,8 +60,6 @@ class FairLimit:
 
 @dataclass(frozen=True, slots=True)
 class WebRequest:
-    """A request to open a URL."""
-
     url: str  # as received, unchecked
     method: str = "GET"  # only a GET follows redirects
     # Headers in addition to the opener's own (`Host`, `Connection`, `Accept-Encoding`)
@@ -73,21 +70,6 @@ class WebRequest:
     is_trusted_endpoint: bool = False
     # The client's key, so that no client takes all slots; empty for an anonymous client
     client_key: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WebResponse:
-    """The response, with any status."""
-
-    url: str  # the URL after all redirects
-    status: int  # the HTTP status
-    headers: Mapping[str, str]  # keyed by lower-case name; the values of a repeated header are joined by commas
-    media_type: str  # in lower case, without parameters; empty if there is none
-    charset: str | None  # from `Content-Type`, or `None`
-    body: bytes  # the decompressed content
-    cut: Cut | None = None  # why the body is incomplete, or `None`
-    redirects: tuple[str, ...] = ()  # the URLs that redirected, in order
-    moved_to: str | None = None  # target of a redirect to another host that was not followed, or `None`
 
 
 def system_trust() -> ssl.SSLContext:
@@ -151,6 +133,8 @@ class UrlOpener:
     async def _follow(
         self, request: WebRequest, target: UrlTarget, deadline: float, progress: Progress | None
     ) -> WebResponse:
+        import ssl  # noqa: PLC0415 - already loaded
+
         from tools.web.http_exchange import REDIRECTS, exchange  # noqa: PLC0415 - already loaded
 
         follows = request.method == "GET" and not request.is_trusted_endpoint
@@ -159,7 +143,11 @@ class UrlOpener:
             with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                 is_judged = not request.is_trusted_endpoint
                 addresses = await (self.guard.addresses if is_judged else self.guard.look_up)(target)
-                tls = await self._tls(target)
+                if target.scheme != "https":
+                    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, but is never used
+                else:
+                    # The system's certificates are read once, in a thread, because reading is slow.
+                    tls = self._trust = self._trust or await THREADS.run(self._make_trust)
             answer = await exchange(
                 target,
                 addresses,
@@ -190,18 +178,7 @@ class UrlOpener:
                 with anyio.fail_after(max(deadline - anyio.current_time(), 0)):
                     await self.guard.addresses(onward)
                 moved_to = onward.url
-            media_type, charset = answer.content_type()
-            return WebResponse(
-                url=target.url,
-                status=answer.status,
-                headers=answer.headers,
-                media_type=media_type,
-                charset=charset,
-                body=answer.body,
-                cut=answer.cut,
-                redirects=tuple(passed),
-                moved_to=moved_to,
-            )
+            return replace(answer, redirects=tuple(passed), moved_to=moved_to)
 
     def _onward(self, target: UrlTarget, location: str) -> UrlTarget:
         try:
@@ -213,16 +190,6 @@ class UrlOpener:
             where = f"'{brief(onward.url)}', from https to http without encryption. Nothing was sent there"
             raise _refused(target, where)
         return onward
-
-    async def _tls(self, target: UrlTarget) -> ssl.SSLContext:
-        """Return the TLS settings. The system's certificates are read once, in a thread, because reading is slow."""
-        import ssl  # noqa: PLC0415 - loaded on first use
-
-        if target.scheme != "https":
-            return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, but is never used
-        if self._trust is None:
-            self._trust = await THREADS.run(self._make_trust)
-        return self._trust
 
 
 def _refused(target: UrlTarget, where: str) -> ToolError:

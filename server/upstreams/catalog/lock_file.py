@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,8 +27,6 @@ from server.upstreams.catalog.stored_lists import program_and_address
 from tools.contract.display import visible_line
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-
-logger = logging.getLogger(__name__)
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
@@ -234,13 +231,10 @@ def read_lock(source: LockContent | None) -> Lock | None:
     if source.content is None:
         return Lock(source.path, problem=source.problem)
     try:
-        return _lock_of(source.path, parse_lock(source.content), source.content)
+        digest = hashlib.sha256(source.content).hexdigest()
+        return Lock(source.path, parse_lock(source.content), digest=digest)
     except ValueError as error:
         return Lock(source.path, problem=str(error))
-
-
-def _lock_of(path: str, servers: Mapping[str, Json], content: bytes) -> Lock:
-    return Lock(path, servers, digest=hashlib.sha256(content).hexdigest())
 
 
 def parse_lock(content: bytes) -> dict[str, Json]:
@@ -309,12 +303,13 @@ def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     Raises:
         ToolError: The file cannot be used or written.
     """
-    written: list[Lock] = []
+    servers: dict[str, Json] = {}
+    after = b""
 
     def changed(content: bytes) -> bytes:
+        nonlocal servers, after
         servers = with_approved(parse_lock(content), {alias: {"tools": tools}})
         after = lock_text(servers)
-        written.append(_lock_of(path, servers, after))
         return after
 
     try:
@@ -324,7 +319,7 @@ def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
     except (ToolError, OSError):
         why = "it cannot be written"
     else:
-        return written[-1]
+        return Lock(path, servers, digest=hashlib.sha256(after).hexdigest())
     raise ToolError(
         ToolErrorType.FILE_WRITE_FAILURE,
         f"Nothing was approved in {LOCK_NAME}, next to the settings: {why}. Fix that, then approve again.",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -140,34 +140,6 @@ class NameMap:
         return self.published.get(name) or self.full.get(name)
 
 
-def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int) -> NameMap:
-    """Assign a name to every item of `upstreams`.
-
-    A prefixed name depends only on the alias, the item's own name and renames. Names in `taken` are never assigned. If
-    several items want the same name, prefixed names win, then the order of the configuration decides. `upstreams` must
-    include upstreams that have listed nothing yet, because names that begin with their alias are reserved.
-    """
-    aliases = {listed.alias for listed in upstreams}
-    wishes = [wish for rank, listed in enumerate(upstreams) for wish in _wishes(listed, rank, budget, aliases, taken)]
-    winners: dict[str, Origin] = {}
-    for wish in sorted(wishes, key=lambda wish: wish.rank):
-        if not wish.holder:
-            winners.setdefault(wish.name, wish.origin)
-    published = {wish.name: wish.origin for wish in wishes if winners.get(wish.name) == wish.origin}
-    hidden: list[HiddenName] = []
-    changed: list[ChangedName] = []
-    for wish in wishes:
-        origin, winner = wish.origin, winners.get(wish.name)
-        if winner == origin:
-            if wish.change is not None:
-                changed.append(ChangedName(origin, wish.name, wish.change))
-            continue
-        holder = wish.holder or (f"'{winner.name}' of the server {winner.alias}" if winner is not None else "")
-        full = origin.full_name
-        hidden.append(HiddenName(origin, wish.name, holder, "" if full in published or full in taken else full))
-    return NameMap(published, {wish.origin.full_name: wish.origin for wish in wishes}, tuple(hidden), tuple(changed))
-
-
 @dataclass(frozen=True, slots=True)
 class _Wish:
     origin: Origin
@@ -178,26 +150,51 @@ class _Wish:
     holder: str  # a description of what the name is reserved for; empty if it is free
 
 
-def _wishes(
-    listed: NameList, rank: int, budget: int, aliases: Collection[str], taken: Collection[str]
-) -> Iterator[_Wish]:
-    given = {new: old for old, new in listed.renamed.items()}
-    for name in dict.fromkeys(listed.names):
-        called = listed.renamed.get(name, name)
-        wanted = full_name(listed.alias, called) if listed.has_prefix else called
-        # Hash the new name of a renamed item, so that the published name depends only on what the operator chose.
-        published, change = shortened_name(wanted, full_name(listed.alias, called), budget)
-        if change is None and called != name:
-            change = NameChange.RENAMED
-        alias, between, _ = published.partition(BETWEEN)
-        holder = ""
-        if published in taken:
-            holder = "this server itself"
-        elif between and alias in aliases and alias != listed.alias:
-            holder = f"the server {alias}, whose names begin with its alias"
-        elif name in given and name not in listed.renamed:
-            holder = f"'{given[name]}' of the same server, which was renamed"
-        yield _Wish(Origin(listed.alias, name), published, change, (not listed.has_prefix, rank, name), holder)
+def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int) -> NameMap:
+    """Assign a name to every item of `upstreams`.
+
+    A prefixed name depends only on the alias, the item's own name and renames. Names in `taken` are never assigned. If
+    several items want the same name, prefixed names win, then the order of the configuration decides. `upstreams` must
+    include upstreams that have listed nothing yet, because names that begin with their alias are reserved.
+    """
+    aliases = {listed.alias for listed in upstreams}
+    wishes: list[_Wish] = []
+    for position, listed in enumerate(upstreams):
+        given = {new: old for old, new in listed.renamed.items()}
+        for name in dict.fromkeys(listed.names):
+            called = listed.renamed.get(name, name)
+            # Hash the new name of a renamed item, so that the published name depends only on what the operator chose.
+            full = full_name(listed.alias, called)
+            published, change = shortened_name(full if listed.has_prefix else called, full, budget)
+            if change is None and called != name:
+                change = NameChange.RENAMED
+            alias, between, _ = published.partition(BETWEEN)
+            holder = ""
+            if published in taken:
+                holder = "this server itself"
+            elif between and alias in aliases and alias != listed.alias:
+                holder = f"the server {alias}, whose names begin with its alias"
+            elif name in given and name not in listed.renamed:
+                holder = f"'{given[name]}' of the same server, which was renamed"
+            rank = (not listed.has_prefix, position, name)
+            wishes.append(_Wish(Origin(listed.alias, name), published, change, rank, holder))
+    winners: dict[str, Origin] = {}
+    for wish in sorted(wishes, key=lambda wish: wish.rank):
+        if not wish.holder:
+            winners.setdefault(wish.name, wish.origin)
+    owners = {wish.name: wish.origin for wish in wishes if winners.get(wish.name) == wish.origin}
+    hidden: list[HiddenName] = []
+    changed: list[ChangedName] = []
+    for wish in wishes:
+        origin, winner = wish.origin, winners.get(wish.name)
+        if winner == origin:
+            if wish.change is not None:
+                changed.append(ChangedName(origin, wish.name, wish.change))
+            continue
+        holder = wish.holder or (f"'{winner.name}' of the server {winner.alias}" if winner is not None else "")
+        full = origin.full_name
+        hidden.append(HiddenName(origin, wish.name, holder, "" if full in owners or full in taken else full))
+    return NameMap(owners, {wish.origin.full_name: wish.origin for wish in wishes}, tuple(hidden), tuple(changed))
 
 
 def is_included(name: str, include: Iterable[str] | None, exclude: Iterable[str], others: Collection[str] = ()) -> bool:

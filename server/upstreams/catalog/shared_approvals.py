@@ -61,7 +61,6 @@ class SharedApprovals:
             await anyio.sleep(LOOK_SECONDS)
 
     async def use_file(self, file: Lock | None) -> None:
-        """Use a new version of the lock file."""
         async with self._turns:
             if _digest_of(file) != _digest_of(self._file):
                 self._row, self._is_renewed = SealedRow(None, ABSENT), False

@@ -12,13 +12,7 @@ from typing import Any
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.lock_file import (
-    WATCHED,
-    Difference,
-    Lock,
-    tool_differences,
-    tool_entry,
-)
+from server.upstreams.catalog.lock_file import WATCHED, Difference, Lock, tool_differences, tool_entry
 from server.upstreams.catalog.mcp_apps import app_links, is_for_apps, name_in_apps
 from server.upstreams.catalog.published_names import (
     NameList,
@@ -64,18 +58,6 @@ class _Prepared:
     differences: tuple[Difference, ...]  # the differences from the approved entry
     stop: Stop | None  # replaces the tool if it is not approved
 
-    @property
-    def standing(self) -> str:
-        """The lock status for people; empty without a lock file."""
-        if self.lock is None:
-            return ""
-        if self.stop is None:
-            fields = ", ".join(each.field for each in self.differences)
-            return (
-                f"approved ({fields} {'differ' if len(self.differences) > 1 else 'differs'})" if fields else "approved"
-            )
-        return self.stop.standing
-
 
 class ToolCatalog:
     """Publishes the tools of upstreams in the registry, under names of at most `budget` characters.
@@ -97,9 +79,8 @@ class ToolCatalog:
         self.approves_in_file = True  # whether approvals go into the lock file, not into the store
         self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
         self._told_stops: dict[str, dict[str, str]] = {}  # by alias and name, the `Stop.standing` that was last logged
-        self._for_apps: dict[
-            str, dict[str, str]
-        ] = {}  # by alias, the tools that the upstream's apps may call, with the names that the apps use
+        # By alias, the tools that the upstream's apps may call, with the names that the apps use
+        self._for_apps: dict[str, dict[str, str]] = {}
         self._stored: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
         """By alias, the names from the last run that are missing in this run."""
@@ -252,7 +233,12 @@ class ToolCatalog:
     def standing(self, alias: str, name: str) -> str:
         """Return the lock status of a tool for people; empty without a lock file."""
         known = self._prepared.get(alias, {}).get(name)
-        return known.standing if known is not None else ""
+        if known is None or known.lock is None:
+            return ""
+        if known.stop is not None:
+            return known.stop.standing
+        fields = ", ".join(each.field for each in known.differences)
+        return f"approved ({fields} {'differ' if len(known.differences) > 1 else 'differs'})" if fields else "approved"
 
     def standings(self, alias: str) -> Counter[str]:
         """Return how many of a server's tools are approved, changed, new, or blocked by an invalid file."""
@@ -309,9 +295,10 @@ class ToolCatalog:
             return
         self._is_publishing = True
         try:
-            self._name_all()
+            taken = self._registry.names_beside(self._entries) | self._reserved
+            self._name_all(taken)
             made: dict[Origin, DiscoveredMCPTool] = {}
-            bare = self._bare_names()
+            bare = self._bare_names(taken)
             for alias, (definitions, call) in self._offers.items():
                 trusted = self._entries[alias].trust
                 published = {origin: name for name, origin in self.names.published.items() if origin.alias == alias}
@@ -353,28 +340,21 @@ class ToolCatalog:
         finally:
             self._is_publishing = False
 
-    def _bare_names(self) -> set[str]:
+    def _bare_names(self, taken: set[str]) -> set[str]:
         """Return the unambiguous names that apps may use without an alias."""
         counts = Counter(itertools.chain.from_iterable(each.values() for each in self._for_apps.values()))
         if not counts:
             return set()
-        beside = self._registry.names_beside(self._entries)
-        taken = {*self.names.published, *self.names.full, *beside, *self._reserved}
+        taken = {*self.names.published, *self.names.full, *taken}
         prefixes = tuple(f"{alias}{BETWEEN}" for alias in self._entries)
         alone = (name for name, count in counts.items() if count == 1)
         return {name for name in alone if not (name in taken or name.startswith(prefixes))}
 
-    def _name_all(self) -> None:
-        listed = [
-            NameList(
-                alias,
-                tuple(self._offers[alias][0] if alias in self._offers else ()),
-                entry.prefix == "alias",
-                entry.rename,
-            )
-            for alias, entry in self._entries.items()
-        ]
-        taken = self._registry.names_beside(self._entries) | self._reserved
+    def _name_all(self, taken: set[str]) -> None:
+        listed: list[NameList] = []
+        for alias, entry in self._entries.items():
+            names = tuple(self._offers[alias][0]) if alias in self._offers else ()
+            listed.append(NameList(alias, names, entry.prefix == "alias", entry.rename))
         if self._named == (listed, taken):
             return
         self._named = (listed, taken)

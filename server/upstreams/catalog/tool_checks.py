@@ -6,10 +6,10 @@ A label is a reason to look, not a proof, and does not block a tool. Only a miss
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 from tools.contract.display import visible_line
@@ -120,11 +120,11 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
             theirs = owners.get(other, set()) - {alias}
             if theirs and alias not in owners[other]:
                 labels.append(f"gives instructions about {visible_line(other)} of the server {min(theirs)}")
-        labels += [
-            f"resembles the tool with the same name on the server {other}"
-            for other in sorted(owners.get(name, set()) - {alias})
-            if texts[other, name] != text and _is_alike(words[alias, name], words[other, name])
-        ]
+        for other in sorted(owners.get(name, set()) - {alias}):
+            one, two = words[alias, name], words[other, name]
+            are_alike = (one & two).total() >= FEWEST_ALIKE * (one | two).total()
+            if texts[other, name] != text and min(one.total(), two.total()) >= FEWEST_WORDS and are_alike:
+                labels.append(f"resembles the tool with the same name on the server {other}")
         if labels:
             found[alias, name] = labels
     return found
@@ -136,7 +136,13 @@ def _alone(text: str) -> Iterator[str]:
         codes = ", ".join(f"U+{ord(each):04X}" for each in list(dict.fromkeys(unseen))[:3])
         yield f"contains invisible characters ({codes})"
     for run in _ENCODED.findall(text):
-        decoded = _decoded(run)
+        data = b""
+        # A hexadecimal number is valid Base64 too, so try it last.
+        with suppress(ValueError):
+            data = base64.b64decode(run + "=" * (-len(run) % 4))
+        with suppress(ValueError):
+            data = bytes.fromhex(run)
+        decoded = data.decode("utf-8", "replace")
         if _COMMAND.search(decoded):
             yield f"contains an encoded command ('{visible_line(decoded[:SHOWN_CHARS])}')"
             break
@@ -165,21 +171,3 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
                 yield each
             else:
                 yield from _texts(each, depth - 1)
-
-
-def _decoded(run: str) -> str:
-    """Return the text encoded in a run of letters and digits, if any."""
-    try:
-        data = bytes.fromhex(run)
-    except ValueError:
-        try:
-            data = base64.b64decode(run + "=" * (-len(run) % 4))
-        except (binascii.Error, ValueError):
-            return ""
-    return data.decode("utf-8", "replace")
-
-
-def _is_alike(one: Counter[str], other: Counter[str]) -> bool:
-    if min(one.total(), other.total()) < FEWEST_WORDS:
-        return False
-    return (one & other).total() >= FEWEST_ALIKE * (one | other).total()

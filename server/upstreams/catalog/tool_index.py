@@ -158,17 +158,11 @@ def name_key(name: str) -> str:
     return _NOT_OF_NAME.sub("", name).casefold()
 
 
-def _read_groups() -> tuple[list[frozenset[str]], list[frozenset[str]]]:
-    """Return groups of related words, from the file next to this module: actions, and all others."""
-    text = (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8")
-    actions, things = (
-        [frozenset(map(stem, line.split())) for line in part.splitlines() if line and not line.startswith("#")]
-        for part in text.split("# things\n")
-    )
-    return actions, things
-
-
-_ACTION_GROUPS, _THING_GROUPS = _read_groups()
+# Groups of related words, from the file next to this module: actions, and all others.
+_ACTION_GROUPS, _THING_GROUPS = (
+    [frozenset(map(stem, line.split())) for line in part.splitlines() if line and not line.startswith("#")]
+    for part in (Path(__file__).parent / "tool_search_words.txt").read_text("utf-8").split("# things\n")
+)
 _DELETING = stem("delete")
 _GROUPS = _ACTION_GROUPS + _THING_GROUPS
 _OF_WORD: dict[str, list[int]] = defaultdict(list)  # the numbers of each word's groups
@@ -179,8 +173,6 @@ for _number, _group in enumerate(_GROUPS):
 
 @dataclass(frozen=True, slots=True)
 class SearchText:
-    """The searchable text of one tool."""
-
     name: str  # the name that clients know
     server: str  # the alias of its server
     own_name: str  # its name at its server
@@ -318,7 +310,13 @@ class ToolIndex:
     def _concept(self, word: str, *, is_name: bool) -> _Concept:
         groups = [number for number in _OF_WORD.get(word, ()) if self._of_group[number]]
         related = frozenset[str]().union(*(_GROUPS[number] for number in groups))
-        alike = frozenset[str]() if word in self._postings else self._alike(word)
+        alike = frozenset[str]()
+        if word not in self._postings and len(word) >= 5:
+            # No tool contains the word itself, so use the indexed words that share a prefix with it.
+            begin = word[: max(4, math.ceil(len(word) * 0.7))]
+            start = bisect_left(self._vocabulary, begin)
+            near = itertools.takewhile(lambda other: other.startswith(begin), self._vocabulary[start : start + 20])
+            alike = frozenset(other for other in near if len(other) <= len(word) + 4)
         found = [(1.0, self._postings[word])] if word in self._postings else []
         found += [(PREFIX_SCORE, self._postings[other]) for other in alike]
         found += [(GROUP_SCORE, self._of_group[number]) for number in groups]
@@ -326,15 +324,6 @@ class ToolIndex:
         return _Concept(
             word, related, alike, is_name, found, math.log(1 + (len(self.texts) - count + 0.5) / (count + 0.5))
         )
-
-    def _alike(self, word: str) -> frozenset[str]:
-        """Return the indexed words that share a prefix with `word`, which itself occurs in no tool."""
-        if len(word) < 5:
-            return frozenset()
-        begin = word[: max(4, math.ceil(len(word) * 0.7))]
-        start = bisect_left(self._vocabulary, begin)
-        near = itertools.takewhile(lambda other: other.startswith(begin), self._vocabulary[start : start + 20])
-        return frozenset(other for other in near if len(other) <= len(word) + 4)
 
     def _fit(self, concepts: Sequence[_Concept], doing: Set[str], number: int) -> float:
         """Return the fraction of a query that a tool covers, reduced if the tool's action differs from the query's."""

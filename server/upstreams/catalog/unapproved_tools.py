@@ -11,12 +11,7 @@ from typing import Any
 
 from server.protocol.json_rpc import Json, as_mapping
 from server.settings.settings_files import LOCK_NAME
-from server.upstreams.catalog.lock_file import (
-    COMMAND,
-    Difference,
-    Lock,
-    hash_of,
-)
+from server.upstreams.catalog.lock_file import COMMAND, Difference, Lock, hash_of
 from server.upstreams.catalog.upstream_tool import Arguments, Definition, DiscoveredMCPTool, UpstreamCall
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ApprovalConfirmation, ConfirmationDetails

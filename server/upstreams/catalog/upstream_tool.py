@@ -14,9 +14,7 @@ from typing import Any
 
 from server.protocol.json_rpc import as_mapping
 from server.settings.settings_files import LOCK_NAME
-from server.upstreams.catalog.lock_file import (
-    WATCHED,
-)
+from server.upstreams.catalog.lock_file import WATCHED
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
 from server.upstreams.session.text_sanitizer import tool_with_visible_texts
 from server.upstreams.wire.own_meta import with_origin
@@ -35,7 +33,6 @@ MAX_TOLD = 20  # maximum number of changed or hidden tools that the log names pe
 MAX_REMEMBERED = 10_000
 """Maximum number of remembered tools per upstream. Currently listed tools are always remembered."""
 
-
 _FORGOTTEN = "forgotten"  # replaces a digest, and never matches one
 
 
@@ -48,14 +45,6 @@ class ToolRecord:
     is_stopped: bool = False  # whether the lock file blocks it
     # Pairs of a client's key and a digest that the person behind that client agreed to
     agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-
-    def agree(self, client_key: str, digest: str) -> None:
-        """Record that the person behind a client has agreed to exactly this version.
-
-        The first version needs no agreement, and an empty `client_key` stands for no client.
-        """
-        if client_key and digest != self.first:
-            self.agreed.add((client_key, digest))
 
 
 class ToolHistory:
@@ -175,16 +164,14 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.version = f"{reach}-{known.now}" if known is not None else ""
         self._trusted = trusted
         self._call = call
-        claimed: Mapping[str, Any] = definition.get("annotations") or {}
-        self.behaviour = (
-            Behaviour(
-                read_only=(read_only := claimed.get("readOnlyHint") is True),
-                destructive=not read_only and claimed.get("destructiveHint") is not False,
-                idempotent=claimed.get("idempotentHint") is True,
-                open_world=claimed.get("openWorldHint") is not False,
-            )
-            if trusted
-            else Behaviour(read_only=False, destructive=True, idempotent=False, open_world=True)
+        # Without annotations, the protocol's defaults apply: they assume the worst.
+        claimed: Mapping[str, Any] = (definition.get("annotations") or {}) if trusted else {}
+        read_only = claimed.get("readOnlyHint") is True
+        self.behaviour = Behaviour(
+            read_only=read_only,
+            destructive=not read_only and claimed.get("destructiveHint") is not False,
+            idempotent=claimed.get("idempotentHint") is True,
+            open_world=claimed.get("openWorldHint") is not False,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -290,9 +277,12 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
 
     def consented(self, client_key: str) -> None:
-        """Record consent to this version, even if the upstream has changed the tool since."""
-        if self._known is not None:
-            self._known.agree(client_key, self._digest)
+        """Record consent to exactly this version, even if the upstream has changed the tool since.
+
+        The first version needs no consent, and an empty `client_key` stands for no client.
+        """
+        if self._known is not None and client_key and self._digest != self._known.first:
+            self._known.agreed.add((client_key, self._digest))
 
     def why_outdated(self) -> str:
         if self._known is not None and self._known.is_stopped:
@@ -318,6 +308,5 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
 
 UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
-
 
 Definition = Mapping[str, Any]

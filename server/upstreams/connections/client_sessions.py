@@ -50,24 +50,16 @@ class _SessionSlot:
     last_used: float = 0.0
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ClientSessions:
+    upstream: Upstream
+    audience: Audience
+    tasks: TaskGroup
+    starter: ProcessStarter
+    principal_of: Callable[[Exchange], str]
     idle_seconds: ClassVar[float] = IDLE_SECONDS
-
-    def __init__(
-        self,
-        upstream: Upstream,
-        audience: Audience,
-        tasks: TaskGroup,
-        starter: ProcessStarter,
-        principal_of: Callable[[Exchange], str],
-    ) -> None:
-        self._upstream = upstream
-        self._audience = audience
-        self._tasks = tasks
-        self._starter = starter
-        self._principal_of = principal_of
-        self._held: dict[SessionKey, _SessionSlot] = {}
-        self._may_shake_hands = True
+    _held: dict[SessionKey, _SessionSlot] = field(default_factory=dict[SessionKey, _SessionSlot], init=False)
+    _may_shake_hands: bool = field(default=True, init=False)
 
     def __len__(self) -> int:
         return len(self._held)
@@ -78,12 +70,19 @@ class ClientSessions:
         Raises:
             ToolError: No session is available.
         """
-        upstream = self._upstream
+        upstream = self.upstream
         listing_session = upstream.live_session
-        principal = self._principal_of(exchange)
-        is_shared = self._audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key
+        principal = self.principal_of(exchange)
+        is_shared = self.audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key
         is_shared = is_shared and not principal
-        held = self._live(key_of(exchange)) if self._held and not is_shared else None
+        held: _SessionSlot | None = None
+        if self._held and not is_shared:
+            held = self._held.get(key := key_of(exchange))
+            if held is not None and (
+                held.closing.is_set() or (held.session is not None and held.session.lost.is_set())
+            ):
+                self._close(key)
+                held = None
         if held is None:
             if listing_session is None and upstream.is_renewing:
                 await upstream.come_back()
@@ -98,7 +97,9 @@ class ClientSessions:
             is_remote = transport is not None and transport.name != "stdio"
             if not shakes_hands and listing_session.era.is_modern and is_remote and not principal:
                 return listing_session
-            held = self._open(key_of(exchange), exchange, listing_session)
+            # Use the client's revision if the upstream may support it, otherwise the listing session's revision.
+            wanted = EraChoice(listing_session.era.is_modern, is_only=True)
+            held = self._open(key_of(exchange), exchange, EraChoice(is_modern=False) if shakes_hands else wanted)
         elif listing_session is None:
             # The client's own session still works, but nothing can be listed until there is a new listing session.
             upstream.retry_now()
@@ -111,7 +112,7 @@ class ClientSessions:
                 raise LoginNeededError(login)
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"A separate connection to the server {self._upstream.alias} could not be opened: {held.problem}. "
+                f"A separate connection to the server {upstream.alias} could not be opened: {held.problem}. "
                 "Try the call later, or continue without it.",
             )
         return held.session
@@ -122,49 +123,34 @@ class ClientSessions:
             if held.session is not None and held.session.serial == serial and not held.session.lost.is_set():
                 held.last_used = anyio.current_time()
                 return held.session
-        listing = self._upstream.live_session
+        listing = self.upstream.live_session
         return listing if listing is not None and listing.serial == serial else None
 
-    def _live(self, key: SessionKey) -> _SessionSlot | None:
-        """Return a client's own session, or the attempt to open it, unless it is closed."""
-        held = self._held.get(key)
-        if held is not None and (held.closing.is_set() or (held.session is not None and held.session.lost.is_set())):
-            self._close(key)
-            return None
-        return held
-
-    def _open(self, key: SessionKey, exchange: Exchange, listing_session: UpstreamSession) -> _SessionSlot:
-        most = self._upstream.entry.max_sessions
+    def _open(self, key: SessionKey, exchange: Exchange, wanted: EraChoice) -> _SessionSlot:
+        upstream, entry = self.upstream, self.upstream.entry
+        most = entry.max_sessions
         if len(self._held) >= most and not self._make_room(key[0], max(most // 2, 1)):
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
-                f"The server {self._upstream.alias} already has the maximum number of clients, {most} "
-                f"(mcpServers.{self._upstream.alias}.maxSessions). Try the call later, or continue without it.",
+                f"The server {upstream.alias} already has the maximum number of clients, {most} "
+                f"(mcpServers.{upstream.alias}.maxSessions). Try the call later, or continue without it.",
             )
-        known = self._upstream.transport
-        login = self._upstream.login_of(self._principal_of(exchange))
-        alias, entry, by_proxy = self._upstream.alias, self._upstream.entry, self._upstream.by_proxy
-        transports = transports_to(alias, entry, self._starter, login=login, by_proxy=by_proxy)
+        known, login = upstream.transport, upstream.login_of(self.principal_of(exchange))
+        transports = transports_to(upstream.alias, entry, self.starter, login=login, by_proxy=upstream.by_proxy)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())
-        # Use the client's revision if the upstream may support it, otherwise the listing session's revision.
-        wanted = EraChoice(listing_session.era.is_modern, is_only=True)
-        if self._upstream.entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands:
-            wanted = EraChoice(is_modern=False)
-        observer_of = self._audience.observer_of
+        observer_of = self.audience.observer_of
         options = SessionOptions(
-            self._upstream.alias,
+            upstream.alias,
             wanted,
             exchange.capabilities,
-            self._audience.question_seconds,
-            self._upstream.list_changed,
-            partial(self._upstream.resource_updated, whose=key),  # updates go only to this client
+            self.audience.question_seconds,
+            upstream.list_changed,
+            partial(upstream.resource_updated, whose=key),  # updates go only to this client
             client=exchange.outside_request(),
-            observer=observer_of and observer_of(self._upstream.alias, self._upstream.entry),
+            observer=observer_of and observer_of(upstream.alias, entry),
         )
-        self._tasks.start_soon(
-            self._own, key, held, transport, options, exchange, name=f"session with {self._upstream.alias}"
-        )
+        self.tasks.start_soon(self._own, key, held, transport, options, exchange, name=f"session with {upstream.alias}")
         exchange.at_end(held.closing.set)
         return held
 
@@ -187,8 +173,8 @@ class ClientSessions:
         if not taken:
             return False
         # The newest of these sessions comes last. It is the one to close.
-        self._upstream.log.info(
-            "a client's session with upstream %s was closed to make room for another client", self._upstream.alias
+        self.upstream.log.info(
+            "a client's session with upstream %s was closed to make room for another client", self.upstream.alias
         )
         self._close(taken[-1])
         return True
@@ -202,10 +188,10 @@ class ClientSessions:
         self, key: SessionKey, held: _SessionSlot, transport: Transport, options: SessionOptions, exchange: Exchange
     ) -> None:
         try:
-            deadline = anyio.current_time() + self._upstream.entry.connect_timeout / 1000
+            deadline = anyio.current_time() + self.upstream.entry.connect_timeout / 1000
             with anyio.CancelScope(deadline=deadline) as scope:
                 if transport.name == "stdio":
-                    options = replace(options, folders=await self._audience.folders_of(exchange))
+                    options = replace(options, folders=await self.audience.folders_of(exchange))
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
                     self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
@@ -218,14 +204,14 @@ class ClientSessions:
                     held.session = session
                     held.ready.set()
                     if transport.name != "stdio":  # over stdio, a new program is no sign of a restart
-                        self._upstream.session_began()
+                        self.upstream.session_began()
                     await self._until_unused(held, session)
             if held.session is None:
                 held.problem = "it did not connect in time"
         except Exception as error:  # noqa: BLE001 - the task boundary: one bad upstream never takes others down
             state, held.problem = failure_of(error)
             held.wants_login = state is UpstreamState.NEEDS_AUTHENTICATION
-            self._upstream.warn_once("has no session for a client", held.problem)
+            self.upstream.warn_once("has no session for a client", held.problem)
         finally:
             if self._held.get(key) is held:
                 del self._held[key]
@@ -264,8 +250,8 @@ class ClientSessions:
     def opened_by(self, exchange: Exchange) -> list[UpstreamSession]:
         """Return the sessions that a client uses: its own, and the listing session if all clients share it."""
         own = [held.session for key, held in self._held.items() if key == key_of(exchange)]
-        is_shared = self._audience.is_one or self._upstream.entry.isolation == "shared"
-        return [session for session in (*own, self._upstream.session if is_shared else None) if session is not None]
+        is_shared = self.audience.is_one or self.upstream.entry.isolation == "shared"
+        return [session for session in (*own, self.upstream.session if is_shared else None) if session is not None]
 
 
 def key_of(exchange: Exchange) -> SessionKey:

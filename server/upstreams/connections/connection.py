@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
@@ -66,15 +66,15 @@ MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than
 LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 LEAST_LOOK_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
 
+STORE_SECONDS = 5.0  # limit for storing the lists for the next run
+
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
-STORE_SECONDS = 5.0  # limit for storing the lists for the next run
 """List changes are collected for `SETTLE_SECONDS` before lists are read. While changes continue, this time doubles, up
 to `LONGEST_SETTLE_SECONDS`.
 """
 
-SessionKey = tuple[str, int, str]
-"""Identifies a client with one connection and one set of capabilities."""
+SessionKey = tuple[str, int, str]  # identifies a client with one connection and one set of capabilities
 
 
 class UpstreamState(StrEnum):
@@ -97,8 +97,6 @@ LOGIN_LOOK_SECONDS = 1.0  # how often to check whether somebody has logged in wi
 
 @dataclass(slots=True)
 class UpstreamStatus:
-    """The status of an upstream's connection."""
-
     state: UpstreamState = UpstreamState.WAITING
     problem: str = ""  # why the upstream is not connected, in this server's own words
     last_error: str = ""  # the latest problem, even after the upstream has reconnected
@@ -117,20 +115,6 @@ class UpstreamStatus:
         if problem:
             self.last_error = problem
 
-    def as_facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {"state": self.state.value, "since": round(self.since, 3)}
-        if self.problem:
-            facts["problem"] = self.problem
-        elif self.last_error:
-            facts["lastError"] = self.last_error
-        if self.connect_ms is not None:
-            facts["connectMs"] = round(self.connect_ms, 1)
-        if self.list_ms is not None:
-            facts["listMs"] = round(self.list_ms, 1)
-        if self.attempts:
-            facts["attempts"] = self.attempts
-        return facts
-
 
 _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
     (IsThisServerError, UpstreamState.LEFT_OUT, "it is this server itself"),
@@ -148,7 +132,7 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
     """Return the upstream's state and the reason after a failed connection."""
     error = _cause(error)
     if isinstance(error, UnreachableError):
-        return UpstreamState.FAILED, f"it could not be reached: {error.why}"
+        return UpstreamState.FAILED, f"it could not be reached: {error}"
     for kind, state, why in _FAILURES:
         if isinstance(error, kind):
             return state, why
@@ -310,8 +294,8 @@ class Upstream:
             self._tell_outcome()
             if self.status.state in (UpstreamState.CRASHING, UpstreamState.NEEDS_AUTHENTICATION):
                 pause = LAST_RETRY_SECONDS
-            # The next attempt starts after the pause, or when a request needs the upstream. If the upstream keeps
-            # failing, a minimum pause remains, so that it is not restarted for each call.
+            # The next attempt starts after the pause, when a request needs the upstream, or when somebody has logged in
+            # to it. If the upstream keeps failing, a minimum pause remains, so that it is not restarted for each call.
             respite = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
             if self.status.losses >= CRASHES:
                 respite = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
@@ -319,16 +303,12 @@ class Upstream:
             self._spared_until = time.monotonic() + respite
             with anyio.move_on_after(None if self.status.state is UpstreamState.LEFT_OUT else pause):
                 await anyio.sleep(respite)
-                await self._until_wanted()
+                while not self._hurry.is_set():
+                    with anyio.move_on_after(LOGIN_LOOK_SECONDS if self.wants_login else None):
+                        await self._hurry.wait()
+                    if self.wants_login and self.login is not None and await self.login.has_changed():
+                        break
             pause = min(pause * 2, LAST_RETRY_SECONDS)
-
-    async def _until_wanted(self) -> None:
-        """Wait until a request needs the upstream, or somebody has logged in to it."""
-        while not self._hurry.is_set():
-            with anyio.move_on_after(LOGIN_LOOK_SECONDS if self.wants_login else None):
-                await self._hurry.wait()
-            if self.wants_login and self.login is not None and await self.login.has_changed():
-                return
 
     @property
     def wants_login(self) -> bool:
@@ -560,7 +540,18 @@ class Upstream:
         return self.session is not None and self.session.era.announces("resources")
 
     def report(self) -> Json:
-        facts: Json = {"alias": self.alias, **self.status.as_facts()}
+        status = self.status
+        facts: Json = {"alias": self.alias, "state": status.state.value, "since": round(status.since, 3)}
+        if status.problem:
+            facts["problem"] = status.problem
+        elif status.last_error:
+            facts["lastError"] = status.last_error
+        if status.connect_ms is not None:
+            facts["connectMs"] = round(status.connect_ms, 1)
+        if status.list_ms is not None:
+            facts["listMs"] = round(status.list_ms, 1)
+        if status.attempts:
+            facts["attempts"] = status.attempts
         if self.transport is not None:
             facts["transport"] = self.transport.name
         if self.session is not None:

@@ -36,17 +36,13 @@ if TYPE_CHECKING:
     from tools.shell.brokered_starter import BrokeredStarter
 
 
-GATHER_WAIT_SECONDS = 0.5
-"""How long `bounded_gather` waits; longer work continues in the background."""
-
+GATHER_WAIT_SECONDS = 0.5  # how long `bounded_gather` waits; longer work continues in the background
 GATHER_SECONDS = 10.0  # limit for the work, including the part in the background
 STORED_SECONDS = 1.0  # limit for reading the stored lists, because a disk may hang
 LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first
 LOOK_WAIT_SECONDS = 1.0  # how long a client's list waits for upstreams to be read again; later changes are announced
 # How long the first list may keep another coretools-mcp waiting: in a loop of servers, each one waits for the next.
 PROXY_WAIT_SECONDS = 1.0
-
-CallOf = Callable[[Upstream], UpstreamCall]
 
 
 async def bounded_gather(
@@ -77,9 +73,8 @@ async def bounded_gather(
 class LoginOptions:
     """How to log in to upstreams, and where to store logins."""
 
-    replica: (
-        Replica  # its store has the logins if the store is shared and there are keys; otherwise they are in local files
-    )
+    replica: Replica
+    """Its store has the logins if the store is shared and there are keys; otherwise they are in local files."""
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
     port: int = 18_809  # for redirects, unless an entry sets another one
@@ -122,7 +117,7 @@ class UpstreamPool:
         registry: ToolRegistry,
         first_list_wait_seconds: float,
         name_budget: int,
-        call_of: CallOf,
+        call_of: Callable[[Upstream], UpstreamCall],
         *,
         on_offer: Callable[[OfferedKind, bool], None] = lambda _kind, _is_said: None,
         on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,

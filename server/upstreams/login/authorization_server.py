@@ -59,23 +59,23 @@ class AuthorizationServerDownError(LoginError):
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationServer:
-    """One authorization server, for one upstream.
+    """One authorization server, for one upstream."""
 
-    Attributes:
-        issuer: The authorization server's own identifier.
-        metadata: Its metadata (RFC 8414); if it publishes none, the default addresses of the 2025-03-26 revision.
-        resource: The resource of the tokens (RFC 8707), from the upstream's metadata; `None` if missing.
-        scopes: The scopes that the upstream supports, separated by spaces; `None` if unknown.
-    """
-
-    issuer: str
-    metadata: OAuthMetadata
-    resource: str | None = None
-    scopes: str | None = None
+    issuer: str  # the authorization server's own identifier
+    metadata: OAuthMetadata  # RFC 8414; if it publishes none, the default addresses of the 2025-03-26 revision
+    resource: str | None = None  # the resource of the tokens (RFC 8707), from the upstream's metadata, if known
+    scopes: str | None = None  # the scopes that the upstream supports, separated by spaces; `None` if unknown
 
     @property
     def host(self) -> str:
         return visible_line(urlsplit(self.issuer).netloc[:_SHOWN_CHARS])
+
+    @property
+    def described(self) -> str:
+        return f"its authorization server {self.host}"
+
+    def problem(self, what: str, code: str = "") -> LoginError:
+        return LoginError(f"{self.described} {what}", code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +88,13 @@ class AuthorizationRequest:
     redirect_uri: str
 
 
-def canonical(url: str) -> str:
-    """Return the canonical address, without a fragment, that identifies an upstream in logins."""
-    return resource_url_from_server_url(url)
-
-
+@dataclass(frozen=True, slots=True, repr=False)
 class AuthorizationServerClient:
     """Sends requests to authorization servers for one upstream, each on its own connection."""
 
-    def __init__(self, url: str, oauth: OAuthSettings, *, by_proxy: bool = True) -> None:
-        self._url = url
-        self._oauth = oauth
-        self._by_proxy = by_proxy
-        self._is_local = is_local(url)
+    url: str  # the upstream's address
+    oauth: OAuthSettings
+    by_proxy: bool
 
     async def discover(self, challenge: Challenge | None) -> AuthorizationServer:
         """Find the authorization server.
@@ -109,7 +103,7 @@ class AuthorizationServerClient:
             LoginError: There is no usable authorization server.
         """
         named = challenge.parameter("resource_metadata") if challenge is not None else None
-        for place in build_protected_resource_metadata_discovery_urls(named, self._url):
+        for place in build_protected_resource_metadata_discovery_urls(named, self.url):
             about = await self._get(place, "the server")
             issuers = _list_of(about, "authorization_servers")
             if isinstance(resource := about.get("resource"), str) and issuers:
@@ -117,7 +111,7 @@ class AuthorizationServerClient:
         else:
             return await self._discover_by_origin()
         try:
-            is_ours = check_resource_allowed(canonical(self._url), resource)
+            is_ours = check_resource_allowed(resource_url_from_server_url(self.url), resource)
         except ValueError:  # the value is not an address
             is_ours = False
         if not is_ours:
@@ -129,7 +123,7 @@ class AuthorizationServerClient:
         if not isinstance(issuer, str):
             raise LoginError("the server does not give the address of its authorization server")
         self._check(issuer)
-        for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, self._url):
+        for place in build_oauth_authorization_server_metadata_discovery_urls(issuer, self.url):
             metadata = await self._get(place, "its authorization server")
             if metadata:
                 scopes = " ".join(map(str, _list_of(about, "scopes_supported"))) or None
@@ -145,7 +139,7 @@ class AuthorizationServerClient:
 
         That authorization server may publish no metadata.
         """
-        parts = urlsplit(canonical(self._url))
+        parts = urlsplit(resource_url_from_server_url(self.url))
         origin = f"{parts.scheme}://{parts.netloc}"
         self._check(origin)
         metadata = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
@@ -178,7 +172,7 @@ class AuthorizationServerClient:
 
         An address is also rejected if it could be mistaken for another host's, or has a fragment (RFC 6749, 3.1).
         """
-        if not is_safe(address, may_be_local=self._is_local):
+        if not is_safe(address, may_be_local=is_local(self.url)):
             raise LoginError(
                 f"the address of its authorization server, {visible_line(address[:_SHOWN_CHARS])}, is not a plain "
                 "https address"
@@ -186,10 +180,10 @@ class AuthorizationServerClient:
 
     def check_pkce(self, server: AuthorizationServer) -> None:
         """Reject an authorization server that does not announce PKCE, unless `oauth.assumePkce` is set."""
-        if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self._oauth.assume_pkce:
-            raise LoginError(
-                f"its authorization server {server.host} does not announce PKCE with {_PKCE}; without it, anyone who "
-                "sees a code could use it. If you know that the server supports it, set oauth.assumePkce: true"
+        if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self.oauth.assume_pkce:
+            raise server.problem(
+                f"does not announce PKCE with {_PKCE}; without it, anyone who sees a code could use it. If you know "
+                "that the server supports it, set oauth.assumePkce: true"
             )
 
     async def register(
@@ -198,10 +192,9 @@ class AuthorizationServerClient:
         """Register this program at an authorization server (RFC 7591)."""
         endpoint = server.metadata.registration_endpoint
         if endpoint is None:
-            raise LoginError(
-                f"its authorization server {server.host} does not let programs register themselves: register a client "
-                f"there with the callback address {redirect_uri}, and set oauth.clientId, and oauth.clientSecret if "
-                "there is one"
+            raise server.problem(
+                "does not let programs register themselves: register a client there with the callback address "
+                f"{redirect_uri}, and set oauth.clientId, and oauth.clientSecret if there is one"
             )
         methods = server.metadata.token_endpoint_auth_methods_supported or ["none"]
         method = next((each for each in ("none", *_SECRET_METHODS) if each in methods), None)
@@ -220,28 +213,20 @@ class AuthorizationServerClient:
             }
         )
         sent = wanted.model_dump(mode="json", exclude_none=True)
-        status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
-        if (
-            status in _WRONG and sent.pop("scope", None) is not None
-        ):  # some servers reject a scope here, but accept it later
-            status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.host)
+        status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.described)
+        # Some servers reject a scope here, but accept it later.
+        if status in _WRONG and sent.pop("scope", None) is not None:
+            status, answer = await self._fetch_json(httpx2.Request("POST", str(endpoint), json=sent), server.described)
         try:
             known = OAuthClientInformationFull.model_validate({"token_endpoint_auth_method": method, **answer})
         except ValidationError:
             known = None
         if known is None or status not in _GIVEN:
-            raise LoginError(
-                f"its authorization server {server.host} did not register this program{_told(status, answer)}"
-            )
+            raise server.problem(f"did not register this program{_told(status, answer)}")
         if known.token_endpoint_auth_method in _SECRET_METHODS and not known.client_secret:
-            raise LoginError(
-                f"its authorization server {server.host} registered this program without the secret that it requires"
-            )
+            raise server.problem("registered this program without the secret that it requires")
         if known.token_endpoint_auth_method not in ("none", *_SECRET_METHODS):
-            raise LoginError(
-                f"its authorization server {server.host} requires a client authentication that this program does not "
-                "support"
-            )
+            raise server.problem("requires a client authentication that this program does not support")
         return known
 
     def authorization_request(
@@ -294,12 +279,30 @@ class AuthorizationServerClient:
         return token.model_copy(update=kept)
 
     async def client_credentials(
-        self, server: AuthorizationServer, client: OAuthClientInformationFull, oauth: OAuthSettings, scopes: str | None
+        self, server: AuthorizationServer, client: OAuthClientInformationFull, scopes: str | None
     ) -> OAuthToken:
         """Get a token for this program itself, without a user (RFC 6749, 4.4)."""
         form = {"grant_type": "client_credentials"} | ({"scope": scopes} if scopes else {})
+        oauth = self.oauth
         if oauth.private_key is not None:
-            form |= {"client_assertion_type": _ASSERTION, "client_assertion": _assertion(server, oauth)}
+            import jwt  # noqa: PLC0415 - needed only for logins with a private key
+
+            now = time.time()
+            claims = {
+                "iss": oauth.client_id,
+                "sub": oauth.client_id,
+                "aud": server.issuer,
+                "iat": int(now),
+                "exp": int(now + ASSERTION_SECONDS),
+                "jti": secrets.token_urlsafe(16),
+            }
+            try:
+                signed = jwt.encode(claims, oauth.private_key, algorithm=oauth.signing_algorithm)  # RFC 7523, 3
+            except (ValueError, TypeError, jwt.PyJWTError):
+                raise LoginError(
+                    f"oauth.privateKey is not a private key (PEM) for the algorithm {oauth.signing_algorithm}"
+                ) from None
+            form |= {"client_assertion_type": _ASSERTION, "client_assertion": signed}
         return await self._token(server, client, form)
 
     async def revoke(self, server: AuthorizationServer, client: OAuthClientInformationFull, token: OAuthToken) -> None:
@@ -311,7 +314,7 @@ class AuthorizationServerClient:
         form = {"token": token.refresh_token or token.access_token, "token_type_hint": what}
         status, answer = await self._post(str(endpoint), form, server, client)
         if status != 200:
-            raise LoginError(f"its authorization server {server.host} did not revoke the tokens{_told(status, answer)}")
+            raise server.problem(f"did not revoke the tokens{_told(status, answer)}")
 
     async def _token(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, form: Mapping[str, str]
@@ -320,11 +323,10 @@ class AuthorizationServerClient:
         status, answer = await self._post(str(server.metadata.token_endpoint), {**form, **resource}, server, client)
         if not answer:  # the response may come from a captive portal, for example
             raise AuthorizationServerDownError(
-                f"its authorization server {server.host} sent an answer that is not JSON (HTTP status {status})"
+                f"{server.described} sent an answer that is not JSON (HTTP status {status})"
             )
         if status not in _GIVEN or answer.get("error") is not None:  # some servers send errors with status 200
-            why = f"its authorization server {server.host} issued no token{_told(status, answer)}"
-            raise LoginError(why, error_code(answer))
+            raise server.problem(f"issued no token{_told(status, answer)}", error_code(answer))
         try:
             token = OAuthToken.model_validate(answer)
         except ValidationError:
@@ -333,7 +335,7 @@ class AuthorizationServerClient:
             each is None or (len(each) <= TOKEN_CHARS and _TOKEN.fullmatch(each))
             for each in (token.access_token, token.refresh_token)
         ):
-            raise LoginError(f"its authorization server {server.host} did not issue a bearer token")
+            raise server.problem("did not issue a bearer token")
         if token.expires_in is not None and token.expires_in > LIFE_SECONDS:
             return token.model_copy(update={"expires_in": LIFE_SECONDS})
         return token
@@ -352,7 +354,7 @@ class AuthorizationServerClient:
             if method == "client_secret_post" and secret:
                 sent["client_secret"] = secret
         request = httpx2.Request("POST", address, data=sent, headers=headers)
-        status, answer = await self._fetch_json(request, server.host)
+        status, answer = await self._fetch_json(request, server.described)
         secrets = SentSecrets()
         sent |= headers
         secrets.learn([each for each in sent.items() if is_secret_name(each[0]) or each[0].startswith("code")])
@@ -367,9 +369,8 @@ class AuthorizationServerClient:
 
     async def _fetch_json(self, request: httpx2.Request, who: str) -> tuple[int, Json]:
         """Return the status of a response and its JSON object; empty if the response is anything else."""
-        who = who if " " in who else f"its authorization server {who}"
         try:
-            status, body = await fetch_json(request, by_proxy=self._by_proxy)
+            status, body = await fetch_json(request, by_proxy=self.by_proxy)
             scopes = _list_of(body, "scope")  # some servers send an array
             return status, {**body, "scope": " ".join(map(str, scopes))} if scopes else body
         except NoJsonAnswerError as error:
@@ -415,27 +416,6 @@ def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes:
     if client.scope is not None and not set((scopes or "").split()) <= set(client.scope.split()):
         return False
     return AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
-
-
-def _assertion(server: AuthorizationServer, oauth: OAuthSettings) -> str:
-    """Return the signed client authentication (RFC 7523, 3)."""
-    import jwt  # noqa: PLC0415 - needed only for logins with a private key
-
-    now = time.time()
-    claims = {
-        "iss": oauth.client_id,
-        "sub": oauth.client_id,
-        "aud": server.issuer,
-        "iat": int(now),
-        "exp": int(now + ASSERTION_SECONDS),
-        "jti": secrets.token_urlsafe(16),
-    }
-    try:
-        return jwt.encode(claims, oauth.private_key or "", algorithm=oauth.signing_algorithm)
-    except (ValueError, TypeError, jwt.PyJWTError):
-        raise LoginError(
-            f"oauth.privateKey is not a private key (PEM) for the algorithm {oauth.signing_algorithm}"
-        ) from None
 
 
 def error_code(said: Mapping[str, Any]) -> str:

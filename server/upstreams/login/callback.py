@@ -15,7 +15,7 @@ import json
 import logging
 import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
@@ -33,6 +33,7 @@ OPEN_LOGINS = "/coretools-mcp-logins"  # where other processes learn which login
 REQUEST_BYTES = 1 << 16  # limit for one request with its headers; a code has a few hundred bytes
 REQUEST_SECONDS = 10.0  # limit for receiving a request, because browsers open connections that they never use
 PAGE_SECONDS = 40.0  # how long a browser waits for the login to finish, which takes two requests
+MAX_PARAMETERS = 50
 MAX_CONNECTIONS = 32
 
 HEADERS = {
@@ -68,6 +69,14 @@ class Redirect:
     page: str = "The login is not finished."  # the final text in the browser
     is_over: anyio.Event = field(default_factory=anyio.Event)
     is_shown: anyio.Event = field(default_factory=anyio.Event)  # set once the page has been sent
+
+    async def take(self, parameters: dict[str, str]) -> str:
+        """Accept the redirect, and return the text for the browser once the login is over."""
+        self.parameters = parameters
+        self.arrived.set()
+        with anyio.move_on_after(PAGE_SECONDS):
+            await self.is_over.wait()
+        return self.page
 
 
 class CallbackListener:
@@ -170,15 +179,11 @@ class CallbackListener:
             return "200 OK", "application/json", json.dumps({"coretoolsLogins": logins}), None
         if parts.path != CALLBACK:
             return "404 Not Found", "text/plain", "There is nothing at this address.", None
-        parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=50))
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
         redirect = self._redirects.pop(parameters.get("state", ""), None)
         if redirect is None:
             return "400 Bad Request", "text/html", page(NOT_OURS), None
-        redirect.parameters = parameters
-        redirect.arrived.set()
-        with anyio.move_on_after(PAGE_SECONDS):
-            await redirect.is_over.wait()
-        return "200 OK", "text/html", page(redirect.page), redirect
+        return "200 OK", "text/html", page(await redirect.take(parameters)), redirect
 
 
 def _bound(port: int) -> socket.socket:
@@ -210,14 +215,6 @@ async def _logins_at(port: int) -> frozenset[str] | None:
         if isinstance(logins, list):
             return frozenset(map(str, cast("list[Any]", logins)))
     return None
-
-
-def parameters_of(address: str, uri: str) -> Mapping[str, str]:
-    """Return the parameters of a pasted address. Raises a `ValueError` if it is not a redirect to `uri`."""
-    parts = urlsplit(address.strip())
-    if f"{parts.scheme}://{parts.netloc}{parts.path}" != uri:
-        raise ValueError("not the callback address")
-    return dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=50))
 
 
 def page(text: str, form: str = "") -> str:

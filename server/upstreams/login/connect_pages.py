@@ -19,12 +19,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from server.upstreams.login.callback import HEADERS, PAGE_SECONDS, Redirect, page
+from server.upstreams.login.callback import HEADERS, Redirect, page
 from tools.contract.display import visible_line
 
 logger = logging.getLogger(__name__)
@@ -99,7 +98,6 @@ class ConnectPages:
 
         Yields a function that returns the address at which the person starts the login. The address changes once a
         browser has continued with the previous one, because that browser may be lost.
-
         """
         login = self._states[state] = _OpenLogin(redirect)
 
@@ -182,16 +180,11 @@ class ConnectPages:
         redirect = login.redirect
         if login.browser is None or browser is None or not hmac.compare_digest(login.browser, _digest(browser)):
             logger.warning(
-                "the redirect of a login to %s came from a different browser and was rejected",
-                redirect.alias,
+                "the redirect of a login to %s came from a different browser and was rejected", redirect.alias
             )
             return _page_response(403, _NO_COOKIE if login.browser is None else _ELSEWHERE)
         del self._states[state]
-        redirect.parameters = parameters
-        redirect.arrived.set()
-        with anyio.move_on_after(PAGE_SECONDS):
-            await redirect.is_over.wait()
-        return _page_response(200, redirect.page)
+        return _page_response(200, await redirect.take(parameters))
 
     def _browser_of(self, request: Request) -> str | None:
         cookie = request.cookies.get(self._cookie, "")

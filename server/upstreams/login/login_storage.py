@@ -1,15 +1,48 @@
-"""The interface to login storage: files on this machine, or the replicas' shared store."""
+"""The interface to login storage, and the storage of logins on this machine; `shared_logins` has that of replicas.
+
+On this machine, each login is a file in the user's state folder, with its secrets there or in the system keyring. A
+file's name is a digest of the server's address and the principal. The file names the authorization server and contains
+everything that came from there, so a login is never used with another server. Moving from the keyring to files requires
+a new login.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import hashlib
+import json
+import logging
+import os
+import stat
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from types import ModuleType
+from typing import Any, Literal, Protocol, cast
 
-from server.upstreams.login.token_files import StoredLogin, TokenStore, TokenStoreError
+from server.protocol.json_rpc import Json
+from server.settings.stored_json import read_stored
+from tools.files.change.writer import PRIVATE_MODE, REAL_DISK, Disk, replace_private_file, try_lock
+from tools.files.path_opener import Folder, identity_of, is_ours, open_private_folder
 from tools.machine.threads import THREADS
 
-Release = Callable[[], Awaitable[None]]
+logger = logging.getLogger(__name__)
+
+FOLDER = "logins"  # a folder in the user's state folder
+SERVICE = "coretools-mcp"  # the service name in the keyring
+MAX_BYTES = 8 << 20  # limit per file, far more than a login needs
+
+_VERSION = 1  # version of the files' format
+_ENDING, _LOCK_ENDING = ".json", ".lock"
+_OPEN_PARTS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
+_CLIENT_SECRETS = ("client_secret", "registration_access_token")  # a registration's secret fields
+_NEW_LOGIN = "remove it with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
+_INSTEAD = 'or set proxy.tokenStorage to "file", and log in again'
+
+
+class TokenStoreError(Exception):
+    """The login storage, or a stored login, cannot be used; the message tells people what to do."""
 
 
 class LoginsUnavailableError(TokenStoreError):
@@ -20,6 +53,25 @@ class LoginsUnavailableError(TokenStoreError):
             "The store with the logins (store.url) is unavailable, so nothing was changed there. Try again a little "
             "later; if this persists, the operator must check the store and the log."
         )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLogin:
+    resource: str  # the canonical address of the server
+    principal: str  # empty for this machine's user
+    alias: str  # the server's alias when the login was made
+    issuer: str  # the authorization server
+    metadata: Json = field(repr=False)  # the authorization server's metadata (RFC 8414)
+    client: Json = field(repr=False)  # the registered client (RFC 7591), possibly with a secret
+    scopes: str | None  # the requested scopes, separated by spaces
+    token: Json | None = field(repr=False)
+    """The token response (RFC 6749, 5.1); `None` before the first one, and after a refused grant."""
+    expires_at: float | None  # when the access token expires, in seconds since the epoch, if known
+    version: str | None = field(default=None, compare=False)
+    """The version in a shared store that this login was made from; `None` if it is new, or in a file."""
+
+
+Release = Callable[[], Awaitable[None]]
 
 
 class LoginStore(Protocol):
@@ -56,6 +108,202 @@ class LoginStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """The content of a login's file."""
+
+    version: Literal[1]
+    storage: Literal["file", "keyring"]
+    login: StoredLogin
+
+
+@dataclass(frozen=True, slots=True)
+class _Secrets:
+    """The part of a login that is stored in the keyring."""
+
+    issuer: str
+    client_id: str | None
+    client: Json
+    token: Json | None
+    expires_at: float | None
+
+
+def key_of(resource: str, principal: str) -> str:
+    """Return the key of a login, which is used in file names, in the keyring and in the shared store."""
+    return hashlib.sha256(f"{resource}\0{principal}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenStore:
+    """The logins in one folder, which is created with the first login. Thread-safe; blocks."""
+
+    state_folder: str  # the real path of the user's state folder
+    storage: Literal["file", "keyring"] = "file"  # whether secrets are stored in the files, or only in the keyring
+    disk: Disk = field(default=REAL_DISK, kw_only=True)
+
+    @property
+    def folder(self) -> str:
+        return os.path.join(self.state_folder, FOLDER)
+
+    def read(self, resource: str, principal: str) -> StoredLogin | None:
+        """Return a login; `None` if there is none.
+
+        Raises:
+            TokenStoreError: The login is damaged, accessible to others or owned by another user, or its secrets are
+                unavailable or not where the settings say.
+        """
+        key = key_of(resource, principal)
+        try:
+            with open_private_folder(self.folder, makes=False) as folder:
+                login = self._login(folder, key)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _unusable(error) from None
+        if self.storage == "file":
+            return login
+        with _keyring() as keyring:
+            written: str | None = keyring.get_password(SERVICE, key)
+        secrets = None
+        with suppress(ValueError):
+            secrets = read_stored(_Secrets, written or "")
+        # The file and the keyring are not written atomically, so the keyring may have the secrets of another login.
+        if secrets is None or (secrets.issuer, secrets.client_id) != (login.issuer, login.client.get("client_id")):
+            if written:
+                logger.warning(
+                    "the keyring's entry for the login to %s is damaged, or belongs to another login", login.alias
+                )
+            return replace(login, client={}, token=None, expires_at=None)
+        client = {**login.client, **secrets.client}
+        return replace(login, client=client, token=secrets.token, expires_at=secrets.expires_at)
+
+    def stamp(self, resource: str, principal: str) -> object | None:
+        """Return a value that changes whenever a login is written; `None` without a login. Does not read the login."""
+        try:
+            return identity_of(os.lstat(os.path.join(self.folder, key_of(resource, principal) + _ENDING)))
+        except OSError:
+            return None
+
+    def write(self, login: StoredLogin) -> None:
+        """Store a login over the previous one.
+
+        Raises:
+            TokenStoreError: The login cannot be stored. If secrets are stored in files, the previous login is intact.
+        """
+        key = key_of(login.resource, login.principal)
+        shown = login
+        if self.storage == "keyring":
+            client, token = login.client, login.token
+            of_client = {name: client[name] for name in _CLIENT_SECRETS if name in client}
+            secrets = _Secrets(login.issuer, client.get("client_id"), of_client, token, login.expires_at)
+            written = json.dumps(asdict(secrets))
+            with _keyring() as keyring:
+                keyring.set_password(SERVICE, key, written)
+                is_kept = keyring.get_password(SERVICE, key) == written
+            if not is_kept:
+                raise TokenStoreError(f"The keyring has not stored the login and may be off: turn it on, {_INSTEAD}.")
+            shown = replace(
+                login,
+                client={name: value for name, value in client.items() if name not in _CLIENT_SECRETS},
+                token=None if token is None else {name: token[name] for name in _OPEN_PARTS if name in token},
+            )
+        content = json.dumps(asdict(_Record(_VERSION, self.storage, shown))).encode()
+        try:
+            with open_private_folder(self.folder, makes=True) as folder:
+                was_in_keyring = self.storage == "file" and self._storage_of(folder, key) == "keyring"
+                replace_private_file(folder, key + _ENDING, content, self.disk, waits=True)
+        except OSError as error:
+            why = error.strerror or "its disk has failed"
+            raise TokenStoreError(f"The login to {login.alias} cannot be stored in the state folder ({why}).") from None
+        if was_in_keyring:
+            with suppress(TokenStoreError):
+                _remove_from_keyring(key)
+
+    def remove(self, resource: str, principal: str) -> bool:
+        """Forget a login, even an unusable one, with its secrets. Returns whether there was one.
+
+        Raises:
+            TokenStoreError: The login cannot be removed.
+        """
+        key = key_of(resource, principal)
+        try:
+            with open_private_folder(self.folder, makes=False) as folder:
+                if folder.stat(key + _ENDING) is None:
+                    return False
+                if self._storage_of(folder, key) == "keyring":
+                    _remove_from_keyring(key)
+                os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise _unusable(error) from None
+        return True
+
+    def all(self) -> list[StoredLogin | TokenStoreError]:
+        """Return all logins, and the problems of unusable ones. Does not read secrets from the keyring."""
+        found: list[StoredLogin | TokenStoreError] = []
+        try:
+            with open_private_folder(self.folder, makes=False) as folder:
+                for name in sorted(folder.names()):
+                    if name.endswith(_ENDING):
+                        try:
+                            found.append(self._login(folder, name.removesuffix(_ENDING)))
+                        except FileNotFoundError:
+                            pass  # removed in the meantime
+                        except TokenStoreError as error:
+                            found.append(error)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            found.append(_unusable(error))
+        return found
+
+    def try_lock(self, resource: str, principal: str) -> Callable[[], None] | None:
+        """Lock a login; `None` while another process has the lock. Does not wait.
+
+        The returned function releases the lock; so does the exit of the process. On a file system without locks, this
+        method has no effect.
+
+        Raises:
+            TokenStoreError: The folder cannot be used.
+        """
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            with open_private_folder(self.folder, makes=True) as folder:
+                name = folder.named(key_of(resource, principal) + _LOCK_ENDING)
+                descriptor = os.open(name, flags, PRIVATE_MODE, dir_fd=folder.descriptor)
+        except OSError as error:
+            raise _unusable(error) from None
+        if sys.platform == "win32":
+            import msvcrt  # noqa: PLC0415 - exists only on Windows
+
+            try:
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            except OSError:
+                os.close(descriptor)
+                return None
+        elif try_lock(descriptor) is False:
+            os.close(descriptor)
+            return None
+        return partial(_unlock, descriptor)
+
+    def _storage_of(self, folder: Folder, key: str) -> Literal["file", "keyring"]:
+        """Return where a login's secrets are, or where they should be if its file is unreadable or missing."""
+        try:
+            return _read(folder, key).storage
+        except (FileNotFoundError, TokenStoreError):
+            return self.storage
+
+    def _login(self, folder: Folder, key: str) -> StoredLogin:
+        """Return the login in a file. Its secrets must be stored where the settings say."""
+        record = _read(folder, key)
+        if record.storage != self.storage:
+            place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
+            said = f"The secrets of the login to {alias} are {place}, but proxy.tokenStorage is {self.storage}:"
+            raise TokenStoreError(f"{said} change that, or {_NEW_LOGIN.format(alias)}.")
+        return record.login
+
+
 class FileLogins:
     """Logins in this machine's files or keyring."""
 
@@ -90,3 +338,78 @@ class FileLogins:
             unlock()
 
         return release
+
+
+def _read(folder: Folder, key: str) -> _Record:
+    """Return the content of one login's file.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        TokenStoreError: The file is unreadable or damaged, or others may have seen or changed it.
+    """
+    try:
+        with folder.open_file(key + _ENDING) as opened:
+            info, content = opened.info, opened.head(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise _spoiled(f"cannot be read ({error.strerror})") from None
+    if not is_ours(info):
+        raise _spoiled("belongs to another user")
+    if sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o077:
+        raise _spoiled(f"is open to other users (mode {stat.S_IMODE(info.st_mode):04o})")
+    try:
+        record = read_stored(_Record, content) if len(content) <= MAX_BYTES else None
+    except ValueError:
+        record = None
+    if record is None or key_of(record.login.resource, record.login.principal) != key:
+        raise _spoiled("is damaged, or was written by another version")
+    return record
+
+
+def _spoiled(why: str) -> TokenStoreError:
+    return TokenStoreError(f"A stored login {why}: {_NEW_LOGIN.format('ALIAS')}.")
+
+
+def _unusable(error: OSError) -> TokenStoreError:
+    why = error.strerror or "its disk has failed"
+    return TokenStoreError(f"The stored logins cannot be used ({why}): check {FOLDER} in the state folder.")
+
+
+def _unlock(descriptor: int) -> None:
+    if sys.platform != "win32":
+        import fcntl  # noqa: PLC0415 - does not exist on Windows
+
+        # Closing is not enough: a child that is just starting may share the descriptor.
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
+
+
+def _remove_from_keyring(key: str) -> None:
+    with _keyring() as keyring:
+        if keyring.get_password(SERVICE, key) is not None:
+            keyring.delete_password(SERVICE, key)
+
+
+@contextmanager
+def _keyring() -> Generator[Any]:
+    """Provide the package for the system keyring, and turn its errors into `TokenStoreError`."""
+    try:
+        import keyring  # noqa: PLC0415 - needed only if chosen; the import takes a tenth of a second
+        from keyring import errors  # noqa: PLC0415
+    except ImportError:
+        raise TokenStoreError(
+            "Logins should be stored in the keyring (proxy.tokenStorage), but the package keyring is missing: run pipx "
+            f"install --force 'coretools-mcp[keyring]', {_INSTEAD}."
+        ) from None
+    try:
+        yield cast("ModuleType", keyring)
+    except errors.NoKeyringError:
+        raise TokenStoreError(
+            f"There is no keyring here, as is usual over SSH and in containers: start one, {_INSTEAD}."
+        ) from None
+    except errors.KeyringLocked:
+        raise TokenStoreError(f"The keyring is locked: unlock it, {_INSTEAD}.") from None
+    except Exception:  # noqa: BLE001 - each keyring has its own errors, and their texts may contain secrets
+        said = "The keyring has failed, or has no room for a login of this size:"
+        raise TokenStoreError(f"{said} unlock it, {_INSTEAD}.") from None

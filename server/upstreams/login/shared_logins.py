@@ -20,8 +20,7 @@ import anyio
 from server.store.replica import Replica
 from server.store.sealed_rows import MAX_TRIES, SealedRow, SealedRows, stored_dataclass
 from server.store.shared_store import ABSENT, StoreUnavailableError
-from server.upstreams.login.login_storage import LoginsUnavailableError, Release
-from server.upstreams.login.token_files import StoredLogin, TokenStoreError, key_of
+from server.upstreams.login.login_storage import LoginsUnavailableError, Release, StoredLogin, TokenStoreError, key_of
 
 T = TypeVar("T")
 
@@ -50,9 +49,8 @@ class SharedLogins:
     def __init__(self, replica: Replica) -> None:
         self._replica, self._store = replica, replica.store
         self._rows = SealedRows(replica, "upstream-logins", stored_dataclass(StoredLogin))
-        self._looks: dict[
-            str, tuple[float, str | None]
-        ] = {}  # time and version at the last check; the version is `None` if the store was unavailable
+        # Time and version at the last check; the version is `None` if the store was unavailable.
+        self._looks: dict[str, tuple[float, str | None]] = {}
         self._unsaved: dict[str, StoredLogin] = {}  # logins whose write is unconfirmed
         self._unreleased: dict[str, str] = {}  # versions of this replica's locks that are still to be released
         self._watched: dict[str, _WatchedLock] = {}

@@ -15,10 +15,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
+from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.shared.auth import OAuthClientInformationFull, OAuthMetadata, OAuthToken
+from mcp.shared.auth_utils import resource_url_from_server_url
 from pydantic import AnyUrl, TypeAdapter, ValidationError
 
 from server.settings.models import OAuthSettings
@@ -28,7 +30,6 @@ from server.upstreams.login.authorization_server import (
     AuthorizationServer,
     AuthorizationServerClient,
     AuthorizationServerDownError,
-    canonical,
     configured_client,
     error_code,
     error_told,
@@ -36,9 +37,17 @@ from server.upstreams.login.authorization_server import (
     may_be_reused,
     wanted_scopes,
 )
-from server.upstreams.login.callback import CallbackListener, PortTakenError, Redirect, parameters_of
-from server.upstreams.login.login_storage import FileLogins, LoginStore, LoginsUnavailableError, Release
-from server.upstreams.login.token_files import StoredLogin, TokenStore, TokenStoreError, key_of
+from server.upstreams.login.callback import MAX_PARAMETERS, CallbackListener, PortTakenError, Redirect
+from server.upstreams.login.login_storage import (
+    FileLogins,
+    LoginStore,
+    LoginsUnavailableError,
+    Release,
+    StoredLogin,
+    TokenStore,
+    TokenStoreError,
+    key_of,
+)
 from server.upstreams.wire.json_rpc_channel import Challenge, LoginError
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ExhaustedError
@@ -106,10 +115,12 @@ class LoginAttempt:
 
     def paste(self, address: str) -> None:
         """Accept the redirect's address, pasted by a person. Raises a `ValueError` if it belongs to another login."""
-        parameters = parameters_of(address, self.request.redirect_uri)
-        if parameters.get("state") != self.request.state:
-            raise ValueError("another login's")
-        self.redirect.parameters = dict(parameters)
+        parts = urlsplit(address.strip())
+        parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
+        is_redirect = f"{parts.scheme}://{parts.netloc}{parts.path}" == self.request.redirect_uri
+        if not is_redirect or parameters.get("state") != self.request.state:
+            raise ValueError("not a redirect of this login")
+        self.redirect.parameters = parameters
         self.redirect.arrived.set()
 
 
@@ -129,10 +140,7 @@ class Login:
     """The login of one principal to one upstream.
 
     Args:
-        store: Where the login is stored.
-        alias: The upstream's alias.
         url: The upstream's address.
-        oauth: The login settings of the upstream's entry.
         principal: The principal; empty for this machine's user.
         port: The port for redirects.
         options: The command-line options that lead to the same settings.
@@ -160,10 +168,10 @@ class Login:
         self.is_unsaved = False  # whether this process has a login that could not be stored
         self._options = options
         self._store = store
-        self._resource = canonical(url)
+        self._resource = resource_url_from_server_url(url)
         self._port = oauth.callback_port or port
         self._pages = pages
-        self._servers = AuthorizationServerClient(url, oauth, by_proxy=by_proxy)
+        self._servers = AuthorizationServerClient(url, oauth, by_proxy)
         self._record: StoredLogin | None = None
         self._stamp: object | None = None
         self._looked = time.monotonic()
@@ -250,13 +258,12 @@ class Login:
             return None
         if not self.needs_person:
             return await self._renew_for_program(record)
-        before = None if record is None or record.token is None else OAuthToken.model_validate(record.token)
-        if record is None or before is None or before.refresh_token is None:
+        if record is None or record.token is None or record.token.get("refresh_token") is None:
             return None
-        server, before_asked = _server_of(record), (record.token or {}).get(_ASKED)
+        server, before = _server_of(record), record.token
         client = self._client_of(record, server)
         try:
-            token = await self._servers.refresh(server, client, before)
+            token = await self._servers.refresh(server, client, OAuthToken.model_validate(before))
         except AuthorizationServerDownError:
             raise
         except LoginError as error:
@@ -266,7 +273,7 @@ class Login:
             elif error.code == "invalid_grant":
                 await self._write(replace(record, token=None, expires_at=None))
             return None
-        return await self._take(record, token, before_asked)
+        return await self._take(record, token, before.get(_ASKED))
 
     async def _renew_for_program(self, record: StoredLogin | None) -> str:
         if record is None or self.challenge is not None:
@@ -278,7 +285,7 @@ class Login:
         scopes = wanted_scopes(server, self.oauth, self.challenge, before)
         if (client := configured_client(server, self.oauth)) is None:
             raise LoginError("oauth.clientId is missing; set it to the client id that the authorization server issued")
-        token = await self._servers.client_credentials(server, client, self.oauth, scopes)
+        token = await self._servers.client_credentials(server, client, scopes)
         return await self._take(self._record_for(server, client, scopes, None), token, scopes)
 
     async def _take(self, record: StoredLogin, token: OAuthToken, asked: str | None) -> str:
@@ -467,7 +474,7 @@ class Login:
             elif error.code == "invalid_scope":
                 await self._want_scopes(lambda _: None)
             return error.why
-        return f"its authorization server {server.host} took too long" if scope.cancelled_caught else ""
+        return f"{server.described} took too long" if scope.cancelled_caught else ""
 
     def _client_of(self, record: StoredLogin, server: AuthorizationServer) -> OAuthClientInformationFull:
         """Return the client of a stored login, with the secret from the settings, if any."""
@@ -494,17 +501,13 @@ class Login:
         before: StoredLogin | None,
     ) -> StoredLogin:
         """Return the record to store for a login, without a secret from the settings."""
-        is_configured = configured_client(server, self.oauth) is not None
-        secret = {"client_secret"} if is_configured else set[str]()
+        secret = {"client_secret"} if configured_client(server, self.oauth) is not None else set[str]()
         return StoredLogin(
             resource=self._resource,
             principal=self.principal,
             alias=self.alias,
             issuer=server.issuer,
-            metadata={
-                **server.metadata.model_dump(mode="json", exclude_none=True),
-                _RESOURCE: server.resource,
-            },
+            metadata={**server.metadata.model_dump(mode="json", exclude_none=True), _RESOURCE: server.resource},
             client=client.model_dump(mode="json", exclude_none=True, exclude=secret),
             scopes=scopes,
             token=before.token if before is not None else None,
@@ -582,26 +585,27 @@ class Login:
     async def _alone(self) -> AsyncGenerator[None]:
         """Keep other processes from renewing this login."""
         deadline = anyio.current_time() + TURN_SECONDS
-        while (release := await self._try_lock()) is None:
-            if anyio.current_time() > deadline:
-                raise LoginError("another process has been renewing this login for too long")
-            await anyio.sleep(POLL_SECONDS)
+        release: Release | None = None
+        while release is None:
+            try:
+                with anyio.CancelScope(shield=True):  # a cancellation could otherwise leave the lock taken
+                    release = await self._store.lock(self._resource, self.principal)
+            except LoginsUnavailableError:
+                raise LoginStoreUnavailableError from None
+            except TokenStoreError as error:
+                # Without a folder for locks, as in a read-only container, no other process can use this login.
+                logger.info("a login cannot be locked against other processes: %s", error)
+                break
+            if release is None:
+                if anyio.current_time() > deadline:
+                    raise LoginError("another process has been renewing this login for too long")
+                await anyio.sleep(POLL_SECONDS)
         try:
             yield
         finally:
-            with anyio.CancelScope(shield=True):
-                await release()
-
-    async def _try_lock(self) -> Release | None:
-        try:
-            with anyio.CancelScope(shield=True):  # a cancellation could otherwise leave the lock taken
-                return await self._store.lock(self._resource, self.principal)
-        except LoginsUnavailableError:
-            raise LoginStoreUnavailableError from None
-        except TokenStoreError as error:
-            # Without a folder for locks, as in a read-only container, no other process can use this login.
-            logger.info("a login cannot be locked against other processes: %s", error)
-            return _no_lock
+            if release is not None:
+                with anyio.CancelScope(shield=True):
+                    await release()
 
     async def _read(self) -> StoredLogin | None:
         stamp = await self._stored(self._store.stamp(self._resource, self.principal))
@@ -653,9 +657,8 @@ class Login:
         self._record, self.is_unsaved = record, False
         self._writes += 1
         try:
-            if (
-                await self._store.write(record) is None
-            ):  # somebody has logged in or out in the meantime, which takes precedence
+            if await self._store.write(record) is None:
+                # Somebody has logged in or out in the meantime, which takes precedence.
                 with suppress(LoginError):
                     await self._read()
                 return
@@ -681,10 +684,6 @@ class Login:
 _TEXTS = TypeAdapter(list[str | None])
 _ASKED = "coretools-mcp/asked"  # stored with a token: the requested scopes
 _RESOURCE = "coretools-mcp/resource"  # stored with the metadata: the upstream's resource identifier for token requests
-
-
-async def _no_lock() -> None:
-    """Do nothing: the release function if there is no lock."""
 
 
 def _server_of(record: StoredLogin) -> AuthorizationServer:

@@ -44,8 +44,6 @@ _JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
 
 @dataclass(frozen=True, slots=True)
 class LargeResults:
-    """Stores large results."""
-
     limit: int | None  # length in characters up to which a result is passed on in full; `None` means no limit
     folder_of: Callable[[str], PrivateFolder | None]  # returns the private folder of the client with this key
     has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has tools that read files
@@ -122,12 +120,12 @@ class LargeResults:
         """Return the saved result that a link names, in the format of `resources/read`; `None` if it is gone."""
         folder, name = self.folder_of(client_key), uri.removeprefix(RESULTS_URI)
         file = folder.files.get(os.path.join(folder.path, name)) if folder is not None else None
-        try:
-            data = await THREADS.run(partial(file.read_at, 0, file.kept)) if file is not None else None
-        except OSError:
-            data = None  # the file was deleted to make room for newer ones
-        if data is None:
+        if file is None:
             return None
+        try:
+            data = await THREADS.run(partial(file.read_at, 0, file.kept))
+        except OSError:
+            return None  # the file was deleted to make room for newer ones
         text = data.decode("utf-8", "replace")
         return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}], **NEVER_CACHED}
 
@@ -167,19 +165,13 @@ def _in_lines(texts: Sequence[str]) -> bytes:
             if len(line) <= LINE_CHARS:
                 lines.append(line)
                 continue
-            for part in _parts_of_json(line) if is_json else (line,):
-                lines += _cut(part)
+            start = 0
+            for token in _JSON_TOKEN.finditer(line) if is_json else ():
+                if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:  # JSON allows a line break after these
+                    lines += _cut(line[start : token.end()])
+                    start = token.end()
+            lines += _cut(line[start:])
     return "\n".join(lines).encode("utf-8", "replace")
-
-
-def _parts_of_json(line: str) -> Iterator[str]:
-    """Split one line of JSON at places where JSON allows a line break."""
-    start = 0
-    for token in _JSON_TOKEN.finditer(line):
-        if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:
-            yield line[start : token.end()]
-            start = token.end()
-    yield line[start:]
 
 
 def _cut(line: str) -> Iterator[str]:

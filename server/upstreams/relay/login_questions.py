@@ -8,8 +8,11 @@ the call then waits for the login.
 
 from __future__ import annotations
 
+import itertools
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import anyio
@@ -22,7 +25,7 @@ from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.json_rpc_channel import LoginError
 from tools.contract.display import visible_line
-from tools.contract.tool_errors import ExhaustedError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 
 MAX_ATTEMPTS = 64  # maximum number of login attempts whose questions clients may still answer
 ELSEWHERE_SECONDS = 60.0  # how long to wait for a login that another replica has started
@@ -30,37 +33,26 @@ LOOK_SECONDS = 0.5  # interval at which to check whether another replica's login
 PULSE_SECONDS = 5.0  # interval of progress notifications during a login, because clients give up on silent calls
 
 
+@dataclass(eq=False, slots=True)
 class LoginQuestions:
-    """Asks clients to have people log in at an authorization server.
+    """Asks clients to have people log in at an authorization server."""
 
-    Args:
-        seconds: The time limit for an answer.
-        is_local: Whether the clients' users are on this machine.
-        has_pages: Whether logins start at a page of this server, on any machine.
-        has_replicas: Whether another replica may have asked the question; a login through that replica is valid here
-            too.
-    """
-
-    def __init__(self, seconds: float, *, is_local: bool, has_pages: bool, has_replicas: bool) -> None:
-        self._has_replicas = has_replicas
-        self._seconds = seconds
-        self._is_local = is_local
-        self._has_pages = has_pages
-        self._attempts: dict[str, LoginAttempt] = {}
+    seconds: float  # the time limit for an answer
+    is_local: bool  # whether the clients' users are on this machine
+    has_pages: bool  # whether logins start at a page of this server, on any machine
+    has_replicas: bool  # whether another replica may have asked the question; a login through it is valid here too
+    _attempts: dict[str, LoginAttempt] = field(default_factory=dict[str, LoginAttempt])
 
     async def ask(
         self, needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
     ) -> Json | None:
-        """Have a person log in: either the call returns a question (2026-07-28), or it waits for the login.
+        """Have a person log in. Returns a result with the question (2026-07-28), or `None` once the login is complete.
 
         Args:
             needed: The error that says which login is missing. It is raised if nobody can be asked to log in.
             exchange: The request that needs the login.
             tasks: Runs the login, even if the client stops waiting.
             seal: Creates the `requestState` that the client returns with its answer.
-
-        Returns:
-            The result with the question; `None` once the login is complete.
 
         Raises:
             ToolError: The login failed or was not possible; the message says why.
@@ -71,19 +63,23 @@ class LoginQuestions:
         if attempt is not None:
             await self._until_done(login, attempt, action, exchange)
             return None
-        if name and self._has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):
+        if name and self.has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):
             return None
-        asked: Json = {"mode": "url", "url": "https://localhost", "message": ""}
-        can_show = exchange.can_be_asked("elicitation/create", asked)
-        if not (self._has_pages or (self._is_local and can_show)):
+        can_show = exchange.can_be_asked("elicitation/create", {"mode": "url", "url": "https://localhost"})
+        if not (self.has_pages or (self.is_local and can_show)):
             raise needed
-        attempt = await _begun(needed, exchange, tasks)
-        if attempt is None:
+        texts = [f"Preparing a login to {login.alias}"]
+        try:
+            async with _pulse(exchange, texts):
+                attempt = await login.begin(tasks, needed.had, texts.append, exchange.readable_name)
+        except LoginError as error:
+            raise _failed(login, error.why) from None
+        if attempt is None:  # another attempt has succeeded by now
             return None
         # Forget old attempts, and failed ones for the same login, so that repeated attempts do not use up the slots.
         self._attempts = {key: each for key, each in self._attempts.items() if not each.is_over_for(attempt)}
         is_full = attempt.name not in self._attempts and len(self._attempts) >= MAX_ATTEMPTS
-        if exchange.is_modern and is_full and not self._has_pages:
+        if exchange.is_modern and is_full and not self.has_pages:
             raise needed
         address = attempt.current_address()
         if not can_show or (exchange.is_modern and is_full):  # the attempt stays open for the person who gets the link
@@ -93,18 +89,18 @@ class LoginQuestions:
                 f"to open it in a browser within {LOGIN_SECONDS / 60:g} minutes. The address is only for this login "
                 "and this user. Try the call again once they are done, or continue without it.",
             )
-        asked |= {"url": address, "message": self._message(login, attempt, address)}
+        asked: Json = {"mode": "url", "url": address, "message": self._message(login, attempt, address)}
         if not exchange.can_be_asked("elicitation/create", asked):
             _give_up_unless_wanted(attempt)
             raise _failed(login, "its authorization server has an address that cannot be displayed safely")
         if exchange.is_modern:
             self._attempts[attempt.name] = attempt
-            request = {"method": "elicitation/create", "params": asked}
-            return input_required({LOGIN_KEY: request}, seal({"login": attempt.name}))
+            question = {"method": "elicitation/create", "params": asked}
+            return input_required({LOGIN_KEY: question}, seal({"login": attempt.name}))
         if attempt.questions and attempt.asked == address:  # another call has already asked
             await _wait_for(login, attempt, exchange)
-            return None
-        await self._ask_and_wait(needed, attempt, exchange, asked)
+        else:
+            await self._ask_and_wait(needed, attempt, exchange, asked)
         return None
 
     async def _ask_and_wait(
@@ -114,7 +110,7 @@ class LoginQuestions:
         attempt.questions += 1
         attempt.asked = asked["url"]
         try:
-            answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self._seconds)
+            answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self.seconds)
         except NotAskedError:
             answer = None
         finally:
@@ -130,7 +126,7 @@ class LoginQuestions:
 
     def _message(self, login: Login, attempt: LoginAttempt, address: str) -> str:
         host = visible_line(urlsplit(attempt.request.url).netloc)
-        where = f", on a page at {urlsplit(address).netloc}" if self._has_pages else ""
+        where = f", on a page at {urlsplit(address).netloc}" if self.has_pages else ""
         return (
             f"The MCP server {login.alias} asks you to log in at {host}{where}. coretools-mcp then keeps the login "
             f"{'on that server' if where else 'on this machine'}, for this MCP server only."
@@ -150,38 +146,14 @@ class LoginQuestions:
             attempt.questions -= 1
 
 
-async def _begun(needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup) -> LoginAttempt | None:
-    """Begin a login attempt; return `None` if another attempt has succeeded by now.
-
-    Raises:
-        ToolError: The attempt cannot begin.
-    """
-    login, attempt = needed.login, None
-    waiting, refusal = list[str](), None
-    async with anyio.create_task_group() as pulse:
-        pulse.start_soon(_pulse, exchange, lambda: waiting[-1] if waiting else f"Preparing a login to {login.alias}")
-        try:
-            attempt = await login.begin(tasks, needed.had, waiting.append, exchange.readable_name)
-        except LoginError as error:  # caught here, because a task group would wrap it
-            refusal = _failed(login, error.why)
-        except ExhaustedError as error:
-            refusal = error
-        pulse.cancel_scope.cancel()
-    if refusal is not None:
-        raise refusal
-    return attempt
-
-
 def _give_up_unless_wanted(attempt: LoginAttempt) -> None:
     if not attempt.questions:  # otherwise another call is waiting for the login
         attempt.give_up()
 
 
 async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> None:
-    async with anyio.create_task_group() as pulse:
-        pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
+    async with _pulse(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
         await attempt.done.wait()
-        pulse.cancel_scope.cancel()
     if attempt.problem:
         raise _failed(login, attempt.problem)
 
@@ -191,14 +163,12 @@ async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
 
     The time is limited, because this replica may never learn that the login has failed.
     """
-    is_made = False
-    async with anyio.create_task_group() as pulse:
-        pulse.start_soon(_pulse, exchange, lambda: f"Waiting for the login to {login.alias} in the browser")
+    async with _pulse(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
         with anyio.move_on_after(ELSEWHERE_SECONDS):
-            while not (is_made := await login.is_complete()):  # noqa: ASYNC110 - another process completes the login
+            while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login
                 await anyio.sleep(LOOK_SECONDS)
-        pulse.cancel_scope.cancel()
-    return is_made
+            return True
+    return False
 
 
 def _failed(login: Login, why: str) -> ToolError:
@@ -209,9 +179,22 @@ def _failed(login: Login, why: str) -> ToolError:
     )
 
 
-async def _pulse(exchange: Exchange, text: Callable[[], str]) -> None:
-    count = 0
-    while True:
-        await anyio.sleep(PULSE_SECONDS)
-        count += 1
-        await exchange.progress({"progress": count, "message": text()})
+@asynccontextmanager
+async def _pulse(exchange: Exchange, texts: Sequence[str]) -> AsyncGenerator[None]:
+    """Report progress to the client, with the last of `texts`, until the context exits."""
+
+    async def report() -> None:
+        for count in itertools.count(1):
+            await anyio.sleep(PULSE_SECONDS)
+            await exchange.progress({"progress": count, "message": texts[-1]})
+
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(report)
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - raised again later, without an exception group
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

@@ -36,9 +36,8 @@ MAX_COMPARED = 100_000
 treated as matching every URI with its scheme.
 """
 
-MAX_SOUGHT = (
-    1_000  # maximum number of links per result to compare with templates; this many take about ten milliseconds
-)
+# Maximum number of links per result to compare with templates; this many take about ten milliseconds
+MAX_SOUGHT = 1_000
 
 MAX_FOLDERS = 16  # maximum number of parent folders to remember for each file of a skill
 MAX_LINKED = 10_000  # maximum number of unlisted URIs to remember per upstream

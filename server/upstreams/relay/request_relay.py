@@ -44,8 +44,8 @@ from server.upstreams.session.extensions import TASKS, declares
 from server.upstreams.session.upstream_questions import (
     InFlightCall,
     QuestionWaits,
-    answers_of_round,
     input_requests,
+    next_round,
     refusal_of,
     round_of,
 )
@@ -157,12 +157,12 @@ class SuspendedCall:
             self.session.questions.end(self.call)
 
 
+@dataclass(eq=False, slots=True)
 class SuspendedCalls:
     """Keeps suspended calls until their owner continues them or they time out."""
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._calls: dict[str, SuspendedCall] = {}
+    seconds: float
+    _calls: dict[str, SuspendedCall] = field(default_factory=dict[str, SuspendedCall])
 
     def has_room(self, owner: str) -> bool:
         """Return whether another call of a client can be suspended.
@@ -181,7 +181,7 @@ class SuspendedCalls:
         name = secrets.token_hex(12)
         self._calls[name] = suspended
         suspended.call.is_suspended = True
-        suspended.expiry = asyncio.get_running_loop().call_later(self._seconds, self._expire, name)
+        suspended.expiry = asyncio.get_running_loop().call_later(self.seconds, self._expire, name)
         return name
 
     def take(self, name: str, owner: str) -> SuspendedCall | None:
@@ -279,7 +279,7 @@ class Relay:
         params = _own_params(exchange, named)
         request = RelayedRequest(upstream, method, params, upstream.entry.timeout / 1000, target=upstream.reach)
         try:
-            result = await self._send(upstream, request, exchange)
+            result = await self._send(request, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, upstream.alias) from None
         return with_links(method, result, partial(self._published_uri, upstream))
@@ -306,7 +306,7 @@ class Relay:
             f"{upstream.reach} {tool.version}",
         )
         try:
-            result = readable_result(await self._send(upstream, request, exchange), is_modern=exchange.is_modern)
+            result = readable_result(await self._send(request, exchange), is_modern=exchange.is_modern)
         except (RelayError, TimeoutError) as error:
             if isinstance(error, UpstreamError):
                 context.protocol_errors.append(error.error)
@@ -318,8 +318,9 @@ class Relay:
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
         return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))
 
-    async def _send(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
+    async def _send(self, request: RelayedRequest, exchange: Exchange) -> Json:
         """Send a request to its upstream, after a login if needed. Returns its result, which may be a question."""
+        upstream = request.upstream
         if upstream.rate is not None and not exchange.is_resumed and (wait := upstream.rate.take(anyio.current_time())):
             raise ToolError(
                 ToolErrorType.TOO_MANY_CALLS,
@@ -338,7 +339,7 @@ class Relay:
         has_met_unknown = False
         for _ in range(MAX_LOGINS):
             try:
-                return await self._send_once(upstream, request, exchange)
+                return await self._send_once(request, exchange)
             except SessionUnknownError:
                 if has_met_unknown:
                     raise
@@ -360,7 +361,7 @@ class Relay:
                     return asked
                 request.slot = None
                 exchange = replace(exchange, carried={**exchange.carried, **exchange.after_login().carried})
-        return await self._send_once(upstream, request, exchange)
+        return await self._send_once(request, exchange)
 
     def _login_needed(self, upstream: Upstream, exchange: Exchange) -> LoginNeededError | None:
         login = upstream.login_of(self.pool.principal_of(upstream, exchange))
@@ -369,7 +370,7 @@ class Relay:
     async def log_in(
         self,
         upstream: Upstream,
-        needed: ToolError | None,
+        needed: LoginNeededError | None,
         method: str,
         exchange: Exchange,
         target: str = "",
@@ -378,24 +379,19 @@ class Relay:
     ) -> Json | None:
         """Have a person log in, and then reconnect the upstream.
 
-        Returns a result with the question, or `None` once the login is complete. Also returns `None` if `needed` is not
-        about a login.
+        Returns a result with the question, or `None` once the login is complete, or if no login is `needed`.
 
         Raises:
             ToolError: The login failed, or nobody can be asked to log in.
         """
         how, tasks, count = self.pool.logins, self.pool.tasks, exchange.carried.get("logins", 0)
-        if not isinstance(needed, LoginNeededError) or how is None or tasks is None:
+        if needed is None or how is None or tasks is None:
             return None
         from server.upstreams.relay.login_questions import LoginQuestions  # noqa: PLC0415 - imported with the first login
 
         if self._login_questions is None:
-            has_pages = how.pages is not None
             self._login_questions = LoginQuestions(
-                self._seconds,
-                is_local=how.is_local,
-                has_pages=has_pages,
-                has_replicas=how.replica.shares_secrets,
+                self._seconds, how.is_local, has_pages=how.pages is not None, has_replicas=how.replica.shares_secrets
             )
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
             await upstream.come_back()  # somebody has logged in with the console command
@@ -416,9 +412,9 @@ class Relay:
             await upstream.come_back()
         return asked
 
-    async def _send_once(self, upstream: Upstream, request: RelayedRequest, exchange: Exchange) -> Json:
-        session, limit = await self.session_of(upstream, exchange), upstream.concurrency_limit
-        name, is_stale = exchange.carried.get("suspended"), False
+    async def _send_once(self, request: RelayedRequest, exchange: Exchange) -> Json:
+        session, limit = await self.session_of(request.upstream, exchange), request.upstream.concurrency_limit
+        name = exchange.carried.get("suspended")
         # A suspended call keeps its slot.
         if limit is not None and request.slot is None and name is None:
             began = anyio.current_time()
@@ -429,9 +425,8 @@ class Relay:
                 if waiting.cancelled_caught:
                     raise BusyError(int(limit.total_tokens))
                 request.waited = anyio.current_time() - began
-                return await self._send_once(upstream, request, exchange)  # the session may have changed while waiting
-        if exchange.is_resumed:
-            is_stale = exchange.carried["target"] != request.target
+                return await self._send_once(request, exchange)  # the session may have changed while waiting
+        is_stale = exchange.is_resumed and exchange.carried["target"] != request.target
         if session.era.is_modern and name is None and not is_stale:
             return await self._in_rounds(session, request, exchange)
         suspended = self.suspended.take(str(name), exchange.client_key) if name is not None else None
@@ -440,13 +435,10 @@ class Relay:
                 await suspended.cancel()
             raise UpstreamError(STALE)
         if suspended is not None:
-            call, questions = suspended.call, suspended.session.questions
+            call = suspended.call
             if isinstance(call, FollowedTask):
                 return await self._follow(call, request, exchange)
-            call.exchange, call.is_suspended = exchange, False
-            questions.answer(exchange.input_responses)
-            questions.give_back(suspended.handed_out)
-            questions.remind(call)
+            suspended.session.questions.resume(call, exchange, suspended.handed_out)
             return await self._until_answer(suspended.session, call, request)
         if name is not None:
             raise SuspendedCallGoneError
@@ -492,7 +484,7 @@ class Relay:
         """Send a request to a 2026-07-28 upstream, which returns its questions as results."""
         params = request.params
         if exchange.is_resumed or exchange.input_responses:
-            params = _next_round(params, answers_of_round(exchange.carried, exchange.input_responses), exchange.carried)
+            params = next_round(params, exchange.carried, exchange.input_responses)
         for _ in range(MAX_ROUNDS):
             try:
                 result = await self._begin(session, request, params, exchange)
@@ -505,16 +497,22 @@ class Relay:
                 continue
             kind = result.get("resultType")
             if kind == "task":
-                return await self._promised(session, request, result, exchange)
+                if request.method != "tools/call":
+                    raise UnusableAnswerError("it promised a task for a request that is not a tool call")
+                if knows_tasks(exchange):
+                    return self.tasks.register(request.upstream, session, result, exchange)
+                # Release the slot when the upstream has finished the task, or its session is gone.
+                leave = (request.slot or ExitStack()).pop_all().close
+                task = FollowedTask(session, exchange, result, request.patience, leave)
+                return await self._follow(task, request, exchange)
             if kind != "input_required":
                 return result
-            asked, folders = result.get("inputRequests"), session.options.folders
-            questions, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
-            state = {"state": result["requestState"]} if "requestState" in result else {}
+            questions, carried = round_of(session.options, result.get("inputRequests"), exchange)
+            if "requestState" in result:
+                carried["state"] = result["requestState"]
             if exchange.is_modern and (questions or not carried["refused"]):
-                return {**result, **self._input_required(request, exchange, questions, {**state, **carried})}
-            answers = await self._answers(questions, exchange)
-            params = _next_round(request.params, answers_of_round(carried, answers), state)
+                return {**result, **self._input_required(request, exchange, questions, carried)}
+            params = next_round(request.params, carried, await self._answers(questions, exchange))
             request.waited = 0.0
         raise TooManyRoundsError
 
@@ -528,18 +526,6 @@ class Relay:
             except NotAskedError:
                 answers[key] = refusal_of(method)
         return answers
-
-    async def _promised(
-        self, session: UpstreamSession, request: RelayedRequest, result: Json, exchange: Exchange
-    ) -> Json:
-        """Return a task to a client that supports tasks, or the task's result to any other client."""
-        if request.method != "tools/call":
-            raise UnusableAnswerError("it promised a task for a request that is not a tool call")
-        if knows_tasks(exchange):
-            return self.tasks.register(request.upstream, session, result, exchange)
-        # Release the slot when the upstream has finished the task, or its session is gone.
-        leave = (request.slot or ExitStack()).pop_all().close
-        return await self._follow(FollowedTask(session, exchange, result, request.patience, leave), request, exchange)
 
     async def _follow(self, task: FollowedTask, request: RelayedRequest, exchange: Exchange) -> Json:
         """Wait until a task is done, or has a question that the client gets as the result of its call."""
@@ -645,22 +631,21 @@ class Relay:
 
 def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> LoginNeededError:
     """Return the error for a call that needs more scopes; the next login will request them too."""
-    login, scopes = needed.login, visible_line(challenge.parameter("scope") or "")
+    login, scopes = needed.login, visible_line(challenge.parameter("scope") or "") or "not named"
+    told = f"The server {login.alias} refuses this call: it needs more scopes ({scopes})"
     if login.oauth.scopes is not None:
-        raise ToolError(
-            ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {login.alias} refuses this call: it needs more scopes ({scopes or 'not named'}). The login "
-            f"requests only those in mcpServers.{login.alias}.oauth.scopes: the user can add them there, or remove "
-            f"that key, and run `{login.command}`.",
+        told += (
+            f". The login requests only those in mcpServers.{login.alias}.oauth.scopes: the user can add them there, "
+            f"or remove that key, and run `{login.command}`."
         )
-    if not login.wants_more(challenge):
-        raise ToolError(
-            ToolErrorType.UPSTREAM_UNAVAILABLE,
-            f"The server {login.alias} refuses this call: it needs more scopes ({scopes or 'not named'}), although the "
-            f"login requested them. The user's account may not be entitled to them; `{login.command}` logs in "
-            "again.",
+    elif not login.wants_more(challenge):
+        told += (
+            ", although the login requested them. The user's account may not be entitled to them; "
+            f"`{login.command}` logs in again."
         )
-    return LoginNeededError(login, f"wants more scopes ({scopes or 'not named'}) for this call than the login has")
+    else:
+        return LoginNeededError(login, f"wants more scopes ({scopes}) for this call than the login has")
+    raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
 
 
 def _own_params(exchange: Exchange, named: Json) -> Json:
@@ -669,12 +654,6 @@ def _own_params(exchange: Exchange, named: Json) -> Json:
     for name in _NOT_PASSED:
         params.pop(name, None)
     return params
-
-
-def _next_round(params: Json, answers: Mapping[str, Any], carried: Mapping[str, Any]) -> Json:
-    state = {"requestState": carried["state"]} if "state" in carried else {}
-    given = {"inputResponses": dict(answers)} if answers else {}
-    return {**params, **given, **state}
 
 
 def _digest(method: str, params: Mapping[str, Any]) -> str:

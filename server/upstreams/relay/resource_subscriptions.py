@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 import anyio
@@ -35,6 +36,7 @@ class TooManyWatchedError(Exception):
     """The client already watches the maximum number of resources."""
 
 
+@dataclass(eq=False, slots=True)
 class Watch:
     """A client's subscription to a resource, which the client knows under the URI `name`.
 
@@ -42,16 +44,15 @@ class Watch:
     change. A handshake-era client is identified by its connection.
     """
 
-    def __init__(self, alias: str, uri: str, name: str, exchange: Exchange) -> None:
-        self.alias = alias
-        self.uri = uri
-        self.name = name
-        self.exchange = exchange
-        self.is_ended = False
-        self.is_refused = False  # whether the upstream refused to renew this subscription after a reconnect
-        self._is_begun = False
-        self._session: UpstreamSession | None = None
-        self._stream: ChangeStream | None = None
+    alias: str
+    uri: str
+    name: str
+    exchange: Exchange
+    is_ended: bool = False
+    is_refused: bool = False  # whether the upstream refused to renew this subscription after a reconnect
+    _is_begun: bool = False
+    _session: UpstreamSession | None = None
+    _stream: ChangeStream | None = None
 
     @property
     def is_lost(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,12 +21,7 @@ import anyio
 
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    MISSING_REQUIRED_CLIENT_CAPABILITY,
-    MCPError,
-)
+from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, MCPError
 from server.protocol.request_table import RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.store.replica import Replica
@@ -34,7 +29,7 @@ from server.store.sealed_states import SealedStates
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.relay.published_resources import with_links
-from server.upstreams.session.extensions import TASKS, declares, with_extension
+from server.upstreams.session.extensions import TASKS, declares
 from server.upstreams.session.upstream_questions import MAX_OPEN, round_of
 from server.upstreams.session.upstream_results import NoAnswerError, protocol_error, protocol_error_for, readable_result
 from server.upstreams.session.upstream_session import ACKNOWLEDGED, UpstreamSession
@@ -102,7 +97,8 @@ def requires_tasks(error: UpstreamError) -> bool:
 
 def as_task_client(exchange: Exchange) -> Exchange:
     """Return the request as if its client supported tasks, which this server handles in place of the client."""
-    return replace(exchange, capabilities=with_extension(exchange.capabilities, TASKS))
+    extensions: Json = {**as_mapping(exchange.capabilities.get("extensions")), TASKS: {}}
+    return replace(exchange, capabilities={**exchange.capabilities, "extensions": extensions})
 
 
 def _id_of(task: Json) -> str:
@@ -144,8 +140,7 @@ class TaskQuestions:
         given = as_mapping(task.get("inputRequests"))
         self.answered &= given.keys()
         left = [key for key in given if key not in self.answered][:MAX_OPEN]
-        asked, folders = {key: given[key] for key in left}, session.options.folders
-        shown, carried = round_of(session.alias, asked, exchange.can_be_asked, folders)
+        shown, carried = round_of(session.options, {key: given[key] for key in left}, exchange)
         self.keys = {key: carried["keys"].get(key, key) for key in shown}
         if refused := carried["refused"]:
             params = {"taskId": task.get("taskId"), "inputResponses": refused, "_meta": exchange.meta}
@@ -312,9 +307,10 @@ class Tasks:
         route = await self._route(params.get("taskId"), exchange)
         own: Json = {**params, "taskId": route.id}
         seconds = route.upstream.entry.timeout / 1000
+        asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
         if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
             # Another replica returned the questions, so fetch them here first.
-            await self.request("tasks/get", replace(exchange, params={"taskId": route.name, "_meta": exchange.meta}))
+            await self.request("tasks/get", asking)
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
             answers = own["inputResponses"] = questions.valid_answers(as_mapping(params.get("inputResponses")))
@@ -327,12 +323,12 @@ class Tasks:
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
                 # A `tasks/get` request shows whether the task is unknown or the answers are invalid.
-                asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
                 await self.request("tasks/get", asking)
                 raise
             questions.answered |= answers.keys()
-            done: Json = {"resultType": "complete"}
-            return await self._for_client(route, answer, exchange) if method == "tasks/get" else done
+            if method != "tasks/get":
+                return {"resultType": "complete"}
+            return await self._for_client(route, answer, exchange)
         except (RelayError, ToolError, TimeoutError) as error:
             raise protocol_error_for(error, route.upstream.alias) from None
 
@@ -371,31 +367,26 @@ class Tasks:
             case "completed":
                 published = partial(self._published_uri, route.upstream)
                 shown["result"] = with_links("tools/call", _result_of(task), published)
-                self._questions.pop(key, None)
             case "failed":
                 error = as_mapping(task.get("error"))
                 is_error = isinstance(error.get("code"), int) and isinstance(error.get("message"), str)
-                shown["error"] = (
-                    error if is_error else {"code": INTERNAL_ERROR, "message": "The task failed without a reason."}
-                )
-                self._questions.pop(key, None)
-            case "cancelled":
-                self._questions.pop(key, None)
+                unnamed = {"code": INTERNAL_ERROR, "message": "The task failed without a reason."}
+                shown["error"] = error if is_error else unnamed
             case "input_required":
                 questions = self._questions.setdefault(key, TaskQuestions())
                 if len(self._questions) > MAX_ASKING:
                     ((greediest, _),) = Counter(owner for owner, _ in self._questions).most_common(1)
                     del self._questions[next(key for key in self._questions if key[0] == greediest)]
                 own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
-                shown["inputRequests"] = await questions.outstanding(route.session, own, exchange, seconds)
-                if not shown["inputRequests"]:
-                    # The client has already answered all questions, or this server has refused them.
-                    del shown["inputRequests"]
-                    shown["status"] = "working"
-            case "working":
+                asked = await questions.outstanding(route.session, own, exchange, seconds)
+                # Without questions, the client has already answered all of them, or this server has refused them.
+                shown |= {"inputRequests": asked} if asked else {"status": "working"}
+            case "working" | "cancelled":
                 pass
             case _:
                 raise UnusableAnswerError("its answer is not a task")
+        if task.get("status") in _FINAL:
+            self._questions.pop(key, None)
         _extend_session(route.session, task)
         return shown
 
@@ -435,22 +426,16 @@ def _extend_session(session: UpstreamSession, task: Json) -> None:
     session.wanted_until = max(session.wanted_until, anyio.current_time() + seconds)
 
 
+@dataclass(eq=False, slots=True)
 class _TaskStream:
     """A client's stream with task reports; it replaces `outbound` in the request's context."""
 
-    def __init__(
-        self,
-        ctx: RequestContext,
-        exchange: Exchange,
-        for_client: Callable[[TaskRoute, Json, Exchange], Any],
-        scope: anyio.CancelScope,
-    ) -> None:
-        self._ctx = ctx
-        self._exchange = exchange
-        self._for_client = for_client
-        self._scope = scope
-        self._names: list[str] = []  # the client's ids of the tasks to report
-        self._acknowledged = anyio.Event()
+    ctx: RequestContext
+    exchange: Exchange
+    for_client: Callable[[TaskRoute, Json, Exchange], Awaitable[Json]]
+    scope: anyio.CancelScope
+    names: list[str] = field(default_factory=list[str])  # the client's ids of the tasks to report
+    acknowledged: anyio.Event = field(default_factory=anyio.Event)
 
     async def listen(self, session: UpstreamSession, routes: list[TaskRoute], ready: anyio.Event) -> None:
         """Have an upstream report tasks.
@@ -466,7 +451,7 @@ class _TaskStream:
             if method == ACKNOWLEDGED and not ready.is_set():
                 wanted: Any = as_mapping(params.get("notifications")).get("taskIds")
                 honored.extend(route.name for route in routes if isinstance(wanted, list) and route.id in wanted)
-                self._names.extend(honored)
+                self.names.extend(honored)
                 limit.deadline = math.inf if honored else -math.inf
                 ready.set()
             elif (name := str(params.get("taskId"))) in by_id:
@@ -474,22 +459,22 @@ class _TaskStream:
                 has_news.set()
 
         async def tell() -> None:
-            await self._acknowledged.wait()
+            await self.acknowledged.wait()
             while await has_news.wait():
                 has_news.clear()
                 while news:
                     name = next(iter(news))
                     params = news.pop(name)
                     with suppress(RelayError, ToolError, TimeoutError):
-                        shown = await self._for_client(by_id[name], params, self._exchange)
-                        meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self._ctx.request_id}
-                        await self._exchange.notify("notifications/tasks", {**shown, "_meta": meta})
+                        shown = await self.for_client(by_id[name], params, self.exchange)
+                        meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self.ctx.request_id}
+                        await self.exchange.notify("notifications/tasks", {**shown, "_meta": meta})
 
-        params: Json = {"notifications": {"taskIds": list(by_id)}, "_meta": self._exchange.meta}
+        params: Json = {"notifications": {"taskIds": list(by_id)}, "_meta": self.exchange.meta}
         try:
             with anyio.move_on_after(ACKNOWLEDGE_SECONDS) as limit:
                 async with (
-                    aclosing(await session.start("subscriptions/listen", params, self._exchange)) as pending,
+                    aclosing(await session.start("subscriptions/listen", params, self.exchange)) as pending,
                     anyio.create_task_group() as group,
                 ):
                     identity = str(pending.identity)
@@ -504,17 +489,17 @@ class _TaskStream:
             session.streams.pop(identity, None)
             ready.set()
         if honored:
-            self._scope.cancel()
+            self.scope.cancel()
 
     async def notify(self, method: str, params: Json | None) -> None:
         """Send a message to the client. If it is the stream's acknowledgement, add the tasks to it."""
-        if method == ACKNOWLEDGED and params is not None and self._names:
-            params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self._names}}
-        await self._ctx.outbound.notify(method, params)
-        self._acknowledged.set()
+        if method == ACKNOWLEDGED and params is not None and self.names:
+            params = {**params, "notifications": {**as_mapping(params.get("notifications")), "taskIds": self.names}}
+        await self.ctx.outbound.notify(method, params)
+        self.acknowledged.set()
 
     async def request(self, method: str, params: Json | None) -> Json:
-        return await self._ctx.outbound.request(method, params)
+        return await self.ctx.outbound.request(method, params)
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        return self._ctx.outbound.person_is_asked()
+        return self.ctx.outbound.person_is_asked()

@@ -161,18 +161,16 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
         IsThisServerError: The list has come through this server itself.
         RelayError: A page cannot be read.
     """
-    alias, version = session.alias, session.era.version
     before = offer.digests.get(kind.field, {})
     found: dict[str, Known] = {}
     left_out: list[str] = []
     size = position = 0
     is_cut = False
-    cursor: str | None = None
+    params: Json = {"_meta": OF_THIS_SERVER}
     seen: set[str] = set()
     from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
 
     for _ in range(MAX_PAGES):
-        params: Json = {"_meta": OF_THIS_SERVER, **({"cursor": cursor} if cursor is not None else {})}
         page = await session.request(kind.method, params)
         if THIS_SERVER in chain_of(as_mapping(page.get("_meta"))):
             raise IsThisServerError
@@ -190,7 +188,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
             try:
                 encoded = to_json(item)
                 # The digest depends on the revision, because an item may be treated differently in another revision.
-                digest = hashlib.blake2b(encoded, digest_size=16, key=version.encode()).digest()
+                digest = hashlib.blake2b(encoded, digest_size=16, key=session.era.version.encode()).digest()
                 known = before.get(name)
                 if known is None or known.digest != digest:
                     known = Known(digest, *(fitted(kind.item, item, encoded) if kind.item else (item, ())))
@@ -210,9 +208,9 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
         if not isinstance(following, str) or following in seen or is_cut or len(found) >= MAX_ITEMS:
             break
         seen.add(following)
-        cursor = following
+        params = {**params, "cursor": following}
     else:
-        session.log.warning("upstream %s: %s has more than %d pages", alias, kind.method, MAX_PAGES)
+        session.log.warning("upstream %s: %s has more than %d pages", session.alias, kind.method, MAX_PAGES)
     offer.digests[kind.field] = found
     offer.note_losses(session, kind, left_out, is_cut=is_cut)
     return [known.item for known in found.values()]

@@ -24,6 +24,7 @@ from server.protocol.revisions import (
 )
 from server.upstreams.session.extensions import with_relayed_extensions
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.own_meta import OF_THIS_SERVER
 
 PROBE_SECONDS = 10.0
 """How long `server/discover` may take before the handshake is tried (the SDK's value). The time is limited because some
@@ -91,90 +92,85 @@ class Era:
         return found is not None and found is not False
 
 
-async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json, meta: Json) -> Era:
-    """Negotiate the revision with an upstream; `meta` goes into `_meta` of the first request.
+async def greet(channel: JsonRpcChannel, wanted: EraChoice, announced: Json) -> Era:
+    """Negotiate the revision with an upstream.
 
     Raises:
         IncompatibleError: There is no common revision.
         RelayError: The request failed.
     """
-    if wanted.is_modern:
-        return await _modern_first(channel, announced, meta, is_only=wanted.is_only)
-    try:
-        return await _handshake(channel, announced, meta)
-    except (UpstreamError, UnusableAnswerError) as error:
-        if wanted.is_only:
-            raise
-        refused = error
-    try:
-        return await _discover(channel, _mutual(refused) or MODERN_PROTOCOL_VERSIONS[-1], announced, meta)
-    except (UpstreamError, UnusableAnswerError):
-        raise refused from None  # the first error is more informative than one about the other era
-
-
-async def _modern_first(channel: JsonRpcChannel, announced: Json, meta: Json, *, is_only: bool) -> Era:
-    """Try `server/discover`, and fall back to the handshake."""
     version = MODERN_PROTOCOL_VERSIONS[-1]
+    if not wanted.is_modern:
+        try:
+            return await _handshake(channel, announced)
+        except (UpstreamError, UnusableAnswerError) as error:
+            if wanted.is_only:
+                raise
+            refused = error
+        try:
+            return await _discover(channel, _mutual(_supported(refused)) or version, announced)
+        except (UpstreamError, UnusableAnswerError):
+            raise refused from None  # the first error is more informative than one about the other era
+    # Try `server/discover`, and fall back to the handshake.
     for attempt in range(2):
         try:
-            with anyio.fail_after(None if is_only else PROBE_SECONDS):
-                return await _discover(channel, version, announced, meta)
+            with anyio.fail_after(None if wanted.is_only else PROBE_SECONDS):
+                return await _discover(channel, version, announced)
         except (UpstreamError, UnusableAnswerError) as error:
-            mutual = _mutual(error)
+            supported = _supported(error)
+            mutual = _mutual(supported)
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
-            supported = _supported(error)
             speaks_others = bool(supported) and not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in supported)
-            if is_only or speaks_others:
+            if wanted.is_only or speaks_others:
                 raise IncompatibleError from None
         except (TimeoutError, IncompatibleError):
-            if is_only:
+            if wanted.is_only:
                 raise IncompatibleError from None
         try:
-            return await _handshake(channel, announced, meta)
+            return await _handshake(channel, announced)
         except UpstreamError as error:
             # The upstream may have chosen its era when it got the probe, even if its response was too late.
-            mutual = _mutual(error)
+            mutual = _mutual(_supported(error))
             if mutual is None or attempt > 0:
                 raise
             version = mutual
     raise IncompatibleError
 
 
-async def _discover(channel: JsonRpcChannel, version: str, announced: Json, meta: Json) -> Era:
-    params = {"_meta": {**meta, **envelope(version, announced)}}
+async def _discover(channel: JsonRpcChannel, version: str, announced: Json) -> Era:
+    params = {"_meta": {**OF_THIS_SERVER, **envelope(version, announced)}}
     headers = {"mcp-protocol-version": version, "mcp-method": "server/discover"}
     result = await channel.request("server/discover", params, headers)
     supported: Any = result.get("supportedVersions")
-    mutual = [known for known in MODERN_PROTOCOL_VERSIONS if isinstance(supported, list) and known in supported]
-    if not mutual:
+    mutual = _mutual(cast("list[Any]", supported)) if isinstance(supported, list) else None
+    if mutual is None:
         raise IncompatibleError
-    info = as_mapping(as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY))
-    announces, instructions = as_mapping(result.get("capabilities")), _text(result.get("instructions"))
-    return Era(mutual[-1], announces, info, instructions, is_modern=True)
+    return _era(mutual, result, as_mapping(result.get("_meta")).get(SERVER_INFO_META_KEY), is_modern=True)
 
 
-async def _handshake(channel: JsonRpcChannel, announced: Json, meta: Json) -> Era:
+async def _handshake(channel: JsonRpcChannel, announced: Json) -> Era:
     params = {
         "protocolVersion": LATEST_HANDSHAKE_VERSION,
         "capabilities": with_relayed_extensions(announced),
         "clientInfo": our_name(),
-        **({"_meta": meta} if meta else {}),
+        "_meta": OF_THIS_SERVER,
     }
     result = await channel.request("initialize", params)
     version = _LIKE.get(str(result.get("protocolVersion")), result.get("protocolVersion"))
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise IncompatibleError
-    era = Era(
-        str(version),
-        as_mapping(result.get("capabilities")),
-        as_mapping(result.get("serverInfo")),
-        _text(result.get("instructions")),
-        is_modern=False,
-    )
+    era = _era(str(version), result, result.get("serverInfo"), is_modern=False)
     await channel.notify("notifications/initialized", None, {"mcp-protocol-version": era.version})
     return era
+
+
+def _era(version: str, result: Json, server_info: Any, *, is_modern: bool) -> Era:
+    told = result.get("instructions")
+    instructions = told if isinstance(told, str) else ""
+    capabilities = as_mapping(result.get("capabilities"))
+    return Era(version, capabilities, as_mapping(server_info), instructions, is_modern=is_modern)
 
 
 def envelope(version: str, announced: Json) -> Json:
@@ -196,22 +192,14 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
     return headers
 
 
-def _mutual(error: RelayError) -> str | None:
-    """Return the newest revision without a handshake that both sides support, according to the upstream's error.
-
-    Returns `None` if the error does not list the upstream's revisions, or none of them fits.
-    """
-    supported = _supported(error)
-    mutual = [version for version in MODERN_PROTOCOL_VERSIONS if version in supported]
-    return mutual[-1] if mutual else None
+def _mutual(supported: list[Any]) -> str | None:
+    """Return the newest revision without a handshake that both sides support; `None` if there is none."""
+    return next((version for version in reversed(MODERN_PROTOCOL_VERSIONS) if version in supported), None)
 
 
 def _supported(error: RelayError) -> list[Any]:
+    """Return the upstream's revisions, if its error lists them."""
     if not isinstance(error, UpstreamError) or error.code != UNSUPPORTED_PROTOCOL_VERSION:
         return []
     supported = as_mapping(error.error.get("data")).get("supported")
     return cast("list[Any]", supported) if isinstance(supported, list) else []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

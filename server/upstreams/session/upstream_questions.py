@@ -37,22 +37,21 @@ from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_
 
 logger = logging.getLogger(__name__)
 
-
 MAX_PER_SECOND = 100
 """Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
 
 MAX_TASKS = 256  # maximum number of concurrent background tasks per session
 
 
+@dataclass(eq=False, slots=True)
 class MessageLimit:
     """Counts an upstream's messages, and reports once a second how many were dropped."""
 
-    def __init__(self, alias: str, tell: Callable[[Json], None]) -> None:
-        self.left_out = 0  # number of dropped messages that are not reported yet
-        self._alias = alias
-        self._tell = tell
-        self._began = float("-inf")
-        self._count = 0
+    alias: str
+    tell: Callable[[Json], None]
+    left_out: int = 0  # number of dropped messages that are not reported yet
+    _began: float = float("-inf")
+    _count: int = 0
 
     def admits(self) -> bool:
         loop = asyncio.get_running_loop()
@@ -70,14 +69,15 @@ class MessageLimit:
     def account(self) -> Json:
         """Return a log message with the number of messages dropped since the last report."""
         left_out, self.left_out = self.left_out, 0
-        said = f"The server {self._alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {left_out}."
+        said = f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {left_out}."
         return {"level": "warning", "logger": "coretools-mcp", "data": said}
 
     def _tell_late(self) -> None:
         if self.left_out:
-            self._tell(self.account())
+            self.tell(self.account())
 
 
+@dataclass(eq=False, slots=True)
 class BoundedTasks:
     """Runs tasks in the background. Above the limit, new tasks are dropped.
 
@@ -85,15 +85,14 @@ class BoundedTasks:
     still read.
     """
 
-    def __init__(self, alias: str, tasks: TaskGroup) -> None:
-        self._alias = alias
-        self._tasks = tasks
-        self._count = 0
+    alias: str
+    tasks: TaskGroup
+    _count: int = 0
 
     def start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         if self._count >= MAX_TASKS:
             logger.debug(
-                "upstream %s sends more questions than can be answered", self._alias, extra={"upstream": self._alias}
+                "upstream %s sends more questions than can be answered", self.alias, extra={"upstream": self.alias}
             )
             return
 
@@ -104,7 +103,7 @@ class BoundedTasks:
                 self._count -= 1
 
         self._count += 1
-        self._tasks.start_soon(run)
+        self.tasks.start_soon(run)
 
 
 _HOST = re.compile(r"https?://([^/?#]*)", re.IGNORECASE)
@@ -121,8 +120,6 @@ DOUBT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The options for opening a session."""
-
     alias: str  # the server's name in the configuration
     wanted: EraChoice  # the preferred era
     announced: Json  # the client's capabilities
@@ -144,11 +141,6 @@ class SessionOptions:
         """
         has_roots = announced.get("roots") is not None or not self.folders
         return announced if has_roots else {**announced, "roots": {}}
-
-    @property
-    def is_asked_in_calls_alone(self) -> bool:
-        """Whether the session's only client has roots, but can be asked for them only during calls."""
-        return self.client is None and not self.is_shared and self.announced.get("roots") is not None
 
 
 @dataclass(eq=False, slots=True)
@@ -274,7 +266,9 @@ class SessionQuestions:
             self._live[identity] = LiveQuestion(method, list(calls))
             self._tasks.start_soon(self._ask, identity, method, shown, live)
             return
-        is_deferred = method == "roots/list" and not calls and options.is_asked_in_calls_alone
+        # The session's only client may have roots, but can be asked for them only during calls.
+        is_of_one = options.client is None and not options.is_shared and options.announced.get("roots") is not None
+        is_deferred = method == "roots/list" and not calls and is_of_one
         if not (able or is_deferred):
             announced = method != "roots/list" or options.told(options.announced).get("roots") is not None
             refusal = refusal_of(method, options.folders) if announced else NO_ANSWER
@@ -306,17 +300,20 @@ class SessionQuestions:
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
         """Return the questions that this call may show and no client has yet, and mark them as handed out.
 
-        The caller must then see to it that they are answered, refused or given back.
+        The caller must then see to it that they are answered or refused, or that the call is resumed.
         """
         waiting = self._waiting_for(call)
         for question in waiting:
             question.is_handed_out = True
         return waiting
 
-    def give_back(self, keys: Iterable[str]) -> None:
-        """Allow calls to show these questions again, if they are still open."""
+    def resume(self, call: InFlightCall, exchange: Exchange, keys: Iterable[str]) -> None:
+        """Continue a suspended call with its client's next request, which may answer the handed out questions."""
+        call.exchange, call.is_suspended = exchange, False
+        self.answer(exchange.input_responses)
         for question in self._unanswered(keys):
             question.is_handed_out = False
+        self.remind(call)
 
     async def until_roots_are_told(self) -> bool:
         """Wait briefly while a client is being asked for its roots. Returns whether a client was being asked."""
@@ -444,11 +441,8 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
         case "elicitation/create":
             return {"action": "cancel"}
         case "roots/list":
-            return {
-                "roots": [
-                    {"uri": Path(each).as_uri(), "name": visible_line(os.path.basename(each))} for each in folders
-                ]
-            }
+            roots = [{"uri": Path(each).as_uri(), "name": visible_line(os.path.basename(each))} for each in folders]
+            return {"roots": roots}
         case _:
             return NO_ANSWER
 
@@ -483,12 +477,10 @@ def _without_id(params: Json) -> Json:
     return {name: value for name, value in params.items() if name != "elicitationId"}
 
 
-def round_of(
-    alias: str, requests: Any, can_be_asked: Callable[[str, Mapping[str, Any]], bool], folders: Iterable[str] = ()
-) -> tuple[Json, dict[str, Json]]:
+def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tuple[Json, dict[str, Json]]:
     """Split the `inputRequests` of a 2026-07-28 upstream into questions for the client, and refused questions.
 
-    If the client has no roots, `folders` are the roots in the answer.
+    If the client has no roots, the session's folders are the roots in the answer.
 
     Returns:
         The labelled questions for the client, by the client's keys; and the state to return with the answers. In the
@@ -502,20 +494,23 @@ def round_of(
     for key, request in given.items():
         question = as_mapping(request)
         method, params = str(question.get("method")), as_mapping(question.get("params"))
-        if not can_be_asked(method, params) or is_too_large(params):
-            refused[key] = refusal_of(method, folders)
+        if not exchange.can_be_asked(method, params) or is_too_large(params):
+            refused[key] = refusal_of(method, options.folders)
             continue
         shown = key
         while shown.startswith(OWN_KEYS) or (shown != key and shown in given):
-            shown = f"of:{alias}/{shown}"
+            shown = f"of:{options.alias}/{shown}"
         if shown != key:
             keys[shown] = key
-        questions[shown] = {**question, "params": labelled(alias, method, _without_id(params))}
+        questions[shown] = {**question, "params": labelled(options.alias, method, _without_id(params))}
     return questions, {"refused": refused, "keys": keys}
 
 
-def answers_of_round(carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
-    """Convert a client's answers, by the client's keys, to answers by the upstream's keys, and add the refusals."""
+def next_round(params: Json, carried: Mapping[str, Any], responses: Mapping[str, Any]) -> Json:
+    """Return the parameters for a request's next round, given the state from `round_of` and the client's answers."""
     keys = as_mapping(carried.get("keys"))
-    given = {keys.get(key, key): response for key, response in responses.items()}
-    return {**given, **as_mapping(carried.get("refused"))}
+    answers = {keys.get(key, key): response for key, response in responses.items()}
+    answers |= as_mapping(carried.get("refused"))
+    given = {"inputResponses": answers} if answers else {}
+    state = {"requestState": carried["state"]} if "state" in carried else {}
+    return {**params, **given, **state}

@@ -44,18 +44,34 @@ class BusyError(RelayError):
 def readable_result(result: Json, *, is_modern: bool) -> Json:
     """Return a tool result that every client accepts: with content, and without null for missing values.
 
-    Structured content that is not an object is only for 2026-07-28 clients.
+    An invalid content block becomes text, and no block is lost. Structured content that is not an object is only for
+    2026-07-28 clients.
 
     Raises:
         UnusableAnswerError: `result` is not the result of a tool call.
     """
-    result = {name: value for name, value in result.items() if value is not None}
+    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
+
+    result = _without_nulls(result)
     if result.get("resultType", "complete") != "complete":
         return result
     content: Any = result.get("content", [] if "structuredContent" in result else None)
     if not isinstance(content, list) or not isinstance(result.get("isError", False), bool):
         raise UnusableAnswerError("its answer is not the result of a tool call")
-    blocks = [_readable_block(block) for block in cast("list[Any]", content) if block is not None]
+    blocks: list[Json] = []
+    for block in cast("list[Any]", content):
+        if block is None:
+            continue
+        fields = _without_nulls(block)
+        name = _BLOCKS.get(str(fields.get("type")), "EmbeddedResource")
+        try:
+            if name == "EmbeddedResource":
+                resource = _without_nulls(fields.get("resource"))
+                kind = "TextResourceContents" if isinstance(resource.get("text"), str) else "BlobResourceContents"
+                fields["resource"] = fitted(kind, resource)[0]
+            blocks.append(fitted(name, fields)[0])
+        except UnfitError:
+            blocks.append(_as_text(block))
     if not is_modern and not isinstance(structured := result.get("structuredContent", {}), dict):
         del result["structuredContent"]
         blocks = blocks or [_as_text(structured)]
@@ -64,24 +80,8 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
     return {**result, "content": blocks}
 
 
-def _readable_block(block: Any) -> Json:
-    """Return a content block that every client accepts. An invalid block becomes text, and no block is lost."""
-    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
-
-    fields = _without_nulls(block)
-    name = _BLOCKS.get(str(fields.get("type")), "EmbeddedResource")
-    try:
-        if name == "EmbeddedResource":
-            resource = _without_nulls(fields.get("resource"))
-            kind = "TextResourceContents" if isinstance(resource.get("text"), str) else "BlobResourceContents"
-            fields["resource"] = fitted(kind, resource)[0]
-        return fitted(name, fields)[0]
-    except UnfitError:
-        return _as_text(block)
-
-
-def _without_nulls(block: Any) -> Json:
-    return {name: value for name, value in as_mapping(block).items() if value is not None}
+def _without_nulls(value: Any) -> Json:
+    return {name: each for name, each in as_mapping(value).items() if each is not None}
 
 
 def _as_text(value: Any) -> Json:

@@ -33,7 +33,7 @@ from server.upstreams.wire.json_rpc_channel import (
     UnusableAnswerError,
     UpstreamError,
 )
-from server.upstreams.wire.own_meta import OF_THIS_SERVER, chained
+from server.upstreams.wire.own_meta import chained
 from server.upstreams.wire.upstream_transports import Transport
 from tools.contract.display import visible_line
 
@@ -140,19 +140,13 @@ class UpstreamSession:
             await self.request("ping", {}, LEVEL_SECONDS)
 
     def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
-        if not self.is_greeted:
-            self._background.start(
-                self.channel.refuse,
-                identity,
-                METHOD_NOT_FOUND,
-                "This is not possible before the session is initialized.",
-            )
-        elif method in QUESTIONS:
+        if self.is_greeted and method in QUESTIONS:
             self.questions.take(identity, method, params)
-        elif method == "ping":
+        elif self.is_greeted and method == "ping":
             self._background.start(self.channel.answer, identity, dict[str, Any]())
         else:
-            self._background.start(self.channel.refuse, identity, METHOD_NOT_FOUND, "Method not found")
+            why = "Method not found" if self.is_greeted else "This is not possible before the session is initialized."
+            self._background.start(self.channel.refuse, identity, METHOD_NOT_FOUND, why)
 
     def _on_notification(self, method: str, params: Json) -> None:
         if not self.is_greeted:
@@ -219,7 +213,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
 
         tasks.start_soon(read, session.channel)
         try:
-            session.era = await greet(session.channel, options.wanted, options.told(options.announced), OF_THIS_SERVER)
+            session.era = await greet(session.channel, options.wanted, options.told(options.announced))
             if options.observer is not None:
                 on_end = options.observer.begin_session(session.era.version)
             if options.client is not None and (level := options.client.chosen_level) is not None:

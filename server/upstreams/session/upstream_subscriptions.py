@@ -81,7 +81,6 @@ class ResourceSubscriptions:
             raise
 
     def unwatch(self, uri: str) -> None:
-        """Remove a watcher."""
         state = self._states.get(uri)
         if state is not None and state.watchers:
             state.watchers -= 1

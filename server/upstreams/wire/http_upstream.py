@@ -62,10 +62,8 @@ ACCEPT_SECONDS = 10.0
 """Time limit for a server to accept a message that has no response; later messages wait until the server accepts it."""
 
 ERROR_BYTES = 1 << 20  # maximum number of bytes to read from the body of an error response
-MAX_CHALLENGES = 8
-CHALLENGE_CHARS = 8_192
-"""Limits for a stored challenge: number of schemes, and characters per scheme."""
-
+MAX_CHALLENGES = 8  # maximum number of schemes in a stored challenge
+CHALLENGE_CHARS = 8_192  # maximum number of characters per scheme
 LEAVING_SECONDS = 1.0  # time limit for ending a session at the server
 
 _LOCKED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
@@ -106,13 +104,16 @@ class RefusedError(UnusableAnswerError):
 
 
 class CarefulTransport(httpx2.AsyncBaseTransport):
-    """Raises a `RefusedError` for every failed request and every error status, and records the reason."""
+    """Raises a `RefusedError` for every failed request and every error status, and records the reason.
+
+    `on_doubt` is called when the session seems to be lost.
+    """
 
     def __init__(
         self, on_doubt: Callable[[], None], login: Credentials | None = None, *, by_proxy: bool = True
     ) -> None:
         self.secrets = SentSecrets()
-        self._on_doubt = on_doubt
+        self.on_doubt = on_doubt
         self._login = login
         self._by_proxy = by_proxy
         self._proxy: str | None = None  # the proxy of the connection, known after the first request
@@ -138,7 +139,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             if why.endswith(NOT_HTTP):
                 raise RefusedError(why) from None  # the server exists, and may respond to other requests
             self.unreachable = why
-            self._on_doubt()
+            self.on_doubt()
             raise RefusedError(f"it could not be reached: {self.unreachable}", HTTPStatus.BAD_GATEWAY) from None
         status, stream = response.status_code, response.stream
         response.extensions[SECRETS] = self.secrets
@@ -184,7 +185,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         login, inner = self._login, self._inner
         if inner is None:
             self._proxy = proxy_of(str(request.url)) if self._by_proxy else None
-            inner = self._inner = await open_transport(str(request.url), by_proxy=self._by_proxy)
+            inner = self._inner = await open_transport(self._proxy)
         self.secrets.learn(request.headers.items(), str(request.url), self._proxy or "")
         if login is None:
             return await inner.handle_async_request(request)
@@ -368,17 +369,11 @@ class _Writer:
 
 @asynccontextmanager
 async def streamable_streams(
-    url: str,
-    headers: Mapping[str, str],
-    on_doubt: Callable[[], None],
-    login: Credentials | None = None,
-    *,
-    by_proxy: bool = True,
+    url: str, headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[tuple[Inbox, StreamableWriter]]:
-    """Speak Streamable HTTP. `on_doubt` is called when the session seems to be lost."""
-    transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
+    """Speak Streamable HTTP."""
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
-        writer = StreamableWriter(client, url, tasks, Inbox(), on_doubt)
+        writer = StreamableWriter(client, url, tasks, Inbox(), transport.on_doubt)
         writer.inbox.cleaned = transport.without_secrets
         try:
             yield writer.inbox, writer
@@ -454,9 +449,9 @@ class StreamableWriter(_Writer):
             with suppress(Exception):
                 await request_within_origin(self._client, "DELETE", self._url, headers=self._headers())
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, own: Mapping[str, str] = _POSTED) -> dict[str, str]:
         known = {_SESSION: self._session, _VERSION: self._version}
-        return {**_POSTED, **{name: value for name, value in known.items() if value is not None}}
+        return {**own, **{name: value for name, value in known.items() if value is not None}}
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
         reading, is_refused = _StreamReading(request.id), False
@@ -465,7 +460,16 @@ class StreamableWriter(_Writer):
                 if request.method == "initialize":
                     self._session = response.headers.get(_SESSION)
                 self._decide(request.id)
-                await self._read_answer(response, reading)
+                if response.has_redirect_location:
+                    reading.why = _redirected(response)
+                elif response.status_code == HTTPStatus.ACCEPTED:
+                    reading.why = "it accepted the request without answering it"
+                elif _kind_of(response) == "application/json":
+                    self._take(await response.aread(), reading)
+                elif _kind_of(response) == _EVENTS:
+                    await self._read(response, reading)
+                else:
+                    reading.why = "its answer is neither JSON nor an event stream"
         except RefusedError as refused:
             is_answered = _SESSION not in headers or refused.answers_to(request.id)
             if is_answered or not await self._is_session_unknown(refused.status, headers):
@@ -494,19 +498,6 @@ class StreamableWriter(_Writer):
             refused, self._refused = self._refused, {}
             for each, why in refused.items():
                 self.inbox.put(unusable(each, why, is_unknown_session=True))
-
-    async def _read_answer(self, response: httpx2.Response, reading: _StreamReading) -> None:
-        match _kind_of(response):
-            case _ if response.has_redirect_location:
-                reading.why = _redirected(response)
-            case _ if response.status_code == HTTPStatus.ACCEPTED:
-                reading.why = "it accepted the request without answering it"
-            case "application/json":
-                self._take(await response.aread(), reading)
-            case "text/event-stream":
-                await self._read(response, reading)
-            case _:
-                reading.why = "its answer is neither JSON nor an event stream"
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
         """Return whether a ping confirms that the server refuses the whole session, and so executed nothing."""
@@ -549,7 +540,7 @@ class StreamableWriter(_Writer):
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
     async def _get(self, reading: _StreamReading) -> int:
-        headers = {name: value for name, value in self._headers().items() if name not in _POSTED} | _OPENED
+        headers = self._headers(_OPENED)
         if reading.last_event:
             headers["last-event-id"] = reading.last_event
         try:
@@ -605,15 +596,9 @@ def _messages_of(said: bytes) -> list[Message]:
 
 @asynccontextmanager
 async def sse_streams(
-    url: str,
-    headers: Mapping[str, str],
-    on_doubt: Callable[[], None],
-    login: Credentials | None = None,
-    *,
-    by_proxy: bool = True,
+    url: str, headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older HTTP+SSE transport: one stream brings the server's messages, and each message to it is posted."""
-    transport = CarefulTransport(on_doubt, login, by_proxy=by_proxy)
     inbox = Inbox()
     inbox.cleaned = transport.without_secrets
 

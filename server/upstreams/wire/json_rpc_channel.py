@@ -49,9 +49,7 @@ queued progress, and other notifications are dropped.
 
 NEVER_CANCELLED = frozenset({"initialize", "server/discover"})  # the specification forbids cancelling them
 
-CANCEL_SECONDS = 1.0
-"""How long to try to send a cancellation notification to an upstream that does not read."""
-
+CANCEL_SECONDS = 1.0  # how long to try to send a cancellation notification to an upstream that does not read
 ABANDONED_SECONDS = 120.0  # after this long, an abandoned and unanswered request counts as done
 
 MAX_ABANDONED = 1_000
@@ -117,11 +115,7 @@ class NeedsAuthenticationError(Exception):
 
 
 class UnreachableError(Exception):
-    """The address cannot be reached; `why` is a clause."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    """The address cannot be reached; the message is a clause."""
 
 
 def why_failed(error: BaseException) -> str:
@@ -407,10 +401,7 @@ class PendingRequest:
             self._dropped = 0
         if not self.is_answered:
             self._observed(None)
-            self.channel.abandon(self)
-            if self.method not in NEVER_CANCELLED:
-                params = {"requestId": self.identity, "reason": "The caller has stopped waiting."}
-                await self.channel.notify_briefly("notifications/cancelled", params)
+            await self.channel.abandon(self)
         if self.at_end is not None:
             self.at_end()
 
@@ -427,6 +418,7 @@ class Observer(Protocol):
         ...
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class JsonRpcChannel:
     """Sends messages to an upstream, and dispatches the messages from it.
 
@@ -435,30 +427,23 @@ class JsonRpcChannel:
     other request is open, and with `None` if the server no longer knows the session.
     """
 
-    def __init__(
-        self,
-        writer: MessageWriter,
-        on_request: Callable[[RequestId, str, Json], None],
-        on_notification: Callable[[str, Json], None],
-        on_refusal: Callable[[Challenge | None], None] = lambda _: None,
-        observer: Observer | None = None,
-    ) -> None:
-        self.writer = writer
-        self._observer = observer
-        self._on_request = on_request
-        self._on_notification = on_notification
-        self._on_refusal = on_refusal
-        self._next_id = 0
-        self._pending: dict[int, PendingRequest] = {}  # the requests with a waiting caller
-        self._abandoned: dict[int, tuple[str, float]] = {}
-        """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
-        self._uncounted: dict[str, float] = {}
-        """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests
-        count as unfinished. The empty key stands for all clients above the limit.
-        """
-        self._is_lost = False
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+    writer: MessageWriter
+    on_request: Callable[[RequestId, str, Json], None]
+    on_notification: Callable[[str, Json], None]
+    on_refusal: Callable[[Challenge | None], None] = lambda _: None
+    observer: Observer | None = None
+    _next_id: int = field(default=0, init=False)
+    _pending: dict[int, PendingRequest] = field(default_factory=dict[int, PendingRequest], init=False)
+    """The requests with a waiting caller."""
+    _abandoned: dict[int, tuple[str, float]] = field(default_factory=dict[int, tuple[str, float]], init=False)
+    """By id of an abandoned request, its client, and until when the request counts as unfinished; oldest first."""
+    _uncounted: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    """Clients whose abandoned requests do not all fit into `_abandoned`: by client, until when those requests count as
+    unfinished. The empty key stands for all clients above the limit.
+    """
+    _is_lost: bool = field(default=False, init=False)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     async def read(self, reader: MessageReader) -> None:
         """Receive messages until the connection ends; every open request then fails."""
@@ -493,16 +478,16 @@ class JsonRpcChannel:
                         is_shut = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
                         is_unknown = isinstance(unusable_answer, SessionUnknownError)
                         if is_unknown or (is_shut and not self._pending):
-                            self._on_refusal(challenge)
+                            self.on_refusal(challenge)
                     else:
                         pending.put(RpcAnswer({}, UpstreamError(said, pending.method)))
                 case Request(identity, method, params):
                     remove_own_keys(params := params or {})
-                    self._on_request(identity, method, params)
+                    self.on_request(identity, method, params)
                 case Notification(method, params):
                     remove_own_keys(params := params or {})
                     if method != "notifications/progress":
-                        self._on_notification(method, params)
+                        self.on_notification(method, params)
                         return
                     pending = self._pending.get(own_number(params.get("progressToken")))
                     if pending is not None:
@@ -544,8 +529,8 @@ class JsonRpcChannel:
         self._next_id += 1
         identity = self._next_id
         on_answer = None
-        if self._observer is not None:
-            params, on_answer = self._observer.begin(method, params)
+        if self.observer is not None:
+            params, on_answer = self.observer.begin(method, params)
         meta = params.get("_meta")
         if isinstance(meta, dict) and "progressToken" in meta:
             meta["progressToken"] = identity
@@ -563,16 +548,22 @@ class JsonRpcChannel:
         async with aclosing(await self.start(method, params, headers)) as pending:
             return await pending.result()
 
-    def abandon(self, pending: PendingRequest) -> None:
-        """Stop waiting for the response, although the upstream may still be working on the request for some time."""
-        if self._pending.pop(pending.identity, None) is None or pending.client_key is None:
-            return
-        self._forget_abandoned()
-        until = self._loop.time() + ABANDONED_SECONDS
-        if len(self._abandoned) < MAX_ABANDONED:
-            self._abandoned[pending.identity] = pending.client_key, until
-        else:
-            self._uncounted[pending.client_key if len(self._uncounted) < MAX_ABANDONED else ""] = until
+    async def abandon(self, pending: PendingRequest) -> None:
+        """Stop waiting for the response, although the upstream may still be working on the request for some time.
+
+        The upstream is notified if this is possible within `CANCEL_SECONDS`, even if the task is being cancelled.
+        """
+        if self._pending.pop(pending.identity, None) is not None and pending.client_key is not None:
+            self._forget_abandoned()
+            until = self._loop.time() + ABANDONED_SECONDS
+            if len(self._abandoned) < MAX_ABANDONED:
+                self._abandoned[pending.identity] = pending.client_key, until
+            else:
+                self._uncounted[pending.client_key if len(self._uncounted) < MAX_ABANDONED else ""] = until
+        if pending.method not in NEVER_CANCELLED and not self._is_lost:
+            params = {"requestId": pending.identity, "reason": "The caller has stopped waiting."}
+            with anyio.move_on_after(CANCEL_SECONDS, shield=True):
+                await self._send_quietly(Notification("notifications/cancelled", params))
 
     def has_abandoned_beside(self, client_key: str) -> bool:
         """Return whether a client other than `client_key` may have an abandoned request."""
@@ -588,13 +579,6 @@ class JsonRpcChannel:
 
     async def notify(self, method: str, params: Json | None = None, headers: Mapping[str, str] | None = None) -> None:
         await self._send(Notification(method, params), headers)
-
-    async def notify_briefly(self, method: str, params: Json) -> None:
-        """Send a notification if this is possible within `CANCEL_SECONDS`, even if the task is being cancelled."""
-        if self._is_lost:
-            return
-        with anyio.move_on_after(CANCEL_SECONDS, shield=True):
-            await self._send_quietly(Notification(method, params))
 
     async def answer(self, identity: RequestId, result: Json) -> None:
         await self._send_quietly(Response(identity, result))

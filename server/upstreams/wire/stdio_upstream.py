@@ -96,10 +96,9 @@ class StderrLog:
         self._shown += 1
         text = plain_text(line[:LOG_LINE_BYTES])
         is_cut = len(text) > LOG_LINE_CHARS or len(line) > LOG_LINE_BYTES
-        cut = f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text
-        line_of_text = " ".join(cut.split("\n"))
-        self.last.append(line_of_text)
-        self._log.info("upstream %s: %s%s", self._alias, what, line_of_text)
+        shown = (f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text).replace("\n", " ")
+        self.last.append(shown)
+        self._log.info("upstream %s: %s%s", self._alias, what, shown)
 
     def close(self) -> None:
         if self._left_out:
@@ -108,12 +107,13 @@ class StderrLog:
 
 
 class PipeReader:
-    """Reads lines from a non-blocking pipe until its end. Does not close the pipe.
+    """Reads lines from a non-blocking pipe into the log, until its end. Does not close the pipe.
 
     Of a line longer than `line_bytes`, only the beginning and the end are kept.
     """
 
-    def __init__(self, descriptor: int, line_bytes: int) -> None:
+    def __init__(self, descriptor: int, log: StderrLog, line_bytes: int = LOG_LINE_BYTES) -> None:
+        self.log = log
         self.is_ended = False
         self.is_unwanted = False  # whether data is read and dropped
         self.descriptor = descriptor
@@ -137,7 +137,10 @@ class PipeReader:
             self.loop.call_later(seconds, self.resume)
 
     def on_readable(self) -> None:
+        """Read a chunk, and pause if further lines would not be shown."""
         self.read()
+        if self.log.is_full and not self.is_ended:
+            self.pause(FULL_LOG_PAUSE_SECONDS)
 
     def read(self) -> bytes:
         """Read once, and return the data; empty if there is no data yet, or at the end."""
@@ -173,26 +176,11 @@ class PipeReader:
             self.take_oversized(self._splitter.oversized.pop(0))
 
     def take_line(self, line: bytes) -> None:
-        raise NotImplementedError
+        self.log.add(line)
 
     def take_oversized(self, ends: bytes) -> None:
         """Handle the beginning and the end of an oversized line."""
         self.take_line(ends)
-
-
-class StderrReader(PipeReader):
-    def __init__(self, descriptor: int, log: StderrLog) -> None:
-        self._log = log
-        super().__init__(descriptor, LOG_LINE_BYTES)
-
-    def on_readable(self) -> None:
-        """Read a chunk, and pause if further lines would not be shown."""
-        self.read()
-        if self._log.is_full and not self.is_ended:
-            self.pause(FULL_LOG_PAUSE_SECONDS)
-
-    def take_line(self, line: bytes) -> None:
-        self._log.add(line)
 
 
 class StdoutReader(PipeReader):
@@ -200,8 +188,7 @@ class StdoutReader(PipeReader):
 
     def __init__(self, descriptor: int, log: StderrLog) -> None:
         self.inbox = Inbox(on_empty=self.resume)
-        self._log = log
-        super().__init__(descriptor, MESSAGE_BYTES)
+        super().__init__(descriptor, log, MESSAGE_BYTES)
 
     def finish(self) -> None:
         """Read what the upstream has already sent, after it has exited or closed its input."""
@@ -254,16 +241,16 @@ class StdoutReader(PipeReader):
                 self.inbox.put(message, len(line))
                 return
         elif beginning != b"[":
-            self._log.add(line, _NOT_A_MESSAGE)
+            self.log.add(line, _NOT_A_MESSAGE)
             return
         messages, is_valid = messages_in(line.decode("utf-8", "replace"), line)
         if not is_valid:
-            self._log.add(line, _NOT_A_MESSAGE)
+            self.log.add(line, _NOT_A_MESSAGE)
         for message in messages:
             self.inbox.put(message, len(line) // len(messages) if is_valid else 0)
 
     def take_oversized(self, ends: bytes) -> None:
-        self._log.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was rejected: ")
+        self.log.add(ends, f"wrote a line of more than {MESSAGE_BYTES} bytes, which was rejected: ")
         if (failure := failure_for_ends(ends)) is not None:
             self.inbox.put(failure)
 
@@ -363,17 +350,19 @@ class UpstreamProgram:
         standard_input, writing = os.pipe()
         try:
             path, folder = await THREADS.run(self.locate)
-            limits = ResourceLimits(core_bytes=None)
-            argv = (path, *self.arguments)
             spec = ProcessSpec(
-                argv, folder, self.environment, limits, descriptors={0: standard_input}, separates_errors=True
+                (path, *self.arguments),
+                folder,
+                self.environment,
+                ResourceLimits(core_bytes=None),
+                descriptors={0: standard_input},
+                separates_errors=True,
             )
             return await starter.start(spec), writing
-        except StartFailedError as error:
+        except BaseException as error:
             os.close(writing)
-            raise OSError(error.number, "the upstream was not started") from None
-        except BaseException:
-            os.close(writing)
+            if isinstance(error, StartFailedError):
+                raise OSError(error.number, "the upstream was not started") from None
             raise
         finally:
             os.close(standard_input)
@@ -393,7 +382,7 @@ async def stdio_streams(
     process, writing = await program.start(starter)
     os.set_blocking(writing, False)
     log = StderrLog(alias)
-    errors = StderrReader(process.errors, log)
+    errors = PipeReader(process.errors, log)
     output = StdoutReader(process.output, log)
     writer = StdinWriter(writing, on_lost=output.finish)
 

@@ -58,63 +58,55 @@ def transports_to(
     reached through the proxy from the environment if `by_proxy` is true.
     """
     if entry.transport == "stdio":
-        return [Transport("stdio", lambda _, folders: _child(alias, entry, starter, on_end, folders))]
-    from server.upstreams.wire.http_upstream import sse_streams, streamable_streams  # noqa: PLC0415 - imported only for HTTP
+        cwd = os.path.expanduser(entry.cwd or "")
+
+        def start(_: object, folders: Sequence[str]) -> AbstractAsyncContextManager[Streams]:
+            # Skip the root of the file system, which a client may report as a folder.
+            first = next((each for each in folders if each != os.sep), "")
+            return _program(alias, entry, starter, on_end, os.path.join(first, cwd) if first or cwd else None)
+
+        return [Transport("stdio", start)]
+    from server.upstreams.wire.http_upstream import CarefulTransport, sse_streams, streamable_streams  # noqa: PLC0415 - imported only for HTTP
 
     url, headers = entry.endpoint or "", entry.headers
-    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, on_doubt, login, by_proxy=by_proxy))
-    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, on_doubt, login, by_proxy=by_proxy))
-    match entry.transport:
-        case "http":
-            return [http]
-        case "sse":
-            return [sse]
-        case _:
-            return [http, sse]
+    careful = partial(CarefulTransport, login=login, by_proxy=by_proxy)
+    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, careful(on_doubt)))
+    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, careful(on_doubt)))
+    return [each for each in (http, sse) if entry.transport in (each.name, "detect", None)]
 
 
-def _child(
+@asynccontextmanager
+async def _program(
     alias: str,
     entry: UpstreamSettings,
     starter: ProcessStarter,
     on_end: Callable[[ProgramEnd], None] | None,
-    folders: Sequence[str],
-) -> AbstractAsyncContextManager[Any]:
+    folder: str | None,
+) -> AsyncGenerator[Any]:
     environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     environment |= dict(entry.env)
-    # Skip the root of the file system, which a client may report as a folder.
-    first = next((each for each in folders if each != os.sep), "")
-    cwd = os.path.expanduser(entry.cwd or "")
-    folder = os.path.join(first, cwd) if first or cwd else None
     if sys.platform == "win32":
-        # Windows has no broker.
-        from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415
+        from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415 - Windows has no broker
 
-        return sdk_streams(entry.command or "", list(entry.args), environment, folder)
+        async with sdk_streams(entry.command or "", list(entry.args), environment, folder) as streams:
+            yield streams
+        return
     from server.upstreams.wire.stdio_upstream import UpstreamProgram, stdio_streams  # noqa: PLC0415 - imported with the first upstream
 
-    def streams(folder: str) -> AbstractAsyncContextManager[Any]:
-        program = UpstreamProgram(entry.command or "", tuple(entry.args), folder, environment)
-        return stdio_streams(alias, program, starter, on_end)
-
-    return streams(folder) if folder is not None else _in_empty_folder(streams)
-
-
-@asynccontextmanager
-async def _in_empty_folder(streams: Callable[[str], AbstractAsyncContextManager[Any]]) -> AsyncGenerator[Any]:
-    """Run a program in its own empty folder.
-
-    The program does not run in this server's working folder, which may be a home folder, because nobody chose that
-    folder for the program.
-    """
-    from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - rarely needed: most clients have a workspace
-
-    folders = PrivateFolders()  # if this server is killed, the next server that starts removes the folder
+    own_folder: PrivateFolders | None = None
     try:
-        async with streams(await THREADS.run(partial(folders.make, "program"))) as opened:
-            yield opened
+        if folder is None:
+            # Nobody chose this server's working folder, which may be a home folder, for the program.
+            from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - most clients have a workspace
+
+            own_folder = PrivateFolders()  # if this server is killed, the next server that starts removes the folder
+            folder = await THREADS.run(partial(own_folder.make, "program"))
+        program = UpstreamProgram(entry.command or "", tuple(entry.args), folder, environment)
+        async with stdio_streams(alias, program, starter, on_end) as streams:
+            yield streams
     finally:
-        with anyio.CancelScope(shield=True):
-            await folders.aclose()
+        if own_folder is not None:
+            with anyio.CancelScope(shield=True):
+                await own_folder.aclose()

@@ -135,7 +135,7 @@ async def _(scene: Scene) -> None:
 @case(GROUP, "in time", "a search for a long missing text is answered, and so are pings meanwhile", "read", "edit")
 async def _(scene: Scene) -> None:
     path = scene.file("a.txt", "".join(f"a line of text with number {number}\n" for number in range(40_000)))
-    with pinging(scene.connection, 10):
+    with pinging(scene.connection):
         answer = await scene.call("edit", path=path, old="another line of text\n" * 300, new="x")
     check(answer.says_no, f"it is no error: {shown(answer)}")
 

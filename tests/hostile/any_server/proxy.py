@@ -43,11 +43,11 @@ async def tools_of(client: Connection) -> Tools:
         await asyncio.sleep(0.2)
 
 
-async def echo(client: Connection, tools: Tools, alias: str, wait: float = 20) -> Answer:
+async def echo(client: Connection, tools: Tools, alias: str) -> Answer:
     """Call the tool `echo` of an upstream."""
     found = [name for name in tools.listed if name.startswith(alias) and name.endswith("echo")]
     check(found, f"the tool of {alias} is not listed")
-    return await call_named(client, found[0], {"text": "hello"}, wait)
+    return await call_named(client, found[0], {"text": "hello"}, 20)
 
 
 async def beside(scene: Scene, deeds: Sequence[str]) -> None:

@@ -178,8 +178,8 @@ def meanwhile(act: Callable[[], object]) -> Generator[None]:
 
 
 @contextmanager
-def pinging(connection: Connection, most: float) -> Generator[None]:
-    """Have the server answer pings all the while, each within some seconds."""
+def pinging(connection: Connection) -> Generator[None]:
+    """Have the server answer pings all the while, each within ten seconds."""
     slow: list[float] = []
 
     async def ping() -> None:
@@ -195,4 +195,4 @@ def pinging(connection: Connection, most: float) -> Generator[None]:
         yield
     finally:
         task.cancel()
-    check(not slow or max(slow) <= most, f"a ping waited {max(slow, default=0):.1f} s meanwhile")
+    check(not slow or max(slow) <= 10, f"a ping waited {max(slow, default=0):.1f} s meanwhile")

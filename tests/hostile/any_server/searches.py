@@ -41,7 +41,7 @@ async def _(scene: Scene) -> None:
 @case(GROUP, "search ends", "a catastrophic pattern is answered, and so are pings meanwhile", "grep")
 async def _(scene: Scene) -> None:
     scene.file("a.txt", "a" * 3000 + "!\n")
-    with pinging(scene.connection, 10):
+    with pinging(scene.connection):
         await scene.call("grep", path=scene.inside, pattern="(a+)+$")
         await scene.call("grep", path=scene.inside, pattern="(a|aa)+$")
 
@@ -71,7 +71,7 @@ async def _(scene: Scene) -> None:
 async def _(scene: Scene) -> None:
     scene.file("min.js", "needle;" * 3_000_000)
     scene.file("lines.txt", "needle\n" * 200_000)
-    with pinging(scene.connection, 10):
+    with pinging(scene.connection):
         answer = await scene.call("grep", path=scene.inside, pattern="needle")
     check(len(answer.everything) < 2_000_000, f"the answer has {len(answer.everything):,} characters")
     check(not answer.is_error and "needle" in answer.text, f"nothing is found: {shown(answer)}")

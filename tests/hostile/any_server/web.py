@@ -135,7 +135,7 @@ rows(
 
 async def bounded(scene: Scene, what: str) -> None:
     """Such a page makes an answer that a model can take, in bounded time."""
-    with pinging(scene.connection, 10):
+    with pinging(scene.connection):
         answer = await scene.call("fetch", url=f"{scene.page.replace('127.0.0.1', 'localhost')}/{what}", wait=60)
     check(len(answer.everything) < 2_000_000, f"the answer has {len(answer.everything):,} characters")
 

@@ -159,10 +159,10 @@ class Connection:
         """Make sure that the server still answers."""
         await self.request("ping", wait=wait)
 
-    async def greet(self, *, revision: str = REVISION, roots: list[Json] | None = None, asks: bool = True) -> Json:
+    async def greet(self, *, revision: str = REVISION, roots: list[Json] | None = None) -> Json:
         """Shake hands; the result of `initialize`."""
         self.roots = roots
-        offers: Json = {"elicitation": {}} if asks else {}
+        offers: Json = {"elicitation": {}}
         if roots is not None:
             offers["roots"] = {"listChanged": True}
         me = {"name": "hostile-cases", "version": "1"}

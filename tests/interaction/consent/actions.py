@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,5 @@ CHANGES = [action for action in ACTIONS if action.file is not None]
 """Those whose question shows a file, so that the answer is bound to its state."""
 
 
-def by_action(actions: Iterable[Action] = ACTIONS) -> Any:
-    """A test for each of these actions."""
-    return pytest.mark.parametrize("action", list(actions), ids=str)
+by_action = pytest.mark.parametrize("action", ACTIONS, ids=str)
+"""A test for each of these actions."""

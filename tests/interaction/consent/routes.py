@@ -10,21 +10,6 @@ import pytest
 from tests.harness import ROUTES as ALL_ROUTES
 from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, Action
-from tests.interaction.serving import by_route
-
-__all__ = [
-    "HANDSHAKE_ROUTES",
-    "KNOWN_ROUTES",
-    "MODERN_ROUTES",
-    "NETWORK_ROUTES",
-    "REVISIONS",
-    "ROUTES",
-    "TRANSPORTS",
-    "Route",
-    "by_route",
-    "by_route_and_action",
-    "spread",
-]
 
 ROUTES = [route for route in ALL_ROUTES if route.has_forms and route.transport != "memory"]
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.harness import write_config
+from tests.harness import Route, write_config
 from tests.interaction.consent.actions import BEFORE, NOTES, Snapshot, snapshot
-from tests.interaction.consent.routes import Route
 from tests.interaction.raw_clients import RawClient, http_server, introduced, reach, stdio_server
 
 
@@ -71,13 +70,13 @@ class Servers:
             yield client
 
     @contextmanager
-    def new_client(self, route: Route, setup: Setup = DEFAULTS) -> Generator[RawClient]:
+    def new_client(self, route: Route) -> Generator[RawClient]:
         """A client that nobody has known before; over stdio with a server of its own."""
         if route.transport != "stdio":
-            with self.client(route, setup) as client:
+            with self.client(route) as client:
                 yield client
             return
-        served = stdio_server(self.root, self.config(setup), self.environment)
+        served = stdio_server(self.root, self.config(DEFAULTS), self.environment)
         with served as wire, introduced(wire, route.revision) as client:
             yield client
 

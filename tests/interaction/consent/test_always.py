@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, Action, snapshot
 from tests.interaction.consent.answers import ALWAYS, ONCE, REFUSALS
-from tests.interaction.consent.routes import KNOWN_ROUTES, Route, by_route, by_route_and_action
+from tests.interaction.consent.routes import KNOWN_ROUTES, by_route_and_action
 from tests.interaction.consent.servers import Servers
 from tests.interaction.raw_clients import Asked, RawClient
+from tests.interaction.serving import by_route
 
 
 def is_asked(client: RawClient, action: Action, servers: Servers) -> bool:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.cases import all_hold
+from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, Action, by_action, snapshot
 from tests.interaction.consent.answers import EMPTY, NO_DECISION, NO_FORM, NO_OBJECT, ONCE, REFUSALS, WRONG_FIELDS
-from tests.interaction.consent.routes import HANDSHAKE_ROUTES, ROUTES, Route, by_route, spread
+from tests.interaction.consent.routes import HANDSHAKE_ROUTES, ROUTES, spread
 from tests.interaction.consent.servers import Servers
 from tests.interaction.raw_clients import Asked, Done, RawClient
+from tests.interaction.serving import by_route
+from tests.tables import all_cases
 
 
 def refuse(client: RawClient, action: Action, place: Path, reply: Any) -> Done:
@@ -42,7 +44,7 @@ def refuse(client: RawClient, action: Action, place: Path, reply: Any) -> Done:
 
 def none_is_consent(replies: Mapping[str, Any], route: Route, servers: Servers) -> None:
     """None of these answers lets anything happen over this route."""
-    with servers.client(route) as client, all_hold() as case:
+    with servers.client(route) as client, all_cases() as case:
         for name, reply, action in spread(replies, route):
             with case(f"{name}, to {action}"):
                 refuse(client, action, servers.place(), reply)
@@ -51,7 +53,7 @@ def none_is_consent(replies: Mapping[str, Any], route: Route, servers: Servers) 
 @pytest.mark.requirement("mission.confirmation")
 @by_route(ROUTES)
 def test_an_accepted_action_happens_once_and_not_before(route: Route, servers: Servers) -> None:
-    with servers.client(route) as client, all_hold() as case:
+    with servers.client(route) as client, all_cases() as case:
         for action in ACTIONS:
             place = servers.place()
             with case(action):
@@ -94,7 +96,7 @@ ERRORS: dict[str, Any] = {
 @pytest.mark.requirement("consent.changed")
 @by_route(HANDSHAKE_ROUTES)
 def test_an_error_in_place_of_an_answer_is_no_consent(route: Route, servers: Servers) -> None:
-    with servers.client(route) as client, all_hold() as case:
+    with servers.client(route) as client, all_cases() as case:
         for action, (name, answer) in zip(cycle(ACTIONS), ERRORS.items(), strict=False):
             with case(f"{name}, to {action}"):
                 place = servers.place()
@@ -117,7 +119,7 @@ def test_a_refusal_says_what_happened(route: Route, servers: Servers) -> None:
         "cancel": (REFUSALS["cancel"], ["dismissed"]),
         "empty": (EMPTY["empty content"], ["no valid decision"]),
     }
-    with servers.client(route) as client, all_hold() as case:
+    with servers.client(route) as client, all_cases() as case:
         for name, (reply, said) in told.items():
             with case(name):
                 text = refuse(client, ACTIONS[0], servers.place(), reply).text
@@ -125,7 +127,7 @@ def test_a_refusal_says_what_happened(route: Route, servers: Servers) -> None:
 
 
 @pytest.mark.requirement("mission.confirmation")
-@by_action()
+@by_action
 @by_route(route for route in ROUTES if not route.tells_clients_apart)
 def test_a_client_that_cannot_be_told_from_others_is_offered_no_always(
     route: Route, action: Action, servers: Servers, place: Path

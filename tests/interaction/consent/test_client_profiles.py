@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, BEFORE, EDIT, NOTES, snapshot
 from tests.interaction.consent.answers import ONCE, REFUSALS
-from tests.interaction.consent.routes import TRANSPORTS, Route
+from tests.interaction.consent.routes import TRANSPORTS
 from tests.interaction.consent.servers import DEFAULTS, SIMPLE, Servers, Setup, settings_environment
 from tests.interaction.raw_clients import Asked, RawClient, introduced, stdio_server
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.cases import all_hold
+from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, snapshot
 from tests.interaction.consent.answers import ONCE, REFUSALS, accepted
-from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS, ROUTES, Route, by_route
+from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS, ROUTES
 from tests.interaction.consent.servers import SIMPLE, Servers, Setup
 from tests.interaction.raw_clients import Asked
+from tests.interaction.serving import by_route
+from tests.tables import all_cases
 
 PRIMITIVES = {"string", "number", "integer", "boolean"}
 
@@ -55,7 +57,7 @@ def questions(servers: Servers) -> Questions:
 @pytest.mark.requirement("consent.form")
 def test_a_form_is_flat_and_requires_a_decision_that_it_does_not_propose(questions: Questions) -> None:
     with_text = {action.tool for action in CHANGES}
-    with all_hold() as case:
+    with all_cases() as case:
         for (route, tool), question in questions.items():
             schema = question.asked.schema
             with case((str(route), tool)):
@@ -71,7 +73,7 @@ def test_a_form_is_flat_and_requires_a_decision_that_it_does_not_propose(questio
 @pytest.mark.requirement("consent.titles")
 def test_decisions_carry_titles_in_the_way_of_the_revision(questions: Questions) -> None:
     order = ["once", "always", "always_sandboxed", "always_server", "save", "deny"]
-    with all_hold() as case:
+    with all_cases() as case:
         for (route, tool), question in questions.items():
             field = question.asked.schema["properties"]["decision"]
             titled = {"type", "title"} | ({"oneOf"} if route.revision >= "2025-11-25" else {"enum", "enumNames"})
@@ -87,7 +89,7 @@ def test_decisions_carry_titles_in_the_way_of_the_revision(questions: Questions)
 @pytest.mark.requirement("consent.form")
 def test_the_question_begins_with_what_will_happen_and_shows_it(questions: Questions) -> None:
     shown = {"edit": "+more last", "write_file": "+text", "run_shell_command": "mktemp made.XXXXXX"}
-    with all_hold() as case:
+    with all_cases() as case:
         for (route, tool), question in questions.items():
             message = question.asked.message
             with case((str(route), tool)):
@@ -115,7 +117,7 @@ NO: dict[str, Any] = {
 @pytest.mark.requirement("consent.titles")
 @by_route(NETWORK_ROUTES)
 def test_a_simple_question_has_no_fields_and_accepting_it_counts_once(route: Route, servers: Servers) -> None:
-    with servers.client(route, SIMPLE) as client, all_hold() as case:
+    with servers.client(route, SIMPLE) as client, all_cases() as case:
         for action, (name, reply) in zip(cycle(ACTIONS), YES.items(), strict=False):
             place, other = servers.place(), servers.place()
             with case(f"{name}, to {action}"):
@@ -137,7 +139,7 @@ def test_a_simple_question_has_no_fields_and_accepting_it_counts_once(route: Rou
 @pytest.mark.requirement("consent.titles")
 @by_route(NETWORK_ROUTES)
 def test_a_simple_question_that_is_not_accepted_is_refused(route: Route, servers: Servers) -> None:
-    with servers.client(route, SIMPLE) as client, all_hold() as case:
+    with servers.client(route, SIMPLE) as client, all_cases() as case:
         for action, (name, reply) in zip(cycle(ACTIONS), NO.items(), strict=False):
             with case(f"{name}, to {action}"):
                 place = servers.place()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cases import all_hold
+from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, CHANGES, EDIT, NOTES, Action, snapshot
 from tests.interaction.consent.answers import ALWAYS, ONCE, REFUSALS
 from tests.interaction.consent.routes import (
@@ -19,12 +19,12 @@ from tests.interaction.consent.routes import (
     NETWORK_ROUTES,
     REVISIONS,
     ROUTES,
-    Route,
-    by_route,
     by_route_and_action,
 )
 from tests.interaction.consent.servers import HASTY, HASTY_SECONDS, Servers
 from tests.interaction.raw_clients import Asked, Call, HttpWire, RawClient, reach, stdio_server, wait_until_past
+from tests.interaction.serving import by_route
+from tests.tables import all_cases
 
 
 def still_served(client: RawClient, place: Path, before: Mapping[str, Any]) -> None:
@@ -192,7 +192,7 @@ def test_another_client_cannot_answer_a_live_question(
 @by_route(MODERN_ROUTES)
 def test_an_answer_without_its_own_seal_asks_again(route: Route, servers: Servers) -> None:
     forgeries = ("no state", "empty state", "nonsense", "tampered", "unknown key")
-    with servers.client(route) as client, all_hold() as case:
+    with servers.client(route) as client, all_cases() as case:
         for action, forgery in zip(cycle(ACTIONS), forgeries, strict=False):
             with case(f"{forgery}, to {action}"):
                 place = servers.place()

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import Route
 from tests.interaction.consent.actions import ACTIONS, EDIT, Action, by_action, snapshot
 from tests.interaction.consent.answers import accepted
-from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS, Route, by_route
+from tests.interaction.consent.routes import NETWORK_ROUTES, REVISIONS
 from tests.interaction.consent.servers import Servers, settings_environment
 from tests.interaction.raw_clients import Done, RawClient, http_server, introduced, reach, stdio_server
+from tests.interaction.serving import by_route
 
 SAVE = accepted(decision="save")
 
@@ -85,7 +87,7 @@ def test_a_saved_answer_counts_for_every_client_at_once(
 
 
 @pytest.mark.requirement("consent.save")
-@by_action()
+@by_action
 def test_no_other_answer_writes_to_the_users_settings(
     action: Action, settings: Path, servers: Servers, place: Path
 ) -> None:

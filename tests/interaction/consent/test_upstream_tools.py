@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases import all_hold
-from tests.harness import stdio_upstream
+from tests.harness import Route, stdio_upstream
 from tests.interaction.consent.answers import (
     ALWAYS,
     EMPTY,
@@ -15,9 +14,11 @@ from tests.interaction.consent.answers import (
     REFUSALS,
     accepted,
 )
-from tests.interaction.consent.routes import NETWORK_ROUTES, Route, by_route, spread
+from tests.interaction.consent.routes import NETWORK_ROUTES, spread
 from tests.interaction.consent.servers import Servers, Setup, settings_environment
 from tests.interaction.raw_clients import Asked, Done, RawClient, introduced, stdio_server
+from tests.interaction.serving import by_route
+from tests.tables import all_cases
 
 ALWAYS_SERVER = accepted(decision="always_server")
 
@@ -71,7 +72,7 @@ def test_nothing_is_sent_to_an_upstream_without_consent(through: bool, route: Ro
         for number, (name, reply, _) in enumerate(spread(NO_CONSENT, route, ("http", "sse")))
         if number % 2 == through
     ]
-    with servers.client(route, UPSTREAM, calls_through=through) as client, all_hold() as case:
+    with servers.client(route, UPSTREAM, calls_through=through) as client, all_cases() as case:
         for name, reply in tried:
             with case(name):
                 # Had this been sent, the upstream would have ended itself.

@@ -15,10 +15,10 @@ import httpx2
 import mcp_types as types
 from mcp.client import Client
 
-from tests.conformance.login_client import free_port
+from tests.background_servers import free_port
 from tests.fork_server import forked
-from tests.harness import listening, server_arguments, speaking, write_config
-from tests.interaction.login.scene import ALIAS, ECHO, Scene, text_of
+from tests.harness import listening, server_arguments, speaking, text_of, write_config
+from tests.interaction.login.scene import ALIAS, ECHO, Scene
 from tests.interaction.relay.clients import http_transport
 from tests.waiting import CEILING
 

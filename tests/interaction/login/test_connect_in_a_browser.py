@@ -16,8 +16,9 @@ from axe_playwright_python.base import AxeResults
 from playwright.async_api import Browser, Page, expect
 
 from tests.chromium import chromium_browser
+from tests.harness import text_of
 from tests.interaction.login.pages import Shown, called, served, told
-from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene, text_of
+from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene
 from tests.interaction.network.test_access_tokens import RESOURCE, signed
 from tests.scripted_issuer import scripted_issuer
 from tests.waiting import CEILING, until

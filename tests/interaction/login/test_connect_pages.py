@@ -16,9 +16,9 @@ from starlette.applications import Starlette
 from server.upstreams.login.callback import Redirect
 from server.upstreams.login.connect_pages import ConnectPages
 from server.upstreams.relay.login_questions import MAX_ATTEMPTS
-from tests.harness import MODERN
+from tests.harness import MODERN, text_of
 from tests.interaction.login.pages import TOKENS, Shown, browser, called, go_on, log_in, served, to_the_end, told
-from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene, text_of
+from tests.interaction.login.scene import ALIAS, ERAS, HANDSHAKE, Scene
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio

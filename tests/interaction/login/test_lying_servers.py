@@ -15,7 +15,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from tests.harness import MODERN
+from tests.harness import MODERN, text_of
 from tests.interaction.login.scene import (
     ALIAS,
     ECHO,
@@ -26,7 +26,6 @@ from tests.interaction.login.scene import (
     Peer,
     Person,
     Scene,
-    text_of,
     visit,
 )
 

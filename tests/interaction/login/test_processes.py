@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack
 import anyio
 import pytest
 
-from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, LOGIN, Person, Scene, text_of
+from tests.harness import text_of
+from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, LOGIN, Person, Scene
 from tests.interaction.raw_clients import wait_until_past
 from tests.variants import one_in
 from tests.waiting import until

@@ -10,8 +10,8 @@ import mcp_types as types
 import pytest
 
 from server.upstreams.relay.login_questions import MAX_ATTEMPTS
-from tests.harness import MODERN, stdio_upstream
-from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Person, Scene, text_of, visit
+from tests.harness import MODERN, stdio_upstream, text_of
+from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Person, Scene, visit
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ import time
 import anyio
 import pytest
 
-from tests.harness import MODERN
-from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LIFE, Scene, text_of
+from tests.harness import MODERN, text_of
+from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LIFE, Scene
 from tests.interaction.raw_clients import wait_until_past
 
 pytestmark = pytest.mark.anyio

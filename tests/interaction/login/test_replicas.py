@@ -18,11 +18,11 @@ import pytest
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.conformance.login_client import free_port
+from tests.background_servers import free_port
 from tests.fork_server import forked
-from tests.harness import server_arguments, speaking
+from tests.harness import server_arguments, speaking, text_of
 from tests.interaction.login.pages import TOKENS, Shown, called, log_in
-from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, Scene, text_of, visit
+from tests.interaction.login.scene import ALIAS, ECHO, HANDSHAKE, LIFE, Scene, visit
 from tests.interaction.network.wires import connection, modern, modern_headers, post
 from tests.interaction.raw_clients import wait_until_past
 from tests.interaction.relay.clients import http_transport

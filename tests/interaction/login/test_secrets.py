@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.interaction.login.scene import ALIAS, ERAS, LOGIN, Person, Scene, text_of
+from tests.harness import text_of
+from tests.interaction.login.scene import ALIAS, ERAS, LOGIN, Person, Scene
 from tests.processes import needs_root
 
 pytestmark = pytest.mark.anyio

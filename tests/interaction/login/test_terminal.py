@@ -14,10 +14,10 @@ import mcp_types as types
 import pytest
 
 from server.settings.models import OAuthSettings
-from server.upstreams.login.login_storage import FileLogins
-from server.upstreams.login.token_files import TokenStore
+from server.upstreams.login.login_storage import FileLogins, TokenStore
 from server.upstreams.login.upstream_login import Login
-from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Scene, redirect_of, text_of
+from tests.harness import text_of
+from tests.interaction.login.scene import ALIAS, ECHO, ERAS, HANDSHAKE, LOGIN, Scene, redirect_of
 from tests.waiting import CEILING, until
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,6 @@ from functools import partial
 from hashlib import sha256
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any, Protocol
 
 import anyio
@@ -34,12 +33,12 @@ from server.clients.principals import TokenRefusedError
 from server.settings import SettingsError
 from server.settings.models import IntrospectionSettings, IssuerSettings
 from server.transports.issuer import Issuer, read_issuer
+from tests.background_servers import free_port, served_by_thread
 from tests.conformance.fetch import is_fetched
 from tests.harness import HANDSHAKE, MODERN, PEERS, stdio_upstream, write_config
 from tests.interaction.login.scene import AuthorizationServer, authorization_server
 from tests.interaction.network.test_who_is_let_in import ACCEPT, INITIALIZE, bearer, client_of, serving
 from tests.interaction.network.test_who_is_let_in import settings as with_tokens
-from tests.interaction.relay.test_chain import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -229,19 +228,14 @@ async def test_a_key_counts_on_its_own_curve_alone(tmp_path: Path) -> None:
     """Its issuer names no algorithm with the key, and signs on another curve than the header says."""
     jwk = {**ECAlgorithm.to_jwk(LONG.public_key(), as_dict=True), "kid": "old"}
     (tmp_path / "keys.json").write_text(json.dumps({"keys": [jwk]}))
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path))) as server:
-        serving_keys = Thread(target=server.serve_forever)
-        serving_keys.start()
-        try:
-            name = f"http://127.0.0.1:{server.server_port}"
-            issuer = Issuer(IssuerSettings(issuer=name, resource=RESOURCE, jwks_uri=f"{name}/keys.json"))
-            header = as_base64(json.dumps({"alg": "ES256", "kid": "old"}).encode())
-            begin = f"{header}.{signed(name).split('.')[1]}"
-            proof = as_base64(ES256.sign(begin.encode(), LONG))
-            assert "not valid" in str(await refusal(issuer, f"{begin}.{proof}"))
-        finally:
-            server.shutdown()
-            serving_keys.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path)))
+    with served_by_thread(server):
+        name = f"http://127.0.0.1:{server.server_port}"
+        issuer = Issuer(IssuerSettings(issuer=name, resource=RESOURCE, jwks_uri=f"{name}/keys.json"))
+        header = as_base64(json.dumps({"alg": "ES256", "kid": "old"}).encode())
+        begin = f"{header}.{signed(name).split('.')[1]}"
+        proof = as_base64(ES256.sign(begin.encode(), LONG))
+        assert "not valid" in str(await refusal(issuer, f"{begin}.{proof}"))
 
 
 @pytest.mark.requirement("oauth.scopes")

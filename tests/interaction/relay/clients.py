@@ -68,19 +68,15 @@ class WireClient:
         era: What it speaks.
         capabilities: What it announces.
         answer: Answers what it is asked.
-        meta: Goes into `_meta` of each request.
         name: What it calls itself.
     """
 
-    def __init__(
-        self, streams: Any, era: str, capabilities: Json, answer: Answer | None, meta: Json, name: str = "wire"
-    ) -> None:
+    def __init__(self, streams: Any, era: str, capabilities: Json, answer: Answer | None, name: str) -> None:
         self.info = {"name": name, "version": "1"}
         self._read, self._write = streams[:2]
         self.era = era
         self.capabilities = capabilities
         self.answer = answer
-        self.meta = meta
         self.heard: list[tuple[str, Json]] = []
         """Notifications as they came; the end of a request stands there as `answer`."""
         self.asked: list[tuple[str, Json]] = []
@@ -172,7 +168,7 @@ class WireClient:
             AnswerError: The answer is an error.
         """
         identity = next(self._numbers)
-        stamped: Json = {**self.meta, **(meta or {})}
+        stamped: Json = {**(meta or {})}
         headers = {"mcp-protocol-version": REVISIONS[self.era]} if method != "initialize" else {}
         if self.is_modern:
             keys = {
@@ -306,13 +302,12 @@ async def client_on(
     era: str,
     capabilities: Json | None = None,
     answer: Answer | None = None,
-    meta: Json | None = None,
     name: str = "wire",
 ) -> AsyncGenerator[WireClient]:
     """A client that has introduced itself."""
     with anyio.fail_after(CEILING):
         async with transport as streams, anyio.create_task_group() as tasks:
-            client = WireClient(streams, era, ALL if capabilities is None else capabilities, answer, meta or {}, name)
+            client = WireClient(streams, era, ALL if capabilities is None else capabilities, answer, name)
             tasks.start_soon(client.run)
             await client.introduce()
             yield client
@@ -406,13 +401,13 @@ def scripted(name: str, era: str = "handshake", *, entry: Json | None = None, **
 
 
 @contextmanager
-def scripted_over_http(name: str, era: str, **orders: Any) -> Generator[Json]:
+def scripted_over_http(**orders: Any) -> Generator[Json]:
     """The same over HTTP; an entry as long as this lasts."""
     command = [
         sys.executable,
         "-S",
         str(PEERS / "scripted_upstream.py"),
-        json.dumps({"name": name, "era": era, **orders}),
+        json.dumps({"name": "up", "era": "modern", **orders}),
     ]
     with background_server([*command, "http"], r"port (\d+)") as port:
         yield {"httpUrl": f"http://127.0.0.1:{port}/mcp", "trust": True}

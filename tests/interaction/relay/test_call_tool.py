@@ -43,7 +43,7 @@ async def test_over_http_the_headers_are_those_of_call_tool_and_its_upstream_get
     tmp_path: Path,
 ) -> None:
     tools = {"tools": [{"name": "run", "inputSchema": PLACES}]}
-    with scripted_over_http("up", "modern", answers={"tools/list": tools}) as entry:
+    with scripted_over_http(answers={"tools/list": tools}) as entry:
         async with network(tmp_path, {"up": entry}, settings=ON) as served:
             # The first call is the one before which nothing is known. Nothing of the client's headers is handed on.
             for more in ({}, {}, {"Mcp-Param-Region": "south", "Mcp-Param-Count": "4"}):

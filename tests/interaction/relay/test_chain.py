@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -12,7 +11,7 @@ import anyio
 import pytest
 
 from server.upstreams.wire.own_meta import CHAIN_KEY, MAX_HOPS, THIS_SERVER, listed_for
-from tests.background_servers import background_server
+from tests.background_servers import background_server, free_port
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config
 from tests.interaction.relay.clients import (
@@ -122,12 +121,6 @@ def test_what_has_come_through_a_server_is_not_listed_to_it_again_and_clients_se
     assert listed_for({}, [plain, passed]) == [plain, {"name": "passed", "_meta": {"kept": 1}}]
     far = {"name": "far", "_meta": {CHAIN_KEY: [str(number) for number in range(MAX_HOPS)]}}
     assert listed_for({CHAIN_KEY: ["one"]}, [far]) == []
-
-
-def free_port() -> int:
-    """A port that was free just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def ring_member(

@@ -33,7 +33,7 @@ async def test_arguments_that_an_upstream_wants_in_headers_are_set_anew_whatever
     era: str, tmp_path: Path
 ) -> None:
     tools = [{"name": "run", "inputSchema": PLACES}, {"name": "odd", "inputSchema": INVALID}]
-    with scripted_over_http("up", "modern", answers={"tools/list": {"tools": tools}}) as entry:
+    with scripted_over_http(answers={"tools/list": {"tools": tools}}) as entry:
         async with proxied(tmp_path, {"up": entry}, era) as client:
             listed = await client.listed("tools")
             assert listed["up__run"]["inputSchema"] == PLACES
@@ -64,7 +64,7 @@ async def test_how_a_server_says_that_it_wants_a_login_is_kept_and_shown_to_nobo
     caplog.set_level(logging.DEBUG)
     methods = ["server/discover", "initialize"]
     locked = {"methods": methods, "status": status, "challenges": SCHEMES, "text": text}
-    with scripted_over_http("up", "modern", locked=locked) as entry:
+    with scripted_over_http(locked=locked) as entry:
         config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
         app = app_of(config)
         wire = in_process(app)
@@ -84,7 +84,7 @@ async def test_how_a_server_says_that_it_wants_a_login_is_kept_and_shown_to_nobo
 @pytest.mark.requirement("upstream.challenge")
 async def test_nothing_is_kept_of_a_login_once_the_server_lets_us_in(tmp_path: Path) -> None:
     tools = {"tools": [{"name": "run", "inputSchema": {"type": "object"}}]}
-    with scripted_over_http("up", "modern", answers={"tools/list": tools}) as entry:
+    with scripted_over_http(answers={"tools/list": tools}) as entry:
         config = write_config(tmp_path, {"mcpServers": {"up": entry}, "tools": {"builtIn": False}})
         app = app_of(config)
         async with app.running(), client_on(in_process(app), "modern") as client:

@@ -9,9 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.store.memory_store import MemoryStore
 from server.store.replica import Replica
-from server.store.shared_store import Store
+from server.store.shared_store import MemoryStore, Store
 from server.store.valkey_store import ValkeyStore
 from tests.interaction.relay.changing import Person, change
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, said, stdio_entry

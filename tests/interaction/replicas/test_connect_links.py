@@ -8,11 +8,11 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import httpx2
 import pytest
 
+from tests.background_servers import served_by_thread
 from tests.harness import ROOT
 from tests.interaction.replicas.scene import HAPROXY, NAMES, Program, needs_haproxy
 from tests.waiting import CEILING, wait_until
@@ -34,14 +34,9 @@ def named_server(name: str) -> Generator[int]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the same
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_address[1]
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    with served_by_thread(server):
+        yield server.server_address[1]
 
 
 @pytest.fixture

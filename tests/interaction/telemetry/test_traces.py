@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import httpx2
@@ -32,6 +32,7 @@ from server.settings import load_settings
 from server.telemetry.measured_request import BUCKETS, MAX_NAMES, OTHER, Names, Operation
 from server.telemetry.observation import Observation
 from server.telemetry.open_telemetry import Telemetry
+from tests.background_servers import served_by_thread
 from tests.fork_server import forked
 from tests.harness import HANDSHAKE, MODERN, PEERS, own_state, server_arguments, speaking, stdio_upstream, write_config
 from tests.in_process import in_process
@@ -67,14 +68,8 @@ def collector() -> Generator[tuple[str, list[Any]]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with served_by_thread(server):
         yield f"http://127.0.0.1:{server.server_address[1]}", spans
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.mark.requirement("telemetry.trace")

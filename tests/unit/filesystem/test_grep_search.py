@@ -19,8 +19,7 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_results import ToolResult
 from tools.files.search import ripgrep
 from tools.files.search.content_search import MAX_SORTED
-from tools.files.search.pattern_hints import pattern_hint
-from tools.files.search.ripgrep import MAX_FILE_BYTES, find_ripgrep
+from tools.files.search.ripgrep import MAX_FILE_BYTES, find_ripgrep, pattern_hint
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio

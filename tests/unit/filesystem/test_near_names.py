@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cases import all_hold
+from tests.tables import all_cases
 from tools.builtin.edit import EditTool
 from tools.builtin.glob import GlobTool
 from tools.builtin.grep_search import GrepTool
@@ -50,7 +50,7 @@ def fill(root: Path, *names: str) -> None:
 @pytest.mark.requirement("names.proposed")
 async def test_what_was_probably_meant_is_proposed(root: Path, context: ToolContext) -> None:
     fill(root, "src/app.ts", "src/components/Button.tsx", "docs/README.md", "my file.txt")
-    with all_hold() as case:
+    with all_cases() as case:
         for given, meant in (
             ("src/apps.ts", "src/app.ts"),
             ("src/app.js", "src/app.ts"),

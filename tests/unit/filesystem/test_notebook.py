@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tools.files.read.notebook_text import MAX_NOTEBOOK_CHARS, MAX_OUTPUT_CHARS, render
+from tools.files.notebook_cells import MAX_NOTEBOOK_CHARS, MAX_OUTPUT_CHARS, render
 
 pytestmark = pytest.mark.requirement("read.notebook")
 

@@ -13,7 +13,7 @@ from tools.builtin.grep_search import GrepTool
 from tools.call.tool_context import ToolContext
 from tools.contract.tool_results import ToolResult
 from tools.files import text_encodings
-from tools.files.search import content_search, legacy_texts
+from tools.files.search import content_search
 from tools.files.search.ripgrep import Query
 from tools.files.text_encodings import ShownText
 from tools.files.workspace import Workspace
@@ -91,15 +91,15 @@ async def test_what_reading_shows_is_found_and_shown(texts: Path, context: ToolC
 async def test_files_are_decoded_in_portions_and_a_guess_is_made_of_matching_ones_alone(
     root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legacy_texts, "FILES_AT_ONCE", 3)
-    monkeypatch.setattr(legacy_texts, "MAX_READ_BYTES", 2_000)
+    monkeypatch.setattr(content_search, "FILES_AT_ONCE", 3)
+    monkeypatch.setattr(content_search, "MAX_READ_BYTES", 2_000)
     guessed: list[bytes] = []
 
     def shown_text(data: bytes) -> ShownText:
         guessed.append(data)
         return text_encodings.shown_text(data)
 
-    monkeypatch.setattr(legacy_texts, "shown_text", shown_text)
+    monkeypatch.setattr(content_search, "shown_text", shown_text)
     for number in range(10):
         text = f"Текст номер {number}, написанный давно.\n" * (100 if number == 4 else 1)
         (root / f"{number}.txt").write_bytes(text.encode("windows-1251"))
@@ -112,8 +112,7 @@ async def test_files_are_decoded_in_portions_and_a_guess_is_made_of_matching_one
 async def test_a_file_too_large_to_be_decoded_is_searched_as_bytes_and_told(
     texts: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (content_search, legacy_texts):
-        monkeypatch.setattr(module, "MAX_DECODED_BYTES", len(PORTUGUESE) - 1)
+    monkeypatch.setattr(content_search, "MAX_DECODED_BYTES", len(PORTUGUESE) - 1)
     result = await grep(context, "funções|esta", glob="*.pas")
     assert result.facts["matches"] == 1
     assert "[Searched as bytes, so that only ASCII text is found: 1 file, over 16 MB" in str(result.llm_content)

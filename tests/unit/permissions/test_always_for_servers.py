@@ -9,7 +9,7 @@ from tools.call.tool_context import ClientState
 from tools.contract.confirmation import Decision, McpConfirmation
 from tools.permissions.permission_rules import SESSION, parse_rule
 from tools.permissions.tool_names import names_of_server, names_of_upstream_tool, rule_for
-from tools.permissions.verdict import Grant, Verdict
+from tools.permissions.verdict import Grant, Permission, Verdict
 
 
 def reached(rule: str) -> set[tuple[str, str]]:
@@ -27,8 +27,8 @@ def reached(rule: str) -> set[tuple[str, str]]:
 @pytest.mark.parametrize("server", ["git", "mcp", "mcp_git"])
 def test_an_answer_of_always_covers_the_tool_or_the_server_that_was_asked_about(server: str) -> None:
     assert reached(rule_for(f"{server}__t")) == {(server, "t")}
-    grant = Grant(rule_for(f"{server}__t"), "")
+    permission = Permission(Verdict.ASK, "", (Grant(rule_for(f"{server}__t"), ""),))
     details = McpConfirmation(title="", server_name=server, tool_name="t", arguments={})
-    choices = choices_for(details, [grant], ClientState("a", grants=[]), saves=True)
+    choices = choices_for(details, permission, ClientState("a", grants=[]), saves=True)
     rules = {choice.decision: choice.rules for choice in choices}
     assert reached(rules[Decision.ALWAYS_SERVER][0]) == {(server, tool) for tool in ("git", "t", "git__t")}

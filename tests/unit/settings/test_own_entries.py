@@ -77,6 +77,8 @@ def test_what_only_names_this_program_is_another(command: str, args: list[str]) 
         ({"serverUrl": "http://[::1]:8808/sse"}, True),
         ({"url": "http://127.0.0.1:9000/mcp"}, True),
         ({"command": "npx", "args": ["-y", "mcp-remote", "http://127.0.0.1:8808/mcp", "--allow-http"]}, True),
+        ({"command": ["npx", "mcp-remote", "http://127.0.0.1:8808/mcp"]}, True),
+        ({"command": {"path": "npx", "args": ["mcp-remote", "http://127.0.0.1:8808/mcp"]}}, True),
         ({"command": "npx", "args": ["-y", "mcp-remote@0.1", "https://example.org:8808/mcp"]}, False),
         ({"command": "npx", "args": ["-y", "supergateway", "--sse", "http://localhost:8808/sse"]}, True),
         ({"url": "http://127.1:8808/mcp"}, True),

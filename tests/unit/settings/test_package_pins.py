@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.settings.package_pins import unpinned_package
+from server.settings.upstream_entries import unpinned_package
 from tests.tables import each_of
 from tests.unit.settings.test_settings_upstreams import left_out, load
 

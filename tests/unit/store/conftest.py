@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from server.store.memory_store import MemoryStore
-from server.store.shared_store import Store
+from server.store.shared_store import MemoryStore, Store
 from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import ValkeyServer, valkey_server

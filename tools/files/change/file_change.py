@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,25 +73,41 @@ class TargetFile:
         """Return the file as the client last saw it, or `None`."""
         return self.reads.get(self.location.path) if self.reads is not None else None
 
-    def hidden_by(self, snapshot: FileSnapshot) -> str | None:
-        """Return the reading rule or the agent-ignore file that keeps the current content out of results.
+    def refuse_look_alike(self) -> None:
+        """Refuse to create a file whose name looks like an existing one.
 
-        Return `None` if there is none, or if the client has read or written exactly this content and its ledger is not
-        shared.
+        The same call is accepted when it is repeated. Without a ledger to recognize this, the client must quote the
+        name.
         """
-        location, seen = self.location, self.seen
-        if snapshot.data is None:
-            return None
-        found = why_hidden(self.workspace, location)
-        if found is None or seen is None or (self.reads is not None and self.reads.is_shared):
-            return found
-        return None if seen.identity == snapshot.identity or seen.sha256 == snapshot.sha256 else found
+        location, reads = self.location, self.reads
+        alike = [each.name for each in readings(self.workspace, location, is_new=True)]
+        if not alike or (
+            not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)
+        ):
+            return
+        insist = (
+            "repeat the call"
+            if reads is not None
+            else f"write the name as '{exact_path(location.name, is_quoted=True)}', including the quotes"
+        )
+        raise ToolError(
+            ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
+            f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was written. "
+            f"Use that name to change that file. To create a second file, {insist}.",
+        )
 
 
 class FileSnapshot:
-    """The current state of a file. All attributes are `None` if the file does not exist."""
+    """The current state of a file. `data` and `identity` are `None` if the file does not exist."""
 
-    def __init__(self, data: bytes | None, identity: FileIdentity | None, digest: str | None = None) -> None:
+    def __init__(
+        self,
+        target: TargetFile,
+        data: bytes | None = None,
+        identity: FileIdentity | None = None,
+        digest: str | None = None,
+    ) -> None:
+        self.target = target
         self.data = data
         self.identity = identity
         self._digest = digest
@@ -100,12 +116,100 @@ class FileSnapshot:
     def sha256(self) -> str | None:
         return self._digest if self._digest or self.data is None else hashlib.sha256(self.data).hexdigest()
 
+    @cached_property
+    def hidden_by(self) -> str | None:
+        """The reading rule or the agent-ignore file that keeps the content out of results.
+
+        `None` if there is none, or if the client has read or written exactly this content and its ledger is not shared.
+        """
+        target, seen = self.target, self.target.seen
+        found = why_hidden(target.workspace, target.location) if self.data is not None else None
+        if found is None or seen is None or (target.reads is not None and target.reads.is_shared):
+            return found
+        return None if seen.identity == self.identity or seen.sha256 == self.sha256 else found
+
+    def check_fresh(self, expected_sha256: str | None = None) -> None:
+        """Refuse to change a file that differs from what the model has seen (`file_changed_since_read`).
+
+        A file that was never read may be changed. An expected digest takes precedence over earlier reads. For content
+        that is hidden from the client, no digest is accepted, because a correct guess would reveal the content.
+        """
+        seen, reads, is_hidden = self.target.seen, self.target.reads, self.hidden_by is not None
+        shown, path = self.target.location.shown, self.target.location.path
+        # Report a change of hidden content only once: the client cannot read the file, but may replace it.
+        is_told = is_hidden and reads is not None and not reads.is_first_notice(f"{self.sha256} {path}")
+        if expected_sha256 is not None and is_hidden:
+            problem = (
+                f"The content of '{shown}' is hidden from agents and is not what you last wrote, so expected_sha256 "
+                "was not compared with it. Nothing was written. Omit expected_sha256 to replace the file whatever it "
+                "contains."
+            )
+        elif expected_sha256 is not None:
+            if self.sha256 == expected_sha256.lower():
+                return
+            now = f"its SHA-256 is {self.sha256}" if self.data is not None else "it does not exist"
+            problem = (
+                f"'{shown}' does not match expected_sha256: {now}. Nothing was written. Read the file again and repeat "
+                "the change on its current content."
+            )
+        else:
+            if seen is None or self.data is None or seen.identity == self.identity or is_told:
+                return
+            if seen.sha256 is not None and seen.sha256 == self.sha256:
+                return
+            way = "Read it again and repeat the change on its current content."
+            if is_hidden:
+                way = (
+                    "Its content is hidden from agents. Read it if that is allowed, or repeat this call to replace it "
+                    "all."
+                )
+            lines = ""
+            if not is_hidden and reads is not None and (read := reads.content(path)) is not None:
+                before, after = decode(read), decode(self.data)
+                lines = changed_lines(unified_diff(before.text, after.text)) if before and after else ""
+            different = f" (now different: {lines})" if lines else ""
+            problem = (
+                f"'{shown}' has been changed by somebody else since you last read or wrote it{different}. Nothing was "
+                f"written. {way}"
+            )
+        raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
+
+    def refuse_part_of_hidden(self) -> None:
+        """Refuse to change part of a file whose content is hidden from the client (`path_ignored`)."""
+        if self.hidden_by is not None:
+            raise ToolError(
+                ToolErrorType.PATH_IGNORED,
+                f"'{self.target.location.shown}' is hidden from agents by {self.hidden_by}, so no part of it can be "
+                "replaced: the outcome would reveal its content. Read it first if that is allowed, use write_file to "
+                "replace all of it, or ask the user.",
+            )
+
+    def refuse_taking_back(self, text: str) -> None:
+        """Refuse, once, to write content that would undo the latest write if another client may have made it."""
+        reads, path = self.target.reads, self.target.location.path
+        replaced = reads.replaced(path) if reads is not None else None
+        if reads is None or replaced is None:
+            return
+        before, now = decode(replaced), decode(self.data or b"")
+        if before is None or now is None:
+            return
+        old, present, new = (set(each.splitlines()) - {""} for each in (before.text, now.text, text))
+        takes_back = old != present and old - present <= new and new.isdisjoint(present - old)
+        if takes_back and self.hidden_by is None and reads.is_first_notice(f"{self.sha256} {path}"):
+            raise ToolError(
+                ToolErrorType.FILE_CHANGED_SINCE_READ,
+                f"'{self.target.location.shown}' was last written by a call with your token, and this content would "
+                f"undo that write ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If "
+                "another agent made it, read the file again and repeat the change on its current content. To undo it, "
+                "repeat this call.",
+            )
+
 
 def take_snapshot(target: TargetFile) -> FileSnapshot:
     """Read a whole file to change it. Raises a `ToolError` if the file is a directory, too large or unreadable."""
     location = target.location
     if target.workspace.stat(location) is None:
-        return FileSnapshot(None, None)
+        return FileSnapshot(target)
     with target.workspace.open_file(location) as opened:
         if opened.info.st_size > MAX_CHANGED_BYTES:
             raise ToolError(
@@ -119,114 +223,7 @@ def take_snapshot(target: TargetFile) -> FileSnapshot:
             raise explain(error, location.shown) from None
         seen = target.seen
         digest = seen.sha256 if seen is not None and seen.identity == identity_of(opened.info) else None
-        return FileSnapshot(data, identity_of(opened.info), digest)
-
-
-def check_fresh(
-    target: TargetFile, snapshot: FileSnapshot, expected_sha256: str | None, *, is_hidden: bool = False
-) -> None:
-    """Refuse to change a file that differs from what the model has seen (`file_changed_since_read`).
-
-    A file that was never read may be changed. An expected digest takes precedence over earlier reads. For content that
-    is hidden from the client, no digest is accepted, because a correct guess would reveal the content.
-    """
-    seen, shown = target.seen, target.location.shown
-    # Report a change of hidden content only once: the client cannot read the file, but may replace it.
-    notice = f"{snapshot.sha256} {target.location.path}" if is_hidden else ""
-    is_told = bool(notice) and target.reads is not None and not target.reads.is_first_notice(notice)
-    if expected_sha256 is not None and is_hidden:
-        problem = (
-            f"The content of '{shown}' is hidden from agents and is not what you last wrote, so expected_sha256 was "
-            "not compared with it. Nothing was written. Omit expected_sha256 to replace the file whatever it contains."
-        )
-    elif expected_sha256 is not None:
-        if snapshot.sha256 == expected_sha256.lower():
-            return
-        now = f"its SHA-256 is {snapshot.sha256}" if snapshot.data is not None else "it does not exist"
-        problem = (
-            f"'{shown}' does not match expected_sha256: {now}. Nothing was written. Read the file again and repeat the "
-            "change on its current content."
-        )
-    else:
-        if seen is None or snapshot.data is None or seen.identity == snapshot.identity or is_told:
-            return
-        if seen.sha256 is not None and seen.sha256 == snapshot.sha256:
-            return
-        way = "Read it again and repeat the change on its current content."
-        if is_hidden:
-            way = (
-                "Its content is hidden from agents. Read it if that is allowed, or repeat this call to replace it all."
-            )
-        problem = (
-            f"'{shown}' has been changed by somebody else since you last read or wrote "
-            f"it{_what_changed(target, snapshot)}. Nothing was written. {way}"
-        )
-    raise ToolError(ToolErrorType.FILE_CHANGED_SINCE_READ, problem)
-
-
-def refuse_part_of_hidden(target: TargetFile, snapshot: FileSnapshot) -> None:
-    """Refuse to change part of a file whose content is hidden from the client (`path_ignored`)."""
-    hidden_by = target.hidden_by(snapshot)
-    if hidden_by is not None:
-        raise ToolError(
-            ToolErrorType.PATH_IGNORED,
-            f"'{target.location.shown}' is hidden from agents by {hidden_by}, so no part of it can be replaced: the "
-            "outcome would reveal its content. Read it first if that is allowed, use write_file to replace all of it, "
-            "or ask the user.",
-        )
-
-
-def refuse_taking_back(target: TargetFile, snapshot: FileSnapshot, text: str) -> None:
-    """Refuse, once, to write content that would undo the latest write if another client may have made that write."""
-    reads, path = target.reads, target.location.path
-    replaced = reads.replaced(path) if reads is not None else None
-    if reads is None or replaced is None:
-        return
-    before, now = decode(replaced), decode(snapshot.data or b"")
-    if before is None or now is None:
-        return
-    old, present, new = (set(each.splitlines()) - {""} for each in (before.text, now.text, text))
-    takes_back = old != present and old - present <= new and new.isdisjoint(present - old)
-    if takes_back and target.hidden_by(snapshot) is None and reads.is_first_notice(f"{snapshot.sha256} {path}"):
-        raise ToolError(
-            ToolErrorType.FILE_CHANGED_SINCE_READ,
-            f"'{target.location.shown}' was last written by a call with your token, and this content would undo that "
-            f"write ({changed_lines(unified_diff(before.text, now.text))}). Nothing was written. If another agent made "
-            "it, read the file again and repeat the change on its current content. To undo it, repeat this call.",
-        )
-
-
-def _what_changed(target: TargetFile, snapshot: FileSnapshot) -> str:
-    """List, in parentheses, the lines that differ from what the client saw; empty if they are unknown or hidden."""
-    old = target.reads.content(target.location.path) if target.reads is not None else None
-    if old is None or snapshot.data is None or target.hidden_by(snapshot) is not None:
-        return ""
-    before, after = decode(old), decode(snapshot.data)
-    if before is None or after is None:
-        return ""
-    lines = changed_lines(unified_diff(before.text, after.text))
-    return f" (now different: {lines})" if lines else ""
-
-
-def refuse_look_alike(target: TargetFile) -> None:
-    """Refuse to create a file whose name looks like an existing one.
-
-    The same call is accepted when it is repeated. Without a ledger to recognize this, the client must quote the name.
-    """
-    location, reads = target.location, target.reads
-    alike = [each.name for each in readings(target.workspace, location, is_new=True)]
-    if not alike or (not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)):
-        return
-    insist = (
-        "repeat the call"
-        if reads is not None
-        else f"write the name as '{exact_path(location.name, is_quoted=True)}', including the quotes"
-    )
-    raise ToolError(
-        ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
-        f"'{location.shown}' does not exist, but the similar '{exact_path(alike[0])}' does. Nothing was written. Use "
-        f"that name to change that file. To create a second file, {insist}.",
-    )
+        return FileSnapshot(target, data, identity_of(opened.info), digest)
 
 
 def encode_or_refuse(text: str, encoding: Encoding, parameter: str) -> bytes:
@@ -249,12 +246,9 @@ class FileChange(ABC):
     """A change that is ready to be written."""
 
     title: ClassVar[str]  # the first words of the question's title
+    labels: ClassVar[tuple[str, str]] = PROPOSED  # labels of the two sides of the diff in a result
+    proposal_noun: ClassVar[str] = "content"  # a noun for the text that the user may have edited
 
-    labels: ClassVar[tuple[str, str]]  # labels of the two sides of the diff in a result
-
-    proposal_noun: ClassVar[str]  # a noun for the text that the user may have edited
-
-    target: TargetFile
     snapshot: FileSnapshot
     text: str
     encoding: Encoding  # encoding of the new content
@@ -263,7 +257,6 @@ class FileChange(ABC):
     undoes: int | None = None  # for an undo, the number of the change that it undoes
     removes: bool = False  # whether the file is removed
     mode: int | None = None  # for an undo, the mode of the file
-    hidden_by: str | None = None  # the rule or file that keeps the old content out of results
     notes: tuple[str, ...] = ()  # further remarks for the model
 
     @property
@@ -271,12 +264,14 @@ class FileChange(ABC):
     def sentence(self) -> str:
         """Describe what was done."""
 
+    @property
     @abstractmethod
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """Return further fields of the structured result.
+    def details(self) -> dict[str, Any]:
+        """Further fields of the structured result."""
 
-        `has_final_diff` says whether the result already has a diff, because the user modified the change.
-        """
+    @property
+    def target(self) -> TargetFile:
+        return self.snapshot.target
 
     @property
     def is_new(self) -> bool:
@@ -364,27 +359,29 @@ def make_change(
         sha256 = hashlib.sha256(change.data).hexdigest()
         identity, links_broken, record = change.snapshot.identity, 0, ChangeRecord()
         # Always write a file with hidden content, because skipping the write would reveal that the content is the same.
-        if identity is None or change.hidden_by is not None or change.data != change.snapshot.data or change.removes:
-            with recorded(target, change.snapshot, change.data, sha256, change.diff, change) as record:
+        before = change.snapshot
+        if identity is None or before.hidden_by is not None or change.data != before.data or change.removes:
+            with recorded(target, before, change.data, sha256, change.diff, change) as record:
                 if change.removes and identity is not None:
                     remove_file(target.workspace, location, identity)
                 else:
                     written = replace_file(target.workspace, location, change.data, identity, mode=change.mode)
                     identity, links_broken = written.identity, written.links_broken
         if target.reads is not None and not change.removes:
-            target.reads.record(location.path, SeenFile(identity, sha256), change.data, change.snapshot.data)
+            target.reads.record(location.path, SeenFile(identity, sha256), change.data, before.data)
     return _result(target, change, sha256, record, links_broken=links_broken, is_users=is_users)
 
 
 def _result(
     target: TargetFile, change: FileChange, sha256: str, record: ChangeRecord, *, links_broken: int, is_users: bool
 ) -> ToolResult:
-    """Return the result of a change, for the model and for people."""
     location = target.location
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)
-    final_diff = clipped(diff_text) if is_users and change.hidden_by is None else ""
-    details = change.details(has_final_diff=bool(final_diff))
+    final_diff = clipped(diff_text) if is_users and change.snapshot.hidden_by is None else ""
+    details = change.details
+    if final_diff and "regions" in details:
+        details["regions"] = []  # the diff shows them
     notes = [*change.notes, *record.notes, *target.warnings]
     if change.undoes is not None and record.number is not None:
         notes.append(f"This is change {record.number}, which can be undone too.")
@@ -400,11 +397,11 @@ def _result(
     display: FileDiff | str = FileDiff(
         sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=change.is_new, truncated=diff.truncated
     )
-    if change.hidden_by is not None:
+    if change.snapshot.hidden_by is not None:
         # The display may reach the model, which must not learn hidden content by writing to the file.
         display = (
             f"Changed {shown_name(name)} (+{diff.added} -{diff.removed} lines); "
-            f"its content is hidden from agents by {change.hidden_by}."
+            f"its content is hidden from agents by {change.snapshot.hidden_by}."
         )
     return ToolResult(
         llm_content="\n".join(content),

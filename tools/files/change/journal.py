@@ -114,13 +114,9 @@ class Journal:
         self._opened: tuple[int, int] | None = None  # device and inode of the file behind the connection
 
     def add(self, change: NewChange, client: str, tool: str) -> int:
-        """Record a change that is about to be made. The oldest changes are dropped if there is no room.
+        """Record a change that is about to be made, and return its number.
 
-        Returns:
-            The change's number.
-
-        Raises:
-            JournalError: The change was not recorded. The message says why.
+        The oldest changes are dropped if there is no room. Raises a `JournalError` if the change was not recorded.
         """
         if change.before is not None and len(change.before) > self.max_file_bytes:
             raise JournalError(
@@ -160,15 +156,10 @@ class Journal:
         number: int | None = None,
         counts: bool = False,
     ) -> list[JournaledChange]:
-        """Return the last changes to files in some folders, newest first.
+        """Return the last changes to files in some folders, newest first, at most `limit` of them.
 
-        Args:
-            client: The client's name in the journal, or `None` for all clients.
-            roots: Real paths of the folders.
-            limit: The maximum number of changes.
-            path: Return only changes to this file.
-            number: Return only the change with this number.
-            counts: Return only changes that have not been undone and are not undos themselves.
+        A client, a path or a number selects the changes with exactly this client, path or number. If `counts` is true,
+        only changes that have not been undone and are not undos themselves are returned.
         """
         if not os.path.lexists(self._file):
             return []

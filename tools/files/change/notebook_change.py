@@ -8,23 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from tools.contract.confirmation import EditConfirmation
-from tools.contract.limits import Deadline
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.diff import unified_diff
-from tools.files.change.file_change import (
-    PROPOSED,
-    FileChange,
-    TargetFile,
-    check_fresh,
-    encode_or_refuse,
-    refuse_part_of_hidden,
-    take_snapshot,
-)
-from tools.files.change.omitted_text import first_omission
-from tools.files.find.near_names import NEAR_SECONDS, proposal
+from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
+from tools.files.change.omitted_text import first_omission, placeholder_error
+from tools.files.find.near_names import not_there
 from tools.files.notebook_cells import (
     MAX_NOTEBOOK_BYTES,
-    CellList,
     JsonPart,
     Layout,
     NotANotebookError,
@@ -47,7 +37,6 @@ _DONE: Mapping[EditMode, str] = {"replace": "Replaced", "insert": "Inserted", "d
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotebookEdit(FileChange):
     title: ClassVar[str] = "Confirm Notebook Edit"
-    labels: ClassVar[tuple[str, str]] = PROPOSED
     proposal_noun: ClassVar[str] = "new source"
 
     done: EditMode
@@ -62,8 +51,8 @@ class NotebookEdit(FileChange):
         have = "1 cell" if self.cells == 1 else f"{self.cells} cells"
         return f"{what}: +{diff.added} -{diff.removed} lines; now {have}, {self.form}."
 
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        del has_final_diff
+    @property
+    def details(self) -> dict[str, Any]:
         return {"cell_id": self.cell_id, "cell_type": self.cell_type, "cells": self.cells}
 
     def question(self, proposed: str) -> EditConfirmation:
@@ -96,14 +85,10 @@ def plan_notebook_edit(
         )
     snapshot = take_snapshot(target)
     if snapshot.data is None:
-        raise ToolError(
-            ToolErrorType.FILE_NOT_FOUND,
-            f"'{location.shown}' does not exist, so no cell of it can be changed."
-            + proposal(target.workspace, location, Deadline(target.signal, NEAR_SECONDS))
-            + " To create a notebook, use write_file.",
-        )
-    refuse_part_of_hidden(target, snapshot)
-    check_fresh(target, snapshot, None)
+        so, advice = ", so no cell of it can be changed", " To create a notebook, use write_file."
+        raise not_there(target.workspace, location, target.signal, so=so, advice=advice)
+    snapshot.refuse_part_of_hidden()
+    snapshot.check_fresh()
     old = decode(snapshot.data)
     if old is None or not old.encoding.is_known:
         raise _not_a_notebook(location.shown, "it is not text in UTF-8")
@@ -128,12 +113,9 @@ def plan_notebook_edit(
     else:
         present = mapping(notebook.cells[number].value)
         before, named, count = source_of(present), names[number], len(names)
-        omission = None if is_users else first_omission(source, before, path=location.path)
-        if omission is not None:
-            raise InvalidToolParamsError(
-                "notebook_edit",
-                f"the line '{omission}' in 'new_source' is a placeholder for omitted text; writing it would delete "
-                "that text. Give the complete source of the cell.",
+        if not is_users and (line := first_omission(source, before, path=location.path)) is not None:
+            raise placeholder_error(
+                "notebook_edit", f"'{line}' in 'new_source'", "Give the complete source of the cell."
             )
         cell_type = cell_type or _type_of(present)
         if source == before and cell_type == _type_of(present):
@@ -147,7 +129,6 @@ def plan_notebook_edit(
     if mode != "replace" and any(name == f"cell-{at}" for at, name in enumerate(names[number:], number)):
         notes.append("Later cells without an id now have another number; read the notebook again.")
     return NotebookEdit(
-        target=target,
         snapshot=snapshot,
         text=text,
         encoding=old.encoding,
@@ -204,9 +185,8 @@ def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -
     """Return the text with a cell's source replaced, and whether the cell had outputs."""
     cell = taken_apart(notebook.text, part.start)
     layout, had = layout_of(notebook.text, cell), mapping(part.value)
-    is_code, key = cell_type == "code", "source"
-    if notebook.major < 4 and is_code:
-        key = "input"
+    is_code = cell_type == "code"
+    key = "input" if is_code and notebook.major < 4 else "source"
     present = cell.find("source") or cell.find("input")
     in_line = present is not None and len(present.raw) > 2 and "\n" not in present.raw and "\r" not in present.raw
     raw = layout.written(_lines(source, present.value if present else None), 1, in_one_line=in_line)
@@ -269,23 +249,13 @@ def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, dige
     cell: dict[str, Any] = {"cell_type": cell_type, "metadata": {}, key: _lines(source, present)}
     cell |= {"id": named} if named else {}
     cell |= _of_code(notebook) if is_code else {}
-    raw, gap, where.parts.tail, comma = _as_new_cell(notebook.text, where, dict(sorted(cell.items())))
-    where.parts.insert(at + 1, JsonPart(gap, "", "", cell, 0, raw), comma)
+    # The new cell is formatted like the first one, or like the object around an empty list.
+    layout, gap, depth = layout_of(notebook.text, where.holder), "", 0
+    if cells:
+        layout, gap = layout_of(notebook.text, taken_apart(notebook.text, cells[0].start)), cells[0].gap
+    elif layout.unit is not None:
+        margin = layout.newline + layout.outer + layout.unit
+        gap, depth, where.parts.tail = margin + layout.unit, 2, margin
+    raw = layout.written(dict(sorted(cell.items())), depth)
+    where.parts.insert(at + 1, JsonPart(gap, "", "", cell, 0, raw), layout.comma)
     return where.parts.within(notebook.text), named
-
-
-def _as_new_cell(text: str, where: CellList, cell: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Format a cell for a list of cells.
-
-    Returns the JSON of the cell, the white space before the first cell and after the last one, and the separator
-    between cells.
-    """
-    holder = layout_of(text, where.holder)
-    if where.parts.parts:
-        first = where.parts.parts[0]
-        layout = layout_of(text, taken_apart(text, first.start))
-        return layout.written(cell), first.gap, where.parts.tail, layout.comma
-    if holder.unit is None:
-        return holder.written(cell), "", where.parts.tail, holder.comma
-    margin = holder.newline + holder.outer + holder.unit
-    return holder.written(cell, 2), margin + holder.unit, margin, holder.comma

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from itertools import accumulate
+
+from tools.contract.tool_errors import InvalidToolParamsError
 
 MAX_OMISSION_CHARS = 120  # longer lines are not examined
 MAX_UNKNOWN_WORDS = 3  # maximum number of unlisted words in a placeholder, such as the name of an omitted function
@@ -66,10 +67,20 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
         known: Text whose lines are never reported; by default, `old`.
         path: The path of the file. In Markdown, `#` begins a heading.
     """
-    found = dict(_omissions(new))
-    lines = _stripped(new) if found else []
-    if path.lower().endswith(_MARKDOWN):
-        found = {number: is_sure for number, is_sure in found.items() if not _HEADING.fullmatch(lines[number])}
+    lowered = new.lower()
+    hints = [hint for hint in _HINTS if hint in lowered]
+    if not hints:
+        return None
+    lowered_lines, whole = lowered.splitlines(), new.splitlines()
+    lines = [line.strip() for line in whole]
+    found: dict[int, bool] = {}  # the number of each placeholder line, and whether it is unambiguous
+    for number in sorted({at for hint in hints for at, line in enumerate(lowered_lines) if hint in line}):
+        is_sure = _is_sure(whole[number])
+        if is_sure is None or (path.lower().endswith(_MARKDOWN) and _HEADING.fullmatch(lines[number])):
+            continue
+        around = [whole[at] for at in (number - 1, number + 1) if 0 <= at < len(whole)]
+        if is_sure or not any(_COMMENT.match(other.lstrip()) and _is_sure(other) is None for other in around):
+            found[number] = is_sure
     if not found or old is None:
         return lines[min(found)] if found else None
     before = _stripped(old)
@@ -98,24 +109,14 @@ def first_omission(new: str, old: str | None, known: str | None = None, *, path:
     return None
 
 
+def placeholder_error(tool: str, line: str, advice: str) -> InvalidToolParamsError:
+    """Return the error for a line that `first_omission` found. `line` may say which parameter it is in."""
+    problem = f"the line {line} is a placeholder for omitted text; writing it would delete that text. {advice}"
+    return InvalidToolParamsError(tool, problem)
+
+
 def _stripped(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()]
-
-
-def _omissions(text: str) -> Iterator[tuple[int, bool]]:
-    """Yield the number of each placeholder line, and whether it is unambiguous."""
-    lowered = text.lower()
-    hints = [hint for hint in _HINTS if hint in lowered]
-    if not hints:
-        return
-    lowered_lines, lines = lowered.splitlines(), text.splitlines()
-    for number in sorted({at for hint in hints for at, line in enumerate(lowered_lines) if hint in line}):
-        is_sure = _is_sure(lines[number])
-        if is_sure is None:
-            continue
-        around = [lines[at] for at in (number - 1, number + 1) if 0 <= at < len(lines)]
-        if is_sure or not any(_COMMENT.match(other.lstrip()) and _is_sure(other) is None for other in around):
-            yield number, is_sure
 
 
 def _is_sure(line: str) -> bool | None:

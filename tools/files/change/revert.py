@@ -7,7 +7,7 @@ and the differences are reported.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
@@ -17,20 +17,12 @@ from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.change.diff import Diff, unified_diff
-from tools.files.change.file_change import (
-    ABSENT,
-    Author,
-    FileChange,
-    TargetFile,
-    clipped,
-    make_change,
-    take_snapshot,
-)
+from tools.files.change.file_change import ABSENT, Author, FileChange, TargetFile, clipped, make_change, take_snapshot
 from tools.files.change.journal import Journal, JournaledChange
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import identity_of
 from tools.files.read_ledger import ReadLedger
-from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode, guess, looks_binary, marked_encoding
+from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode_unless_binary, guess
 from tools.files.workspace import Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
@@ -43,7 +35,6 @@ NOT_COVERED = "Changes by commands and other programs are not recorded."
 class ChangeUndo(FileChange):
     title: ClassVar[str] = "Undo"
     labels: ClassVar[tuple[str, str]] = ("Before", "Now")
-    proposal_noun: ClassVar[str] = "content"
 
     change: JournaledChange
 
@@ -61,8 +52,8 @@ class ChangeUndo(FileChange):
         """The file's state and the number of the change; an answer is valid only for these."""
         return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        del has_final_diff
+    @property
+    def details(self) -> dict[str, Any]:
         return {"undone": self.change.id, "removed_file": self.removes}
 
     def question(self, proposed: str) -> EditConfirmation:
@@ -90,19 +81,14 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
             f"see the recorded changes. {NOT_COVERED}",
         )
     for change in found:
-        if is_named or not _is_as_before(change, workspace):
-            return change
+        try:
+            if is_named or take_snapshot(target_of(change, workspace, None, AbortSignal())).sha256 != change.before:
+                return change
+        except ToolError:
+            return change  # the undo of this change will fail and give the reason
     raise ToolError(
         ToolErrorType.FILE_NOT_FOUND, f"There is no file change left to undo in this workspace. {NOT_COVERED}"
     )
-
-
-def _is_as_before(change: JournaledChange, workspace: Workspace) -> bool:
-    try:
-        target = target_of(change, workspace, None, AbortSignal())
-        return take_snapshot(target).sha256 == change.before
-    except ToolError:
-        return False  # the undo of this change will fail and give the reason
 
 
 def target_of(
@@ -157,7 +143,6 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
         )
     before = _text_of(data)
     return ChangeUndo(
-        target=target,
         snapshot=snapshot,
         text=before.text if before is not None else "",
         encoding=before.encoding if before is not None else UTF_8 if data is None else _BINARY,
@@ -200,9 +185,7 @@ def _text_of(data: bytes | None) -> Decoded | None:
     """Decode the content of a file, or return `None` if it is not text. A missing file counts as empty."""
     if data is None:
         return Decoded("", UTF_8)
-    if marked_encoding(data) is None and looks_binary(data):
-        return None
-    decoded = decode(data)
+    decoded = decode_unless_binary(data)
     if decoded is None or decoded.encoding.is_known:
         return decoded
     guessed = guess(data)

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tools.contract.limits import Deadline
-from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.diff import lines_back, lines_on, unified_diff
 from tools.files.change.edit_failures import check_count, not_found
 from tools.files.change.file_change import (
     MAX_CHANGED_BYTES,
-    PROPOSED,
     SHOWN_BYTES,
     FileChange,
     TargetFile,
-    check_fresh,
     clipped,
     encode_or_refuse,
-    refuse_look_alike,
-    refuse_part_of_hidden,
     take_snapshot,
 )
-from tools.files.change.omitted_text import first_omission
+from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.change.text_match import (
     BLANKS,
     Haystack,
@@ -34,19 +29,10 @@ from tools.files.change.text_match import (
     indentation_map,
     indentation_of,
 )
-from tools.files.find.near_names import NEAR_SECONDS, proposal
+from tools.files.find.near_names import not_there
 from tools.files.line_endings import NearbyEndings, line_separator, split_lines, to_lf
 from tools.files.notebook_cells import NOTEBOOK_ENDING
-from tools.files.text_encodings import (
-    UTF_8,
-    Decoded,
-    check_fits,
-    decode,
-    decode_as_named,
-    guess,
-    looks_binary,
-    marked_encoding,
-)
+from tools.files.text_encodings import UTF_8, Decoded, check_fits, decode_as_named, decode_unless_binary, guess
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
@@ -58,7 +44,6 @@ CONTEXT_LINES = 5  # unchanged lines shown around each change (as in Gemini CLI)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextEdit(FileChange):
     title: ClassVar[str] = "Confirm Edit"
-    labels: ClassVar[tuple[str, str]] = PROPOSED
     proposal_noun: ClassVar[str] = "new text"
 
     match: TextMatch | None = None  # the matches, or `None` for a new file
@@ -73,13 +58,14 @@ class TextEdit(FileChange):
         what = "1 replacement" if count == 1 else f"{count} replacements"
         return f"Edited {path}: {what}, +{diff.added} -{diff.removed} lines; now {self.form}."
 
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        """Report how the text matched, and as many of the changed places as fit."""
+    @property
+    def details(self) -> dict[str, Any]:
+        """How the text matched, and as many of the changed places as fit."""
         return {
             "replacements": len(self.spans),
             "strategy": self.match.strategy.value if self.match is not None else None,
             "lines": list(self.lines),
-            "regions": [] if has_final_diff else self._regions(),
+            "regions": self._regions(),
         }
 
     def _regions(self) -> list[dict[str, Any]]:
@@ -131,38 +117,30 @@ def plan_edit(
     snapshot = take_snapshot(target)
     if snapshot.data is None:
         if old_string:
-            raise ToolError(
-                ToolErrorType.FILE_NOT_FOUND,
-                f"'{location.shown}' does not exist, so nothing in it can be replaced."
-                + proposal(target.workspace, location, Deadline(signal, NEAR_SECONDS))
-                + " To create the file, give an empty old_string or use write_file.",
-            )
-        check_fresh(target, snapshot, expected_sha256)
-        refuse_look_alike(target)
+            advice = " To create the file, give an empty old_string or use write_file."
+            raise not_there(target.workspace, location, signal, so=", so nothing in it can be replaced", advice=advice)
+        snapshot.check_fresh(expected_sha256)
+        target.refuse_look_alike()
         return TextEdit(
-            target=target,
             snapshot=snapshot,
             text=new_string,
             encoding=UTF_8,
             data=encode_or_refuse(new_string, UTF_8, "new_string"),
             diff=unified_diff(None, new_string),
         )
-    refuse_part_of_hidden(target, snapshot)
+    snapshot.refuse_part_of_hidden()
     if not old_string:
         raise ToolError(
             ToolErrorType.ATTEMPT_TO_CREATE_EXISTING_FILE,
             f"'{location.shown}' already exists, so it was not created. Give the text to replace as old_string, "
             "or use write_file to replace the whole content.",
         )
-    check_fresh(target, snapshot, expected_sha256)
+    snapshot.check_fresh(expected_sha256)
     old = _decode(location, snapshot.data, encoding, old_string, new_string)
-    omission = None if is_users else first_omission(new_string, old_string, old.text, path=location.path)
-    if omission is not None:
-        raise InvalidToolParamsError(
-            "edit",
-            f"the line '{omission}' in 'new_string' is a placeholder for omitted text; writing it would delete that "
-            "text. Give the complete replacement, or a smaller 'old_string'.",
-        )
+    line = None if is_users else first_omission(new_string, old_string, old.text, path=location.path)
+    if line is not None:
+        advice = "Give the complete replacement, or a smaller 'old_string'."
+        raise placeholder_error("edit", f"'{line}' in 'new_string'", advice)
     signal.raise_if_aborted()
 
     haystack = Haystack(old.text, old.encoding, signal.raise_if_aborted)
@@ -196,7 +174,6 @@ def plan_edit(
     if match.skipped:
         notes.append(f"Similar places left alone, because they may begin inside a character: {match.skipped}.")
     return TextEdit(
-        target=target,
         snapshot=snapshot,
         text=text,
         encoding=old.encoding,
@@ -211,7 +188,7 @@ def plan_edit(
 
 def _decode(location: Location, data: bytes, encoding: str | None, old_string: str, new_string: str) -> Decoded:
     """Decode the file if the change can be made without affecting any other byte."""
-    decoded = None if marked_encoding(data) is None and looks_binary(data) else decode(data)
+    decoded = decode_unless_binary(data)
     if decoded is None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
@@ -266,9 +243,14 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
                 put = _rebuilt(text[span.start : span.end], match.strategy, wanted, given, ending)
             elif ending == "\n":
                 put = given
-            before = _indentation_before(text, span.start)
-            if is_exact and before and all(line.startswith(before) for line in given.split("\n") if line.strip()):
-                put = put.removeprefix(before) if old[0] not in BLANKS else put
+            # The indentation before the match stays. If every line of `new` has it too, the first line must not repeat
+            # it.
+            before = text[max(0, span.start - MAX_INDENTATION) : span.start]
+            begin = max(before.rfind("\n"), before.rfind("\r")) + 1
+            before, is_whole = before[begin:], begin > 0 or span.start <= MAX_INDENTATION
+            if is_exact and is_whole and before and not before.strip(BLANKS) and old[0] not in BLANKS:
+                is_repeated = all(line.startswith(before) for line in given.split("\n") if line.strip())
+                put = put.removeprefix(before) if is_repeated else put
         begins_line = span.start == 0 or text[span.start - 1] in "\r\n"
         if not new and not old.endswith(("\n", "\r")) and begins_line and span.start != span.end:
             stop += 2 if text.startswith("\r\n", stop) else text.startswith(("\n", "\r"), stop)
@@ -339,13 +321,6 @@ def _lines_lacking(old: Sequence[str], raw: Sequence[str], new: Sequence[str]) -
             "line.",
         )
     return lacking
-
-
-def _indentation_before(text: str, position: int) -> str:
-    """Return the white space between the start of a line and a position; empty if there is other text."""
-    before = text[max(0, position - MAX_INDENTATION) : position]
-    begin = max(before.rfind("\n"), before.rfind("\r")) + 1
-    return before[begin:] if (begin or position <= MAX_INDENTATION) and not before[begin:].strip(BLANKS) else ""
 
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:

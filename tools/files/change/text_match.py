@@ -201,13 +201,10 @@ def _searches(haystack: Haystack, old: str) -> Iterator[tuple[Strategy, list[Spa
     may_look_alike = haystack.encoding.is_known and not (old.isascii() and text.isascii())
     if may_look_alike:
         yield Strategy.LOOK_ALIKES, _in_lf(haystack, fold(haystack.lf_text), fold(wanted))
-    found = _line_windows(haystack, _each_line(str.rstrip, haystack.lf_text), _each_line(str.rstrip, wanted))
-    yield Strategy.TRAILING_WHITESPACE, found
+    yield Strategy.TRAILING_WHITESPACE, _line_windows(haystack, wanted, str.rstrip)
     if may_look_alike:
-        folded = _each_line(str.rstrip, fold(haystack.lf_text))
-        found = _line_windows(haystack, folded, _each_line(str.rstrip, fold(wanted)))
-        yield Strategy.LOOK_ALIKES_AND_TRAILING_WHITESPACE, found
-    found = _line_windows(haystack, _each_line(str.strip, haystack.lf_text), _each_line(str.strip, wanted))
+        yield Strategy.LOOK_ALIKES_AND_TRAILING_WHITESPACE, _line_windows(haystack, wanted, str.rstrip, fold)
+    found = _line_windows(haystack, wanted, str.strip)
     nested_alike = [span for span in found if indentation_map(wanted, text[span.start : span.end]) is not None]
     yield Strategy.INDENTATION, nested_alike
 
@@ -270,17 +267,16 @@ def _not_within_ending(text: str, position: int) -> int:
     return position + 1 if text[position - 1 : position + 1] == "\r\n" else position
 
 
-def _each_line(strip: Callable[[str, str], str], text: str) -> str:
-    return "\n".join(strip(line, BLANKS) for line in text.split("\n"))
-
-
-def _line_windows(haystack: Haystack, text: str, wanted: str) -> list[Span]:
-    """Find runs of whole lines in `text` that equal `wanted`.
-
-    Both may have been stripped or folded, but must have as many lines as the originals.
+def _line_windows(
+    haystack: Haystack, wanted: str, strip: Callable[[str, str], str], form: Callable[[str], str] = str
+) -> list[Span]:
+    """Find runs of whole lines that equal the lines of `wanted`, after `form` and `strip` have removed differences.
 
     A single search in the joined lines, instead of a comparison per window, keeps the time linear.
     """
+    text, wanted = (
+        "\n".join(strip(line, BLANKS) for line in form(each).split("\n")) for each in (haystack.lf_text, wanted)
+    )
     ends_after_ending = wanted.endswith("\n")
     core = wanted.removesuffix("\n")
     if not core.strip("\n"):

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tools.contract.tool_errors import InvalidToolParamsError
 from tools.files.change.diff import unified_diff
-from tools.files.change.file_change import (
-    FileChange,
-    TargetFile,
-    check_fresh,
-    encode_or_refuse,
-    refuse_look_alike,
-    refuse_taking_back,
-    take_snapshot,
-)
-from tools.files.change.omitted_text import first_omission
+from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
+from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.line_endings import count_lines, line_endings
-from tools.files.text_encodings import check_fits, decode, encoding_to_write, guess, looks_binary, marked_encoding
+from tools.files.text_encodings import (
+    Decoded,
+    check_fits,
+    decode_unless_binary,
+    encoding_to_write,
+    guess,
+    marked_encoding,
+)
 from tools.text.file_names import shown_whole_path
 
 
@@ -27,13 +24,12 @@ from tools.text.file_names import shown_whole_path
 class WholeFileWrite(FileChange):
     title: ClassVar[str] = "Confirm Write"
     labels: ClassVar[tuple[str, str]] = ("Original", "Written")
-    proposal_noun: ClassVar[str] = "content"
 
     lines: int  # the number of lines in the new content
 
     @property
     def _changes_file(self) -> bool:
-        return self.hidden_by is not None or self.snapshot.data != self.data
+        return self.snapshot.hidden_by is not None or self.snapshot.data != self.data
 
     @property
     def sentence(self) -> str:
@@ -45,8 +41,8 @@ class WholeFileWrite(FileChange):
             return f"Overwrote {path}: +{diff.added} -{diff.removed} lines; now {form}."
         return f"{path} already has exactly this content; nothing was written."
 
-    def details(self, *, has_final_diff: bool) -> Mapping[str, Any]:
-        del has_final_diff
+    @property
+    def details(self) -> dict[str, Any]:
         return {"changed": self._changes_file, "lines": self.lines}
 
 
@@ -58,49 +54,40 @@ def plan_write(
     encoding: str | None = None,
     is_users: bool = False,
 ) -> WholeFileWrite:
-    """Plan a write that keeps the file's encoding and line endings. Writes nothing.
-
-    The parameters are as in `plan_edit`.
-    """
+    """Plan a write that keeps the encoding and line endings. Writes nothing. The parameters are as in `plan_edit`."""
     location = target.location
     snapshot = take_snapshot(target)
-    data = snapshot.data
-    hidden_by = target.hidden_by(snapshot)
-    check_fresh(target, snapshot, expected_sha256, is_hidden=hidden_by is not None)
+    data, is_hidden = snapshot.data, snapshot.hidden_by is not None
+    snapshot.check_fresh(expected_sha256)
     if data is None:
-        refuse_look_alike(target)
+        target.refuse_look_alike()
     elif expected_sha256 is None and not is_users:
-        refuse_taking_back(target, snapshot, content)
+        snapshot.refuse_taking_back(content)
 
     # The current text as shown to people. `None` for a new file, and for hidden content, on which nothing may depend.
     old: str | None = None
+    decoded: Decoded | None = None
     notes: list[str] = []
-    if data is None or hidden_by is not None:
-        form = encoding_to_write(encoding, None, location.shown)
-    elif marked_encoding(data) is None and looks_binary(data):
-        old, form = "", encoding_to_write(encoding, None, location.shown)
-        notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
-    else:
-        decoded = decode(data)
-        form = encoding_to_write(encoding, decoded, location.shown)
+    if data is not None and not is_hidden:
+        decoded = decode_unless_binary(data)
+        is_binary = decoded is None and marked_encoding(data) is None
         is_known = decoded is not None and decoded.encoding.is_known
         guessed = None if decoded is None or is_known else guess(data)
         present = guessed.decoded if guessed is not None else decoded
         old = present.shown() if present is not None else ""
-        if encoding is None and not is_known:
+        if is_binary:
+            notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
+        elif encoding is None and not is_known:
             note = "The file was not UTF-8, and had no UTF-16 or UTF-32 byte order mark. The new content is UTF-8."
             if guessed is not None:
                 note += f" It was shown as {guessed.name}; to write in that encoding, set encoding='{guessed.name}'."
             notes.append(note)
+    form = encoding_to_write(encoding, decoded, location.shown)
 
     may_omit = is_users or data is None
-    omission = None if may_omit else first_omission(content, None if hidden_by is not None else old, path=location.path)
-    if omission is not None:
-        raise InvalidToolParamsError(
-            "write_file",
-            f"the line '{omission}' is a placeholder for omitted text; writing it would delete that text. Give the "
-            "complete content, or use edit to change only a part.",
-        )
+    if not may_omit and (line := first_omission(content, old, path=location.path)) is not None:
+        advice = "Give the complete content, or use edit to change only a part."
+        raise placeholder_error("write_file", f"'{line}'", advice)
     # The current file's byte order mark is kept, so one in the new content would be duplicated.
     new = content.removeprefix("\ufeff") if form.bom else content
     if encoding is not None:
@@ -110,13 +97,11 @@ def plan_write(
         new = new.replace("\n", ending)
     written = encode_or_refuse(new, form, "content")
     return WholeFileWrite(
-        target=target,
         snapshot=snapshot,
         text=new,
         encoding=form,
         data=written,
         diff=unified_diff(old, new),
-        hidden_by=hidden_by,
         notes=tuple(notes) if written != data else (),
         lines=count_lines(new),
     )

@@ -34,9 +34,7 @@ _guard = threading.Lock()  # held briefly for access to the tables of this modul
 def exclusive(location: Location, signal: AbortSignal) -> Generator[None]:
     """Lock out other writers of a file in this process while it is read, changed and written."""
     with _guard:
-        lock = _file_locks.get(location.path)
-        if lock is None:
-            lock = _file_locks[location.path] = threading.Lock()
+        lock = _file_locks.setdefault(location.path, threading.Lock())
     while not lock.acquire(timeout=CANCEL_POLL_SECONDS):
         signal.raise_if_aborted()
     try:
@@ -89,11 +87,8 @@ def alone_in(folder: Folder) -> Generator[None]:
         yield
         return
     end = time.monotonic() + BUSY_SECONDS
-    which = _folder_id(descriptor)
     with _guard:
-        lock = _folder_locks.get(which)
-        if lock is None:
-            lock = _folder_locks[which] = threading.Lock()
+        lock = _folder_locks.setdefault(_folder_id(descriptor), threading.Lock())
     if not lock.acquire(timeout=BUSY_SECONDS):
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
     try:
@@ -129,6 +124,14 @@ class Temporary:
     folder: Folder
     name: str
     descriptor: int | None
+
+    def write(self, content: bytes, disk: Disk) -> int:
+        """Write the whole content. Return the descriptor."""
+        assert self.descriptor is not None  # noqa: S101 - not closed yet
+        left = memoryview(content)
+        while left:
+            left = left[disk.write(self.descriptor, left) :]
+        return self.descriptor
 
     def close(self) -> None:
         if self.descriptor is not None:
@@ -319,11 +322,7 @@ def replace_private_file(
     if the file was not written; the old file is then intact.
     """
     with temporary_in(folder, PRIVATE_MODE) as temporary:
-        descriptor = temporary.descriptor
-        assert descriptor is not None  # noqa: S101 - not closed yet
-        left = memoryview(content)
-        while left:
-            left = left[disk.write(descriptor, left) :]
+        descriptor = temporary.write(content, disk)
         if waits:
             disk.sync(descriptor)
         if os.name == "nt":
@@ -364,14 +363,18 @@ def replace_file(
             workspace.folder_to_write_in(location) as folder,
             temporary_in(folder, NEW_FILE_MODE if expected is None and mode is None else PRIVATE_MODE) as temporary,
         ):
-            descriptor = temporary.descriptor
-            assert descriptor is not None  # noqa: S101 - not closed yet
-            left = memoryview(content)
-            while left:
-                left = left[disk.write(descriptor, left) :]
+            descriptor = temporary.write(content, disk)
             disk.sync(descriptor)
             with alone_in(folder):
-                before = _as_expected(folder, name, location, expected)
+                before = folder.stat(name)
+                if before is not None and stat.S_ISDIR(before.st_mode):
+                    raise ToolError(
+                        ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file."
+                    )
+                if before is not None and not stat.S_ISREG(before.st_mode):
+                    raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
+                if (identity_of(before) if before is not None else None) != expected:
+                    raise _changed(location)
                 if before is not None:
                     take_over(temporary, folder, name, before)
                 elif mode is not None and sys.platform != "win32":
@@ -412,21 +415,6 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
             os.unlink(folder.named(name), dir_fd=folder.descriptor)
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
-
-
-def _as_expected(folder: Folder, name: str, location: Location, expected: FileIdentity | None) -> os.stat_result | None:
-    """Return the stat of the file to replace, or `None` for a new file.
-
-    Raises a `ToolError` if the existing file is not the expected one.
-    """
-    before = folder.stat(name)
-    if before is not None and stat.S_ISDIR(before.st_mode):
-        raise ToolError(ToolErrorType.TARGET_IS_DIRECTORY, f"'{location.shown}' is a directory, not a file.")
-    if before is not None and not stat.S_ISREG(before.st_mode):
-        raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"'{location.shown}' is not a regular file.")
-    if (identity_of(before) if before is not None else None) != expected:
-        raise _changed(location)
-    return before
 
 
 def _changed(location: Location) -> ToolError:

@@ -1,26 +1,20 @@
-"""`glob`: walks each starting folder, and sorts and reports the files that match the pattern."""
+"""`glob`: finds out where to search, walks each folder, and sorts and reports the files that match the pattern."""
 
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import replace
 
 from tools.contract.limits import Deadline
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
-from tools.files.find.folder_walk import (
-    Filters,
-    Walk,
-    count,
-    excluded_folders,
-    list_page,
-    visible_kind,
-    walk_notes,
-)
+from tools.files.find.folder_walk import Filters, Walk, count, excluded_folders, list_page, visible_kind, walk_notes
 from tools.files.find.glob_patterns import Names, PathPattern, PatternRefusedError, compile_patterns, glob_hint
-from tools.files.find.search_start import search_starts
+from tools.files.find.near_names import not_there
+from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import PathKind
-from tools.files.workspace import Workspace, contains, explain
+from tools.files.workspace import Location, Workspace, contains, explain
 from tools.text.file_names import brief, one_line, sendable_name, shown_path, shown_whole_path
 
 
@@ -29,6 +23,27 @@ def compile_glob(pattern: str, *, ignore_case: bool, exists: Names | None = None
         return compile_patterns([pattern], ignore_case=ignore_case, exists=exists)
     except PatternRefusedError as error:
         raise InvalidToolParamsError("glob", f"the pattern '{pattern[:200]}' cannot be used: {error}.") from None
+
+
+def search_starts(
+    workspace: Workspace, path: str | None, deadline: Deadline, *, agent: bool
+) -> tuple[list[Location], bool]:
+    """Return where a search starts (the given folder or file, or every root), and whether it is a single file."""
+    if path is None or not path.strip():
+        return workspace.root_locations(), False
+    location = workspace.locate(path, by_look=True)
+    info = workspace.stat(location)
+    if info is None:
+        so, code = ", so nothing was searched", ToolErrorType.SEARCH_PATH_NOT_FOUND
+        raise not_there(workspace, location, deadline.signal, folders=True, so=so, code=code)
+    if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
+        raise ToolError(
+            ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
+            f"'{location.shown}' is a device, pipe or socket; these are never opened.",
+        )
+    if agent:
+        refuse_hidden(workspace, location, "searched")
+    return [location], stat.S_ISREG(info.st_mode)
 
 
 def find_files(

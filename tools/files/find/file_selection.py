@@ -55,10 +55,6 @@ class Candidate(NamedTuple):
     path: str
     named: Location | None  # the file's location, if the call named the file
 
-    @property
-    def is_named(self) -> bool:
-        return self.named is not None
-
     def location(self, workspace: Workspace) -> Location:
         return self.named or workspace.at(self.path)
 

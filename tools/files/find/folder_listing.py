@@ -33,7 +33,7 @@ MAX_SORTED_LINKS = 500
 
 class _ListedLink(NamedTuple):
     type: str  # `directory` or `file`; `link` if it is broken or leads out of the workspace
-    target: Location | None = None  # the target, if it is inside the workspace
+    target: Location | None = None  # the target, if it is a file
     note: str = ""  # a remark on the entry
 
 
@@ -100,18 +100,17 @@ def list_folder(
                     link, leads_to = links[name] or _follow(workspace, location, name), folder.link_target(name)
                     type_, target = link.type, sendable_name(leads_to)
                     line += f" -> {shown_whole_path(leads_to)}{link.note}"
-                    if type_ == "directory":
-                        line = f"[DIR] {line}"
-                    elif link.target is not None:
-                        size = workspace.size_of(link.target)
-                        line += f" ({size} bytes)" if size is not None else " (size unknown)"
+                    size = workspace.size_of(link.target) if link.target is not None else None
                 elif number < len(folders):
-                    type_, line = "directory", f"[DIR] {line}"
+                    type_ = "directory"
                 elif name in others:
                     type_, line = "other", f"{line} (not a regular file)"
                 else:
                     type_, info = "file", folder.stat(name)
                     size = info.st_size if info is not None else None
+                if type_ == "directory":
+                    line = f"[DIR] {line}"
+                elif type_ == "file":
                     line += f" ({size} bytes)" if size is not None else " (size unknown)"
                 left -= len(line)
                 lines.append(line)
@@ -165,7 +164,7 @@ def _follow(workspace: Workspace, folder: Location, name: str) -> _ListedLink:
         return _ListedLink("link", note=" (broken link)")
     kind = workspace.kind_of(target)
     if kind is PathKind.FOLDER:
-        return _ListedLink("directory", target)
+        return _ListedLink("directory")
     if kind is PathKind.FILE:
         return _ListedLink("file", target)
     return _ListedLink("link", note=" (not a regular file)" if kind is PathKind.OTHER else " (broken link)")

@@ -152,7 +152,7 @@ class Walk:
         their own walk and are skipped here. An `OSError` is raised only for the starting folder; other folders that
         cannot be read are counted in `unreadable`.
         """
-        filters = self.filters
+        filters, stats = self.filters, self.filters.stats
         top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
         apart = frozenset(others) - {start.path}
         # Folders to walk: path, relative path, the parent's rules, and the selection.
@@ -172,10 +172,9 @@ class Walk:
                             self.has_passed_links = wanted.enter(name) is not None
                     for names, are_links in ((files, False), (links if filters.links else [], True)):
                         visible = self._visible(names, wanted, scope) if names else names
-                        if filters.stats:
-                            found += [Found(prefix + name, are_links, opened.stat(name)) for name in visible]
-                        else:
-                            found += [Found(prefix + name, are_links, None) for name in visible]
+                        found += [
+                            Found(prefix + name, are_links, opened.stat(name) if stats else None) for name in visible
+                        ]
             except (OSError, ToolError) as error:
                 if prefix and isinstance(error, ToolError) and error.code is ToolErrorType.PATH_IGNORED:
                     # It is unknown which files are hidden in this folder.

@@ -35,13 +35,19 @@ _MARKS = (
 )
 
 
-def not_there(workspace: Workspace, location: Location, signal: AbortSignal, *, folders: bool = False) -> ToolError:
-    """Return the error for a missing path (`file_not_found`), with suggestions.
-
-    If `folders` is true, folders are suggested too.
-    """
+def not_there(
+    workspace: Workspace,
+    location: Location,
+    signal: AbortSignal,
+    *,
+    folders: bool = False,  # whether folders are suggested too
+    so: str = "",  # the consequence, after a comma
+    advice: str = "",  # a last sentence, after a space
+    code: ToolErrorType = ToolErrorType.FILE_NOT_FOUND,
+) -> ToolError:
+    """Return the error for a missing path, with suggestions."""
     meant = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
-    return ToolError(ToolErrorType.FILE_NOT_FOUND, f"'{location.shown}' does not exist.{meant}")
+    return ToolError(code, f"'{location.shown}' does not exist{so}.{meant}{advice}")
 
 
 def proposal(
@@ -162,8 +168,15 @@ class _Ranking:
         if name not in self._likeness:
             self._likeness[name] = self._likeness_of(name)
         likeness = self._likeness[name]
-        if likeness >= MIN_LIKENESS:
-            self._rated[path] = likeness + self._closeness_of(folder)
+        if likeness < MIN_LIKENESS:
+            return
+        # The wanted folder is best, followed by a folder whose path ends with the wanted path, or the reverse.
+        long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
+        if folder == self._folder:
+            likeness += 0.3
+        elif long.endswith(short):
+            likeness += max(0.1, 0.25 - 0.01 * long.count("/"))
+        self._rated[path] = likeness
 
     @property
     def best(self) -> list[str]:
@@ -180,16 +193,6 @@ class _Ranking:
         if self._matcher.real_quick_ratio() < MIN_LIKENESS or self._matcher.quick_ratio() < MIN_LIKENESS:
             return 0
         return 0.9 * self._matcher.ratio() + 0.1 * (suffix == self._suffix)
-
-    def _closeness_of(self, folder: str) -> float:
-        """Return a score, from 0 to 0.3, for how well a folder fits.
-
-        The wanted folder is best, followed by a folder whose path ends with the wanted path, or the reverse.
-        """
-        if folder == self._folder:
-            return 0.3
-        long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
-        return max(0.1, 0.25 - 0.01 * long.count("/")) if long.endswith(short) else 0
 
 
 def _key(path: str) -> str:

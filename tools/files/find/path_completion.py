@@ -45,10 +45,7 @@ def typed_paths(line: str) -> list[TypedPath]:
 
 def last_typed(line: str) -> TypedPath:
     """Return the path being typed at the end of a line. After a separator, the path is empty."""
-    last = TypedPath("", len(line))
-    for item in _scan(line):
-        last = item
-    return last
+    return [TypedPath("", len(line)), *_scan(line)][-1]
 
 
 def quoted_path(path: str) -> str:

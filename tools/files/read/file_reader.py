@@ -12,11 +12,10 @@ from tools.contract.tool_results import TextPart
 from tools.files.find.near_names import not_there
 from tools.files.ignore_files import refuse_hidden
 from tools.files.line_endings import count_lines, eol_style
-from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES
+from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, render
 from tools.files.path_opener import OpenedFile, identity_of, may_block
 from tools.files.read.line_window import CharRange, Reading, Source, WantedLines, has_short_lines, reading_of, window
 from tools.files.read.media_files import HEAD_BYTES, TEXT_KINDS, FileKind, FileType, detect, media_parts
-from tools.files.read.notebook_text import render
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
 from tools.files.read_ledger import ReadLedger, SeenFile
 from tools.files.text_encodings import SNIFFED_BYTES, UTF_8, marked_encoding, shown_text
@@ -118,16 +117,14 @@ def read(
             return read_pdf(opened, location, media, wanted, pages=pages, seconds=pdf_seconds)
         if kind not in TEXT_KINDS:
             return Reading(media_parts(opened, location, beginning.type, media, wanted.signal), kind, is_text=False)
-        if kind is FileKind.NOTEBOOK and size <= MAX_NOTEBOOK_BYTES:
-            data = _whole(opened, beginning, wanted)
-            text = render(data)
-            if text is not None:
-                cells = reading_of(
-                    window(Source.from_bytes(text.encode("utf-8", "replace")), wanted), UTF_8, wanted.limits
-                )
-                return replace(cells, kind=kind, sha256=hashlib.sha256(data).hexdigest(), content=data)
+        is_notebook, data = kind is FileKind.NOTEBOOK and size <= MAX_NOTEBOOK_BYTES, b""
+        if is_notebook or size <= HASHED_BYTES:
+            data = beginning.head if len(beginning.head) == size < HEAD_BYTES else opened.whole(wanted.signal)
+        if is_notebook and (text := render(data)) is not None:
+            shown = window(Source.from_bytes(text.encode("utf-8", "replace")), wanted)
+            sha256 = hashlib.sha256(data).hexdigest()
+            return replace(reading_of(shown, UTF_8, wanted.limits), kind=kind, sha256=sha256, content=data)
         if size <= HASHED_BYTES:
-            data = _whole(opened, beginning, wanted)
             reading = _read_text(data, wanted)
             reading.content = data
         else:
@@ -146,10 +143,10 @@ def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginnin
             "can be read. Convert it first, for example with iconv, and read the copy.",
         )
     if encoding.is_wide:
-        return _read_text(_whole(opened, beginning, wanted), wanted)
+        return _read_text(opened.whole(wanted.signal), wanted)
     found = window(Source(opened.stream, size, len(encoding.bom)), wanted, identity_of(opened.info))
     if not found.is_decodable and not encoding.bom and size <= MAX_WIDE_BYTES:
-        return _read_text(_whole(opened, beginning, wanted), wanted)
+        return _read_text(opened.whole(wanted.signal), wanted)
     reading = reading_of(found, encoding, wanted.limits)
     if reading.start != 1 or not found.reaches_end or found.shortened:
         return reading
@@ -157,13 +154,6 @@ def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginnin
     for block in opened.blocks(wanted.signal):
         digest.update(block)
     return replace(reading, sha256=digest.hexdigest())
-
-
-def _whole(opened: OpenedFile, beginning: Beginning, wanted: WantedLines) -> bytes:
-    """Return the whole content. For a small file this is the head."""
-    if len(beginning.head) == opened.info.st_size < HEAD_BYTES:
-        return beginning.head
-    return opened.whole(wanted.signal)
 
 
 def _read_text(data: bytes, wanted: WantedLines) -> Reading:

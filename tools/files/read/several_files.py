@@ -84,7 +84,7 @@ class Batch:
 
     def _read_one(self, candidate: Candidate, wanted: WantedLines) -> None:
         path, location = candidate.path, candidate.location(self.workspace)
-        if candidate.is_named or not self.is_checked:
+        if candidate.named or not self.is_checked:
             hidden_by = agent_ignore_file(self.workspace, location)
             if hidden_by is not None:
                 self.skipped.append((location.name, f"hidden from agents by {hidden_by}"))
@@ -96,7 +96,10 @@ class Batch:
                 self.skipped.append((path, "binary file"))
                 return
             if kind not in TEXT_KINDS:
-                if not (candidate.is_named or self._names(path)):
+                name = os.path.basename(path).lower()
+                suffix = os.path.splitext(name)[1]
+                has_entry = suffix and any(suffix in entry or name in entry for entry in map(str.lower, self.entries))
+                if not (candidate.named or has_entry):
                     self.skipped.append((path, f"{kind.value} file; name it, or its extension, to get it"))
                     return
                 if self._media_bytes + opened.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:
@@ -147,11 +150,42 @@ class Batch:
             with self._folder:
                 self._folder = None
 
-    def _names(self, path: str) -> bool:
-        """Return True if an entry of the call contains the name of a file or its extension."""
-        name = os.path.basename(path).lower()
-        suffix = os.path.splitext(name)[1]
-        return bool(suffix) and any(suffix in entry or name in entry for entry in map(str.lower, self.entries))
+    def notes(self, walk: Walk) -> list[str]:
+        """Return what was not read or skipped, for the model."""
+        notes: list[str] = []
+        if self.rest:
+            notes.append(
+                f"[{count(len(self.rest), 'more file')} not read, because {self.why_rest}. "
+                "To read more, use read_file, or call read_many_files with fewer paths:"
+            )
+            sizes = ((rest, self.workspace.size_of(rest.location(self.workspace))) for rest in self.rest)
+            lines = (
+                shown_whole_path(rest.path) + (f" ({size} bytes)" if size is not None else "") for rest, size in sizes
+            )
+            notes += _list_of(lines, len(self.rest))
+        if self.skipped:
+            notes.append(f"[{count(len(self.skipped), 'entry', 'entries')} skipped:")
+            reasons = _reasons(self.skipped, MAX_REASONS)
+            notes += _list_of((f"{path}: {one_line(reason)}" for path, reason in reasons), len(self.skipped))
+        return [*notes, *(f"[{note}]" for note in walk_notes(walk))]
+
+    def display(self) -> str:
+        """Summarise in Markdown: the first ten files read, and the first five skipped."""
+        read_files, skipped = self.read_paths, self.skipped
+        lines = ["### ReadManyFiles Result", ""]
+        if read_files:
+            lines += [f"Read the content of **{count(len(read_files), 'file')}**.", ""]
+            lines += [f"- `{shown_whole_path(path)}`" for path in read_files[:10]]
+            lines += [f"- ...and {len(read_files) - 10} more"] if len(read_files) > 10 else []
+        else:
+            lines.append("No files were read.")
+        if self.rest:
+            lines += ["", f"**{count(len(self.rest), 'file')} not read**, because {self.why_rest}."]
+        if skipped:
+            lines += ["", f"**Skipped {count(len(skipped), 'entry', 'entries')}:**"]
+            lines += [f"- `{path}` ({one_line(reason)})" for path, reason in _reasons(skipped, 5)]
+            lines += [f"- ...and {len(skipped) - 5} more"] if len(skipped) > 5 else []
+        return "\n".join(lines)
 
 
 def read_several(
@@ -184,14 +218,14 @@ def read_several(
     parts: list[Part | str] = list(batch.parts)
     if not batch.read_paths:
         parts.append("No matching files were found, or all of them were skipped.")
-    notes = _notes(batch, walk)
+    notes = batch.notes(walk)
     if notes:
         parts.append("\n".join(notes))
     if batch.read_paths:
         parts.append(END_MARKER)
     return ToolResult(
         llm_content=parts,
-        return_display=_display(batch),
+        return_display=batch.display(),
         facts={
             "files": [sendable_name(path) for path in batch.read_paths],
             "skipped": [{"path": path, "reason": reason} for path, reason in _reasons(batch.skipped, MAX_LISTED)],
@@ -199,23 +233,6 @@ def read_several(
             "partial": walk.timed_out or batch.timed_out,
         },
     )
-
-
-def _notes(batch: Batch, walk: Walk) -> list[str]:
-    notes: list[str] = []
-    if batch.rest:
-        notes.append(
-            f"[{count(len(batch.rest), 'more file')} not read, because {batch.why_rest}. "
-            "To read more, use read_file, or call read_many_files with fewer paths:"
-        )
-        sizes = ((rest, batch.workspace.size_of(rest.location(batch.workspace))) for rest in batch.rest)
-        lines = (shown_whole_path(rest.path) + (f" ({size} bytes)" if size is not None else "") for rest, size in sizes)
-        notes += _list_of(lines, len(batch.rest))
-    if batch.skipped:
-        notes.append(f"[{count(len(batch.skipped), 'entry', 'entries')} skipped:")
-        reasons = _reasons(batch.skipped, MAX_REASONS)
-        notes += _list_of((f"{path}: {one_line(reason)}" for path, reason in reasons), len(batch.skipped))
-    return [*notes, *(f"[{note}]" for note in walk_notes(walk))]
 
 
 def _list_of(lines: Iterable[str], total: int) -> list[str]:
@@ -239,22 +256,3 @@ def _fitting(lines: Iterable[str]) -> list[str]:
 def _reasons(skipped: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
     """Return the first skipped entries with their reasons, each truncated to a reasonable length."""
     return [(shown_path(path), reason[:MAX_REASON_CHARS]) for path, reason in skipped[:most]]
-
-
-def _display(batch: Batch) -> str:
-    """Summarise in Markdown: the first ten files read, and the first five skipped."""
-    read_files, skipped = batch.read_paths, batch.skipped
-    lines = ["### ReadManyFiles Result", ""]
-    if read_files:
-        lines += [f"Read the content of **{count(len(read_files), 'file')}**.", ""]
-        lines += [f"- `{shown_whole_path(path)}`" for path in read_files[:10]]
-        lines += [f"- ...and {len(read_files) - 10} more"] if len(read_files) > 10 else []
-    else:
-        lines.append("No files were read.")
-    if batch.rest:
-        lines += ["", f"**{count(len(batch.rest), 'file')} not read**, because {batch.why_rest}."]
-    if skipped:
-        lines += ["", f"**Skipped {count(len(skipped), 'entry', 'entries')}:**"]
-        lines += [f"- `{path}` ({one_line(reason)})" for path, reason in _reasons(skipped, 5)]
-        lines += [f"- ...and {len(skipped) - 5} more"] if len(skipped) > 5 else []
-    return "\n".join(lines)

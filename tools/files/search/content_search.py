@@ -3,6 +3,11 @@
 ripgrep searches on all processors, so its output is in no particular order. The matches are sorted here. If there are
 so many that only the first ones are shown, ripgrep runs again with sorted output, and is stopped when there are enough
 matches.
+
+Of non-UTF-8 files, the decoded text is searched, as `read_file` shows it, instead of their bytes. Several files are
+decoded into one text, which ripgrep searches, so that they match as other files do. Guessing the encoding takes longer
+than everything else. Therefore every possible text of a file is searched, and the encoding is guessed only if one of
+these texts matches.
 """
 
 from __future__ import annotations
@@ -10,17 +15,21 @@ from __future__ import annotations
 import heapq
 import os
 import re
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Container, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import IO, NamedTuple
 
-from tools.contract.limits import Deadline, Limits
+from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
+from tools.files.child_process import unnamed_file
 from tools.files.find import folder_walk
-from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, Walk
+from tools.files.find.file_finder import search_starts
+from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, Walk, count
 from tools.files.find.glob_patterns import (
     PathPattern,
     PatternPosition,
@@ -28,12 +37,9 @@ from tools.files.find.glob_patterns import (
     compile_patterns,
     expand_braces,
 )
-from tools.files.find.search_start import search_starts
 from tools.files.ignore_files import GIT_FOLDER, IgnoreScope, PresentNames, scope_of
 from tools.files.path_opener import is_temporary
-from tools.files.search.legacy_texts import is_searched_by_bytes, matches_in_texts
 from tools.files.search.match_report import MAX_DECODED_BYTES, ContentQuery, MatchReport, is_searchable
-from tools.files.search.pattern_hints import pattern_hint
 from tools.files.search.ripgrep import (
     MAX_FILE_BYTES,
     MAX_LINES_OF_FILE,
@@ -41,8 +47,10 @@ from tools.files.search.ripgrep import (
     Query,
     RefusedQueryError,
     Ripgrep,
+    pattern_hint,
     ripgrep,
 )
+from tools.files.text_encodings import UNKNOWN_8BIT, decode, readings, shown_text
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import brief, shown_whole_path
 
@@ -113,15 +121,15 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     )
     main = Query(query.pattern, query.fixed_strings, query.ignore_case)
     exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
-    rg, excluding = Ripgrep(program, deadline), Ripgrep(program, deadline)
-    is_about_characters = main.is_about_characters or (exclude is not None and exclude.is_about_characters)
-    search = ContentSearch(workspace, filters, wanted, type_options, rg, excluding, decodes=is_about_characters)
+    report = MatchReport(workspace, query, limits, deadline, starts)
+    most, rg, excluding = report.most_per_file, Ripgrep(program, deadline), Ripgrep(program, deadline)
+    search = ContentSearch(
+        workspace, filters, starts, is_file, wanted, type_options, main, exclude, most, rg, excluding
+    )
     if position is not None and not is_file:
-        search.follow_links(starts, position, Walk(workspace, filters, deadline))
-    report = MatchReport(workspace, query, limits, deadline.signal, starts)
-    most = report.most_per_file
+        search.follow_links(position, Walk(workspace, filters, deadline))
     try:
-        with closing(search.matches(starts, main, exclude, most, is_file=is_file)) as found:
+        with closing(search.matches()) as found:
             for folder, match in found:
                 if not report.add(folder, match):
                     break
@@ -132,33 +140,32 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
             hint = "To search for it as literal text, set fixed_strings to true."
         raise _unusable(name, error.query.pattern, f"ripgrep reports: {error}. {hint}".rstrip()) from None
     searched, timed_out = rg.searched, rg.timed_out or excluding.timed_out
-    if not report.matches and not timed_out and query.glob is not None and not is_file:
-        searched = search.count_files(starts)
-    notes = [*search.notes]
-    if search.otherwise:
-        named_files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(search.otherwise.items(), 3)]
-        notes.append(
-            "Not shown are files that match only in an encoding that read_file does not use for them: "
-            f"{', '.join(named_files)}"
-            + (f" and {len(search.otherwise) - 3} more" if len(search.otherwise) > 3 else "")
-        )
+    is_text = True
     if is_file and not report.matches:
         with workspace.open_file(starts[0]) as opened:
-            if not is_searchable(opened):
-                searched, notes = 0, [*notes, "This file was not searched as text: it is binary or UTF-32"]
-    return report.result(
-        searched=searched,
-        timed_out=timed_out,
-        seconds=deadline.seconds,
-        huge=search.huge,
-        undecoded=search.undecoded,
-        notes=notes,
-        left_out_some=rg.left_out_some,
-    )
+            is_text = is_searchable(opened)
+        searched = searched if is_text else 0
+    elif not report.matches and not timed_out and query.glob is not None:
+        searched = search.count_files()
+    return report.result(searched=searched, timed_out=timed_out, huge=search.huge, notes=search.notes(is_text=is_text))
 
 
 MAX_SORTED = 1_000  # maximum number of matching lines that are sorted without ripgrep
 EXCLUDED_AT_ONCE = 20  # files per ripgrep run that searches for the exclude pattern
+MAX_DECODED_MEGABYTES = MAX_DECODED_BYTES >> 20
+FILES_AT_ONCE = 50  # maximum number of files decoded for one run of ripgrep
+TEXT_AT_ONCE = 4 << 20  # number of bytes of text after which no more files are added to a run
+# For larger files, the encoding is guessed first, because decoding with several encodings often takes longer
+MAX_READ_BYTES = 1 << 17
+
+
+class _TextReading(NamedTuple):
+    """One possible text of a file, searched together with others."""
+
+    path: str
+    data: bytes
+    encodings: set[str]
+    last: int  # number of its last line in the searched text
 
 
 @dataclass(slots=True)
@@ -167,104 +174,113 @@ class ContentSearch:
 
     workspace: Workspace
     filters: Filters
+    starts: Sequence[Location]  # the folders to search, or a file
+    is_file: bool  # whether the call names a file
     wanted: Selection
     type_options: Sequence[str]
+    query: Query
+    exclude: Query | None  # lines that also match it are dropped
+    most: int  # how many lines of each file are wanted
     ripgrep: Ripgrep
     excluding: Ripgrep  # searches for the lines to exclude, also in decoded files
-    decodes: bool  # whether decoding non-UTF-8 files could find more
     huge: int = 0  # number of files that the call names but that are too large to search
     undecoded: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding
     otherwise: dict[str, str] = field(default_factory=dict[str, str])
-    notes: Sequence[str] = ()  # why some symlinks that the filter names are not followed
+    refusals: Sequence[str] = ()  # why some symlinks that the filter names are not followed
     # Targets of symlinks that the filter names, each with the selection that applies in it
     _linked: Sequence[tuple[Location, Selection]] = ()
 
-    def follow_links(self, starts: Sequence[Location], position: PatternPosition, walk: Walk) -> None:
+    def follow_links(self, position: PatternPosition, walk: Walk) -> None:
         """Also search the targets of symlinks that the filter names. ripgrep does not follow them."""
         found: list[tuple[Location, Selection]] = []
-        for start in starts if position.leads_to_links else ():
+        for start in self.starts if position.leads_to_links else ():
             for folder, wanted in walk.through_links(start, position):
                 if folder is not start:
                     found.append((folder, wanted))
                 with suppress(OSError):
                     deque(walk.files(folder, _ToLinks(wanted), self.workspace.roots), 0)
-        self._linked, self.notes = found, walk.refusals
+        self._linked, self.refusals = found, walk.refusals
 
-    def matches(
-        self, starts: Sequence[Location], query: Query, exclude: Query | None, most: int, *, is_file: bool
-    ) -> Generator[tuple[Location, LineMatch]]:
-        """Yield each matching file with up to `most` of its lines, and before it the folder that its path starts from.
+    def matches(self) -> Generator[tuple[Location, LineMatch]]:
+        """Yield each matching file with its first lines, and before it the folder that its path starts from.
 
-        Lines that also match `exclude` are dropped. Raises a `RefusedQueryError` for an unusable pattern.
+        Raises a `RefusedQueryError` for an unusable pattern.
         """
-        if exclude is not None and (reason := self.excluding.refusal(exclude)):
-            raise RefusedQueryError(exclude, reason)
+        if self.exclude is not None and (reason := self.excluding.refusal(self.exclude)):
+            raise RefusedQueryError(self.exclude, reason)
         known: set[str] = set()
-        for folder, paths, visible in self._places(starts, is_file=is_file):
-            with closing(self._found(folder, paths, visible, query, exclude, most)) as found:
+        for folder, paths, visible in self._places():
+            with closing(self._found(folder, paths, visible)) as found:
                 for match in found:
                     path = os.path.join(folder.path, match.path)
                     if path not in known:
-                        yield folder, match.only(most)
+                        yield folder, match.only(self.most)
                     if self._linked:
                         known.add(path)
 
-    def _places(
-        self, starts: Sequence[Location], *, is_file: bool
-    ) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
-        """Yield each folder to search, the paths to search in it, and the files that may be shown.
-
-        If there are no paths, everything in the folder is searched.
-        """
-        for start in starts:
-            if is_file:
-                # A file named by the call must be readable. Git's ignore rules do not apply to it.
-                with self.workspace.open_file(start) as opened:
-                    is_huge = opened.info.st_size > MAX_FILE_BYTES  # ripgrep does not check this for a named file
-                if is_huge:
-                    self.huge += 1
-                    return
-                above, name = os.path.split(start.path)
-                yield self.workspace.at(above), [name], None
-        for folder, wanted in () if is_file else (*((start, self.wanted) for start in starts), *self._linked):
-            others = frozenset(other.path for other in starts) - {folder.path}
-            yield folder, (), VisibleFiles(self.workspace, folder, self.filters, wanted, others, self.type_options)
-
-    def count_files(self, folders: Sequence[Location]) -> int:
+    def count_files(self) -> int:
         number = 0
-        for folder, paths, visible in self._places(folders, is_file=False):
+        for folder, paths, visible in self._places():
             assert visible is not None  # noqa: S101 - always set for folders
             with closing(self.ripgrep.files(folder.path, paths, *visible.options)) as found:
                 number += sum(map(visible.holds, found))
         return number
 
-    def _found(
-        self,
-        folder: Location,
-        paths: Sequence[str],
-        visible: VisibleFiles | None,
-        query: Query,
-        exclude: Query | None,
-        most: int,
-    ) -> Generator[LineMatch]:
+    def notes(self, *, is_text: bool) -> list[str]:
+        """Return what was not searched or is not shown. `is_text` is false for a file that has no text."""
+        notes: list[str] = []
+        if self.undecoded:
+            notes.append(
+                f"Searched as bytes, so that only ASCII text is found: {count(self.undecoded, 'file')}, over "
+                f"{MAX_DECODED_MEGABYTES} MB and not UTF-8."
+            )
+        notes += self.refusals
+        if self.otherwise:
+            named_files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(self.otherwise.items(), 3)]
+            notes.append(
+                "Not shown are files that match only in an encoding that read_file does not use for them: "
+                f"{', '.join(named_files)}"
+                + (f" and {len(self.otherwise) - 3} more" if len(self.otherwise) > 3 else "")
+            )
+        notes += [] if is_text else ["This file was not searched as text: it is binary or UTF-32"]
+        notes += ["Some files or folders could not be read."] if self.ripgrep.left_out_some else []
+        return notes
+
+    def _places(self) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
+        """Yield each folder to search, the paths to search in it, and the files that may be shown.
+
+        If there are no paths, everything in the folder is searched.
+        """
+        if self.is_file:
+            # A file named by the call must be readable. Git's ignore rules do not apply to it.
+            (file,) = self.starts
+            with self.workspace.open_file(file) as opened:
+                self.huge += opened.info.st_size > MAX_FILE_BYTES  # ripgrep does not check this for a named file
+            if not self.huge:
+                above, name = os.path.split(file.path)
+                yield self.workspace.at(above), [name], None
+            return
+        for folder, wanted in (*((start, self.wanted) for start in self.starts), *self._linked):
+            yield folder, (), VisibleFiles(self, folder, wanted)
+
+    def _found(self, folder: Location, paths: Sequence[str], visible: VisibleFiles | None) -> Generator[LineMatch]:
         """Yield the matches inside a folder, without excluded lines, sorted by path."""
-        count = f"--max-count={most if exclude is None else MAX_LINES_OF_FILE}"
+        option = f"--max-count={self.most if self.exclude is None else MAX_LINES_OF_FILE}"
         with closing(
-            self._below(folder, visible, query, count)
+            self._below(folder, visible, option)
             if visible
-            else self.ripgrep.matches(query, folder.path, paths, count)
+            else self.ripgrep.matches(self.query, folder.path, paths, option)
         ) as found:
-            left = self._without(folder, found, exclude) if exclude else found
-            if not self.decodes:
+            left = self._without(folder, found, self.exclude) if self.exclude else found
+            if not any(query.is_about_characters for query in (self.query, self.exclude) if query is not None):
+                # Decoding files could not find more.
                 for match in left:
-                    if is_searched_by_bytes(self.workspace, self.workspace.below(folder, match.path)):
+                    if self._is_searched_by_bytes(self.workspace.below(folder, match.path)):
                         yield match
                     else:
                         # In some other encodings, an ASCII byte may be the second half of a character.
-                        yield from matches_in_texts(
-                            self.workspace, self.excluding, folder, [match.path], query, exclude, self.otherwise
-                        )
+                        yield from self._in_texts(folder, [match.path])
                 return
             options = visible.options if visible else ()
             with closing(self.excluding.files(folder.path, paths, *options, not_utf_8=True)) as others:
@@ -273,17 +289,15 @@ class ContentSearch:
             small = {path for path, size in sizes.items() if size <= MAX_DECODED_BYTES}
             self.undecoded += len(sizes) - len(small)
             as_bytes = (match for match in left if match.path not in small)
-            as_text = matches_in_texts(
-                self.workspace, self.excluding, folder, sorted(small, key=_by_names), query, exclude, self.otherwise
-            )
+            as_text = self._in_texts(folder, sorted(small, key=_by_names))
             yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 
-    def _below(self, folder: Location, visible: VisibleFiles, query: Query, count: str) -> Generator[LineMatch]:
+    def _below(self, folder: Location, visible: VisibleFiles, option: str) -> Generator[LineMatch]:
         """Yield the visible matches inside a folder, sorted by path as ripgrep sorts: name by name, as bytes."""
-        options = [count, *visible.options]
+        options = [option, *visible.options]
         unsorted: list[LineMatch] = []
         lines = 0
-        with closing(self.ripgrep.matches(query, folder.path, (), *options)) as found:
+        with closing(self.ripgrep.matches(self.query, folder.path, (), *options)) as found:
             for match in found:
                 unsorted.append(match)
                 lines += len(match.lines)
@@ -294,21 +308,92 @@ class ContentSearch:
             yield from (match for match in unsorted if visible.holds(match.path))
             return
         del unsorted
-        with closing(self.ripgrep.matches(query, folder.path, (), "--sort=path", *options)) as found:
+        with closing(self.ripgrep.matches(self.query, folder.path, (), "--sort=path", *options)) as found:
             yield from (match for match in found if visible.holds(match.path))
 
     def _without(self, folder: Location, found: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
-        """Yield the matches in `found` without the lines that match `exclude`."""
         while some := list(islice(found, EXCLUDED_AT_ONCE)):
             left = {match.path: match for match in some}
-            count = f"--max-count={MAX_LINES_OF_FILE}"
-            with closing(self.excluding.matches(exclude, folder.path, list(left), count)) as others:
+            option = f"--max-count={MAX_LINES_OF_FILE}"
+            with closing(self.excluding.matches(exclude, folder.path, list(left), option)) as others:
                 for other in (match for match in others if match.path in left):
                     match = left[other.path]
                     left[other.path] = match.only(len(match.lines), without=frozenset(other.lines))
             if self.excluding.timed_out:
                 return  # the excluded lines are unknown
             yield from (match for match in left.values() if match.lines)
+
+    def _in_texts(self, folder: Location, paths: Iterable[str]) -> Generator[LineMatch]:
+        """Yield the files whose decoded text matches, in the order of `paths`, which are relative to the folder.
+
+        Files are decoded on demand until ripgrep's time is up. Files that match only in an unlikely encoding are added
+        to `otherwise`.
+        """
+        waiting = iter(paths)
+        while not self.excluding.timed_out:
+            found: list[_TextReading] = []
+            with unnamed_file() as texts:
+                size = number = 0
+                for path in islice(waiting, FILES_AT_ONCE):
+                    data = self._content(self.workspace.below(folder, path))
+                    shown = shown_text(data) if len(data) > MAX_READ_BYTES else None
+                    each = readings(data) if shown is None else {shown.text: {shown.encoding.name}}
+                    for text, encodings in each.items():
+                        body = text.encode("utf-8", "replace") + (b"" if text.endswith("\n") else b"\n")
+                        texts.write(body)
+                        size, number = size + len(body), number + body.count(b"\n")
+                        found.append(_TextReading(path, data, encodings, number))
+                    if size >= TEXT_AT_ONCE:
+                        break
+                if not found:
+                    return
+                hits = self._lines_of(texts, folder, self.query)
+                if self.exclude is not None and hits.lines:
+                    excluded = self._lines_of(texts, folder, self.exclude)
+                    hits = hits.only(len(hits.lines), without=frozenset(excluded.lines))
+            if self.excluding.timed_out:
+                return
+            at = before = 0
+            shown_in = set[str]()
+            for reading in found:
+                end = bisect_right(hits.lines, reading.last, at)
+                if end > at and shown_text(reading.data).encoding.name in reading.encodings:
+                    self.otherwise.pop(reading.path, None)
+                    shown_in.add(reading.path)
+                    lines = [line - before for line in hits.lines[at:end]]
+                    yield LineMatch(reading.path, lines, hits.columns[at:end], is_decoded=True)
+                elif end > at and reading.path not in shown_in and UNKNOWN_8BIT not in reading.encodings:
+                    self.otherwise.setdefault(reading.path, min(reading.encodings))
+                at, before = end, reading.last
+
+    def _is_searched_by_bytes(self, location: Location) -> bool:
+        """Return True if ripgrep's matches in the file itself count: it is Unicode text, or cannot be decoded."""
+        try:
+            with self.workspace.open_file(location) as opened:
+                if opened.info.st_size > MAX_DECODED_BYTES or not is_searchable(opened):
+                    return True
+                decoded = decode(opened.whole(AbortSignal()))
+                return decoded is not None and decoded.encoding.is_known
+        except (OSError, ToolError):
+            return True  # the reason is reported when the file is shown
+
+    def _lines_of(self, texts: IO[bytes], folder: Location, query: Query) -> LineMatch:
+        texts.seek(0)
+        found = list(self.excluding.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", given=texts))
+        return found[0] if found else LineMatch("", (), ())
+
+    def _content(self, location: Location) -> bytes:
+        """Return a file's content, or empty bytes if it is too large or cannot be read."""
+        try:
+            with self.workspace.open_file(location) as opened:
+                is_small = opened.info.st_size <= MAX_DECODED_BYTES
+                return opened.whole(self.excluding.deadline.signal) if is_small else b""
+        except OSError:
+            return b""
+        except ToolError as error:
+            if error.code in (ToolErrorType.CANCELLED, ToolErrorType.RESOURCES_EXHAUSTED):
+                raise
+            return b""
 
 
 def _by_names(path: str) -> list[bytes]:
@@ -338,35 +423,23 @@ _FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and the s
 
 
 class VisibleFiles:
-    """The visible files inside a folder. The folder itself may be hidden, because the call named it.
+    """The visible files inside a folder. The folder itself may be hidden, because the call named it."""
 
-    `others` are folders inside it that are searched separately.
-    """
-
-    def __init__(
-        self,
-        workspace: Workspace,
-        folder: Location,
-        filters: Filters,
-        wanted: Selection,
-        others: Container[str],
-        type_options: Sequence[str],
-    ) -> None:
-        self._workspace = workspace
+    def __init__(self, search: ContentSearch, folder: Location, wanted: Selection) -> None:
+        self._search = search
         self._path = os.path.join(folder.path, "")
-        self._filters = filters
-        self._others = others
-        self._type_options = type_options
-        self._top: _FolderRules = (scope_of(workspace, folder, git=filters.git, agent=filters.agent), wanted)
+        self._others = frozenset(other.path for other in search.starts) - {folder.path}  # searched separately
+        filters = search.filters
+        self._top: _FolderRules = (scope_of(search.workspace, folder, git=filters.git, agent=filters.agent), wanted)
         # Keyed by the path relative to the folder; `None` if a subfolder is hidden or nothing in it is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
 
     @property
     def options(self) -> list[str]:
         """Return options that make ripgrep itself skip many of the hidden files, so that it searches less."""
-        folders = [f"--glob=!{name}/" for name in sorted(self._filters.folders)]
+        folders = [f"--glob=!{name}/" for name in sorted(self._search.filters.folders)]
         ignored = f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"
-        return [*folders, ignored, *self._type_options]
+        return [*folders, ignored, *self._search.type_options]
 
     def holds(self, path: str) -> bool:
         """Return True if a file may be shown.
@@ -392,12 +465,14 @@ class VisibleFiles:
     def _rules_below(self, outer: _FolderRules, name: str, folder: str) -> _FolderRules | None:
         folder, (above, wanted) = folder.replace("/", os.sep), outer
         inside = wanted.enter(name)
-        if inside is None or folder in self._others or name in self._filters.folders:
+        if inside is None or folder in self._others or name in self._search.filters.folders:
             return None
         if above.hides(name, is_folder=True) is not None:
             return None
         try:
-            scope = folder_walk.scope_below(self._workspace, self._filters, above, folder, PresentNames(folder))
+            scope = folder_walk.scope_below(
+                self._search.workspace, self._search.filters, above, folder, PresentNames(folder)
+            )
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise

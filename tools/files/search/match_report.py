@@ -9,12 +9,12 @@ import codecs
 import os
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from tools.contract.limits import AbortSignal, Limits
+from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, count
@@ -23,8 +23,7 @@ from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, NOTEBOOK_ENDING, cell
 from tools.files.path_opener import BLOCK_BYTES, OpenedFile, PathKind
 from tools.files.read.file_reader import MAX_WIDE_BYTES
 from tools.files.read.line_window import MAX_UTF8_BYTES, STEP, CharRange, LineIndex, Source, line_part
-from tools.files.search.pattern_hints import pattern_hint
-from tools.files.search.ripgrep import MAX_FILE_BYTES, MAX_LINES_OF_FILE, LineMatch
+from tools.files.search.ripgrep import MAX_FILE_BYTES, MAX_LINES_OF_FILE, LineMatch, pattern_hint
 from tools.files.text_encodings import NUL_MARK, SNIFFED_BYTES, looks_binary, marked_encoding, shown_text
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import one_line, shown_whole_path
@@ -124,13 +123,13 @@ class MatchReport:
     """Collects the matches file by file. Paths are absolute if several folders are searched."""
 
     def __init__(
-        self, workspace: Workspace, query: ContentQuery, limits: Limits, signal: AbortSignal, starts: Sequence[Location]
+        self, workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline, starts: Sequence[Location]
     ) -> None:
         self._workspace = workspace
         self._query = query
         self._line_chars = limits.line_chars
         self._chars_left = limits.read_chars
-        self._signal = signal
+        self._deadline = deadline
         self._starts = starts
         self._blocks: list[str] = []
         self.matches = 0  # number of matching lines shown; with `names_only` or `counts`, number of files
@@ -156,7 +155,7 @@ class MatchReport:
 
     def add(self, folder: Location, match: LineMatch) -> bool:
         """Add the matches of one file. Return True if more files are wanted."""
-        query, lines = self._query, match.lines
+        query, lines, signal = self._query, match.lines, self._deadline.signal
         location = self._workspace.below(folder, match.path)
         name = shown_whole_path(location.name.removeprefix(self._base))
         try:
@@ -180,8 +179,11 @@ class MatchReport:
                 shown = 1
                 if shows_lines:
                     shown, columns = 0, dict(zip(wanted.lines, wanted.columns, strict=True))
-                    cell_at = self._cells(opened, location)
-                    for line in excerpt(opened, wanted, query.before, query.after, self._line_chars, self._signal):
+                    cell_at, size = None, opened.info.st_size
+                    if location.path.lower().endswith(NOTEBOOK_ENDING) and size <= self._notebook_bytes_left:
+                        self._notebook_bytes_left -= size
+                        cell_at = cell_finder(opened.whole(signal))
+                    for line in excerpt(opened, wanted, query.before, query.after, self._line_chars, signal):
                         cell = cell_at(line.number, columns.get(line.number)) if cell_at is not None else ""
                         mark = f"{f' (cell {cell})' if cell else ''}{':' if line.is_match else '-'}"
                         text = f"L{line.number}{line.part}{mark} {line.text}"
@@ -208,28 +210,7 @@ class MatchReport:
             self._per_file_reached = self._per_file_reached or len(lines) == query.per_file
         return not (self._has_more or self._is_cut)
 
-    def _cells(self, opened: OpenedFile, location: Location) -> Callable[[int, int | None], str] | None:
-        """Return a function that names the notebook cell at a position.
-
-        Return `None` for other files, and once too many bytes of notebooks have been parsed.
-        """
-        size = opened.info.st_size
-        if not location.path.lower().endswith(NOTEBOOK_ENDING) or size > self._notebook_bytes_left:
-            return None
-        self._notebook_bytes_left -= size
-        return cell_finder(opened.whole(self._signal))
-
-    def result(
-        self,
-        *,
-        searched: int,
-        timed_out: bool,
-        seconds: float,
-        huge: int,
-        undecoded: int,
-        notes: Sequence[str],
-        left_out_some: bool,
-    ) -> ToolResult:
+    def result(self, *, searched: int, timed_out: bool, huge: int, notes: Sequence[str]) -> ToolResult:
         """Build the result.
 
         `searched` is the number of searched files, if the search was complete. `huge` is the number of files that the
@@ -264,8 +245,8 @@ class MatchReport:
 
         if timed_out:
             text.append(
-                f"[PARTIAL RESULT: the time limit of {seconds:g} s was reached before all files were searched. Give a "
-                "folder as path, a glob, or a simpler pattern.]"
+                f"[PARTIAL RESULT: the time limit of {self._deadline.seconds:g} s was reached before all files were "
+                "searched. Give a folder as path, a glob, or a simpler pattern.]"
             )
         if self._is_cut:
             text.append(
@@ -288,14 +269,7 @@ class MatchReport:
                 f"[Only a part of lines longer than {self._line_chars:,} characters is shown: in a matching line, the "
                 f"text around its first match. To see more, use read_file with {self._part}.]"
             )
-        if undecoded:
-            text.append(
-                f"[Searched as bytes, so that only ASCII text is found: {count(undecoded, 'file')}, over "
-                f"{MAX_DECODED_BYTES >> 20} MB and not UTF-8.]"
-            )
         text += [f"[{note}]" for note in notes]
-        if left_out_some:
-            text.append("[Some files or folders could not be read.]")
         if not self.matches and not timed_out and query.no_ignore:
             text.append(
                 "[Not searched: files hidden by agent-ignore files, symlinks, binary files, and files over "

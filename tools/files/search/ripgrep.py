@@ -1,4 +1,4 @@
-"""Finds and runs ripgrep, the search program, and parses its output.
+"""Finds and runs ripgrep, the search program, parses its output, and gives hints about patterns.
 
 Only the path, line and column of each match are used. Lines are read through the workspace, so a folder that is
 replaced by a symlink during a search reveals nothing. ripgrep's stderr is never passed on, because it quotes lines of
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from array import array
 from collections.abc import Container, Generator, Sequence
@@ -225,9 +224,8 @@ class Ripgrep:
 
     @contextmanager
     def _running(self, folder: str, arguments: Sequence[str], given: IO[bytes] | None = None) -> Generator[Child]:
-        stdin = subprocess.DEVNULL if given is None else given
         try:
-            with Child([self._program, *_OPTIONS, *arguments], folder, self.deadline, given=stdin) as child:
+            with Child([self._program, *_OPTIONS, *arguments], folder, self.deadline, given=given) as child:
                 yield child
         except ChildFailedError as error:
             cause = error.__cause__
@@ -249,3 +247,44 @@ def _failed(how: str) -> ToolError:
         f"The search failed because ripgrep {how}. Try again with a narrower path or glob; if that does not help, ask "
         "the user to run `coretools-mcp doctor`.",
     )
+
+
+# Signs of a pattern in another program's syntax
+_ELEMENT = re.compile(r"\\.|[^\\]", re.DOTALL)
+_ACROSS_LINES = re.compile(r"\(\?[a-z]*s[a-z]*[):]|\[\\s\\S\]|\[\\S\\s\]")
+_BASIC = re.compile(r"\\\{\d*,?\d*\\\}|^\\\(.*\\\)$")  # repetitions and groups of basic regular expressions
+_SLASHES = re.compile(r"/.+/[a-z]*")
+_LOOK_AROUND = re.compile(r"\(\?<?[=!]")
+_CODE = re.compile(r"\w[(\[{]|\(\)|\[\]|\$\w|\?\.|\+\+|\*\w")  # code with characters that are special in a pattern
+_SYNTAX = re.compile(r"\\.|\.[*+]|\w\|\w|^\^|\$$")
+
+
+def pattern_hint(pattern: str, *, fixed: bool) -> str:
+    """Return a hint about characters of a pattern that have a different meaning here. Usually empty."""
+    if fixed:
+        return (
+            "With fixed_strings every character is literal; omit it for a regular expression."
+            if _SYNTAX.search(pattern)
+            else ""
+        )
+    elements = frozenset(_ELEMENT.findall(pattern))
+    if not elements.isdisjoint(("\\n", "\\r")) or _ACROSS_LINES.search(pattern):
+        return (
+            "Files are searched line by line, so no pattern matches a line break. Search for one of the lines, with "
+            "context to see the others."
+        )
+    if _LOOK_AROUND.search(pattern):
+        return "Search without look-around; exclude_pattern can leave out lines."
+    if not elements.isdisjoint(("\\|", "\\+")) or _BASIC.search(pattern):
+        return (
+            "A backslash makes a character literal here. Write alternatives as 'a|b', repetitions as 'a+' or 'a{2}', "
+            "and groups as '(a)', without a backslash."
+        )
+    if _SLASHES.fullmatch(pattern):
+        return "Slashes around a pattern are part of it; omit them if they are only delimiters."
+    if _CODE.search(pattern):
+        return (
+            "Brackets, braces, '$', '*', '+' and '?' have a special meaning; put a backslash before one, or set "
+            "fixed_strings to search for literal text."
+        )
+    return ""

@@ -44,7 +44,7 @@ _SIGNALS_AND_ABSTRACT_SOCKETS = 0b11
 _PATH_BENEATH = 1
 _library = ctypes.CDLL(None, use_errno=True)
 # Looked up once for all programs, because a lookup in each fork, or the `signal` module, would cost memory pages.
-_set_signal = _library.signal
+set_signal = _library.signal
 _setns = _library.setns if sys.platform == "linux" else _library.signal
 
 
@@ -65,11 +65,6 @@ def landlock_abi() -> int:
         return _ask("syscall", _CREATE_RULESET, None, 0, 1)
     except OSError:
         return 0
-
-
-def stop_ignoring(signals: Iterable[int]) -> None:
-    for number in signals:
-        _set_signal(number, None)
 
 
 def join_namespace(descriptor: int) -> None:

@@ -12,7 +12,8 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 
 if sys.platform == "win32":
@@ -33,18 +34,8 @@ def become_subreaper() -> bool:
     return _library.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1)) == 0
 
 
-def _children() -> Callable[[int], Iterable[int]]:
-    """Return a function that lists the children of a process, including zombies."""
-    if _HAS_CHILDREN_FILES:
-        return _read_children
-    found: dict[int, list[int]] = {}
-    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-        if fields := _stat(pid):
-            found.setdefault(int(fields[1]), []).append(pid)
-    return lambda pid: found.get(pid, ())
-
-
 def _read_children(pid: int) -> list[int]:
+    """Return the children of a process, including zombies."""
     found: list[int] = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -63,13 +54,6 @@ def _stat(pid: int) -> list[bytes]:
 def _runs(pid: int) -> bool:
     # A process whose main thread has exited looks like a zombie, but has more than one thread.
     return bool(fields := _stat(pid)) and (fields[0] not in b"ZX" or int(fields[17]) > 1)
-
-
-def _environment(pid: int) -> bytes:
-    """Return the beginning of a process's environment, or nothing if it is not readable."""
-    with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as environment:
-        return environment.read(MARK_BYTES)
-    return b""
 
 
 def send_signals(pids: Iterable[int], *numbers: int) -> None:
@@ -101,7 +85,13 @@ class Descendants:
 
         A process is signalled before the search for its children, because a stopped process starts no more children.
         """
-        children = _children()
+        children = _read_children
+        if not _HAS_CHILDREN_FILES:
+            known = defaultdict[int, list[int]](list)
+            for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+                if fields := _stat(pid):
+                    known[int(fields[1])].append(pid)
+            children = known.__getitem__
         found, level = set[int](), {pid for pid in children(os.getpid()) if self._is_own(pid)}
         while level:
             send_signals(level, *numbers)
@@ -148,7 +138,9 @@ class Share(Descendants):
         with suppress(OSError):
             if os.getsid(pid) == self._program:
                 return True
-            environment = _environment(pid)
+            environment = b""
+            with suppress(OSError), open(f"/proc/{pid}/environ", "rb", buffering=0) as opened:
+                environment = opened.read(MARK_BYTES)
             if not environment and _runs(pid):  # the child is in the middle of executing another program
                 self.is_sure = False
             return self._mark in environment.split(b"\0")

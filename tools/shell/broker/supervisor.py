@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from time import monotonic
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 if sys.platform == "win32":
     raise ImportError("supervisors are not available on Windows")
@@ -78,7 +78,20 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     moves = [(output, 1), (output, 2), *zip(attached, numbers, strict=False)]
     namespaces = attached[len(numbers) :]
     if namespaces or order.rules is not None:
-        become = partial(_become, order.argv, environment, moves, namespaces, order.rules, _ignored_signals())
+        ignored = _ignored_signals()
+
+        def become() -> None:
+            os.setsid()
+            for number in ignored:
+                confinement.set_signal(number, None)  # no signal is ever blocked here
+            for source, target in moves:
+                os.dup2(source, target)
+            for namespace in namespaces:
+                confinement.join_namespace(namespace)
+            if order.rules is not None:
+                confinement.confine(*order.rules)
+            os.execve(order.argv[0], order.argv, environment)  # noqa: S606 - no shell is involved
+
         # The fork's status pipe must be above all target numbers.
         return _fork(become, max(target for _, target in moves) + 1)
     return os.posix_spawn(
@@ -101,22 +114,28 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
     import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded it
 
     report, saying = os.pipe()
-    pid = -1
     try:
-        kept = fcntl.fcntl(saying, fcntl.F_DUPFD_CLOEXEC, least)
+        try:
+            kept = fcntl.fcntl(saying, fcntl.F_DUPFD_CLOEXEC, least)
+        finally:
+            os.close(saying)
         try:
             pid = os.fork()
             if pid == 0:
-                _act(act, kept)
+                number = errno.EINVAL
+                try:
+                    act()
+                    number = 0
+                except OSError as error:
+                    number = error.errno or number
+                finally:  # the child never returns to the supervisor's code
+                    os.write(kept, str(number).encode())
+                    os._exit(127)
         finally:
             os.close(kept)
-            os.close(saying)
-            saying = -1
         failure = os.read(report, 16)
     finally:
         os.close(report)
-        if saying >= 0:
-            os.close(saying)
     # Executing a program closes the pipe, so silence means success. Any other fork reports its result unless killed.
     silence = 0 if becomes else errno.ESRCH
     number = int(failure) if failure else silence
@@ -124,39 +143,6 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
         os.waitpid(pid, 0)
         raise OSError(number, "the program could not be confined or started")
     return pid
-
-
-def _act(act: Callable[[], None], failed: int) -> NoReturn:
-    """Run `act` in the child, and never return to the supervisor's code."""
-    number = errno.EINVAL
-    try:
-        act()
-        number = 0
-    except OSError as error:
-        number = error.errno or number
-    finally:
-        os.write(failed, str(number).encode())
-        os._exit(127)
-
-
-def _become(
-    argv: list[bytes],
-    environment: dict[bytes, bytes],
-    moves: list[tuple[int, int]],
-    namespaces: list[int],
-    rules: broker_messages.LandlockRuleset | None,
-    ignored: tuple[int, ...],
-) -> None:
-    """Become a confined program."""
-    os.setsid()
-    confinement.stop_ignoring(ignored)  # no signal is ever blocked here
-    for source, target in moves:
-        os.dup2(source, target)
-    for namespace in namespaces:
-        confinement.join_namespace(namespace)
-    if rules is not None:
-        confinement.confine(*rules)
-    os.execve(argv[0], argv, environment)  # noqa: S606 - no shell is involved
 
 
 def mount(body: bytes, descriptors: list[int], program: int) -> int:
@@ -204,7 +190,7 @@ class Waiting:
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # needed to interrupt a wait
         for descriptor in (self._pipe[0], *descriptors):
-            self._poll.register(descriptor, select.POLLIN)
+            self.add(descriptor)
 
     def add(self, descriptor: int) -> None:
         self._poll.register(descriptor, select.POLLIN)
@@ -272,11 +258,6 @@ class SupervisorChannel:
         if grace > 0:
             self.followed.ask_to_end()
 
-    def kill_in_time(self) -> None:
-        if self.followed is not None and self.kill_at is not None and monotonic() >= self.kill_at:
-            self.followed.kill()
-            self.kill_at = monotonic() + KILL_PAUSE_SECONDS
-
 
 class Supervisor:
     """Runs a program for each of its channels, and manages everything that these programs start.
@@ -304,16 +285,28 @@ class Supervisor:
             # A request that arrives after the broker is gone stays unread, so that the server knows that it was not
             # accepted.
             if self._broker in ready:
-                self._leave()
+                self._waiting.forget(self._broker)
+                self._unlink()
+                for channel in self._channels.values():
+                    self._let_go(channel)
             elif self._link is not None and self._link.fileno() in ready:
-                self._take_channel(self._link)
+                descriptors: list[int] = []
+                with suppress(OSError):
+                    _, descriptors, _, _ = socket.recv_fds(self._link, 1, 1)
+                for descriptor in descriptors:
+                    os.set_inheritable(descriptor, False)
+                    self._add(socket.socket(fileno=descriptor))
+                if not descriptors:  # there will be no more channels
+                    self._unlink()
             else:
                 for number in ready:
                     if not self._listen(channel := self._channels[number]):
                         self._let_go(channel)
             self._reap()
             for channel in list(self._channels.values()):
-                channel.kill_in_time()
+                if channel.followed is not None and channel.kill_at is not None and monotonic() >= channel.kill_at:
+                    channel.followed.kill()
+                    channel.kill_at = monotonic() + KILL_PAUSE_SECONDS
                 if channel.leave_at is not None and (channel.followed is None or monotonic() >= channel.leave_at):
                     self._channels.pop(channel.socket.fileno()).socket.close()
         if self._has_children and not self._by_group:
@@ -325,17 +318,6 @@ class Supervisor:
     def _add(self, channel: socket.socket) -> None:
         self._channels[channel.fileno()] = SupervisorChannel(channel)
         self._waiting.add(channel.fileno())
-
-    def _take_channel(self, link: socket.socket) -> None:
-        """Accept a channel from the broker. If the link is closed, serve only until the last channel closes."""
-        descriptors: list[int] = []
-        with suppress(OSError):
-            _, descriptors, _, _ = socket.recv_fds(link, 1, 1)
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
-            self._add(socket.socket(fileno=descriptor))
-        if not descriptors:
-            self._unlink()
 
     def _listen(self, channel: SupervisorChannel) -> bool:
         """Handle a request from the server. Return False if the server is gone."""
@@ -436,13 +418,6 @@ class Supervisor:
         if self._by_group or self._is_shared:
             channel.look_at = monotonic() + LOOK_PAUSE_SECONDS
         return False
-
-    def _leave(self) -> None:
-        """Begin to stop everything, because the server or the broker is gone."""
-        self._waiting.forget(self._broker)
-        self._unlink()
-        for channel in self._channels.values():
-            self._let_go(channel)
 
     def _unlink(self) -> None:
         if self._link is not None:

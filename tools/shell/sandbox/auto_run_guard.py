@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
@@ -92,7 +92,7 @@ class AutoRunLookout:
         self._accepted: dict[str, Fingerprint | None] = {}  # fingerprints of accepted changes, keyed by path
         self._folders = Remembered[_GuardedFolder](REMEMBERED)
         self._holding: dict[str, set[str]] = {}  # keyed by root: folders that had auto-run files in the last scan
-        self._at_work = WeakSet[AutoRunState]()  # the states of running commands
+        self.at_work = WeakSet[AutoRunState]()  # the states of running commands
 
     def look(self, root: str) -> AutoRunPaths:
         """Scan a root, top folders first, and then the other folders that had auto-run files in the last scan.
@@ -135,16 +135,10 @@ class AutoRunLookout:
         self._holding[root] = holding
         return found
 
-    def command_begins(self, state: AutoRunState) -> None:
-        self._at_work.add(state)
-
-    def command_has_ended(self, state: AutoRunState) -> None:
-        self._at_work.discard(state)
-
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
         """Return True if no running command can have created any of the `paths` that git executes."""
         of_git = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
-        at_work = [*self._at_work]
+        at_work = [*self.at_work]
         return not any(state.may_have_made(path) for path in of_git for state in at_work)
 
     def has_consent(self, path: str) -> bool:
@@ -378,6 +372,41 @@ class _TooLargeError(Exception):
     """There is too much to copy. Not an `OSError`, because `copytree` would continue after an `OSError`."""
 
 
+@dataclass(slots=True)
+class _Copies:
+    """Copies files, as long as they are not too many or too large."""
+
+    bytes_left: int = COPIED_BYTES
+    entries_left: int = COPIED_ENTRIES
+
+    def count(self, _folder: str, names: list[str]) -> Sequence[str]:
+        """Count the entries of a folder. As the argument `ignore` of `copytree`, this ignores none of them."""
+        self.entries_left -= len(names)
+        if self.entries_left < 0:
+            raise _TooLargeError
+        return ()
+
+    def copy(self, source: str, target: str) -> None:
+        mode = os.lstat(source).st_mode
+        if stat.S_ISLNK(mode):
+            os.symlink(os.readlink(source), target)
+            return
+        if sys.platform != "win32" and stat.S_ISFIFO(mode):
+            os.mkfifo(target, stat.S_IMODE(mode))
+            return
+        with open_regular(source) as old, open(target, "xb") as new:
+            # The size counts, not the disk usage, because copying fills the holes of a sparse file. The bytes read are
+            # counted too, because the file may grow during the copy.
+            if old.info.st_size > self.bytes_left:
+                raise _TooLargeError
+            while piece := old.stream.read(BLOCK_BYTES):
+                self.bytes_left -= len(piece)
+                if self.bytes_left < 0:
+                    raise _TooLargeError
+                new.write(piece)
+        shutil.copystat(source, target, follow_symlinks=False)
+
+
 def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, str | None]]:
     """Move files and folders out of the workspace, so that no program executes them.
 
@@ -389,37 +418,8 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
     Yields:
         Each path with its new path, or `None` if it could not be moved.
     """
-    bytes_left, entries_left = COPIED_BYTES, COPIED_ENTRIES
+    copies = _Copies()
     folder: str | None = None
-
-    def count(_folder: str, names: list[str]) -> Sequence[str]:
-        nonlocal entries_left
-        entries_left -= len(names)
-        if entries_left < 0:
-            raise _TooLargeError
-        return ()
-
-    def copy(source: str, target: str) -> None:
-        nonlocal bytes_left
-        mode = os.lstat(source).st_mode
-        if stat.S_ISLNK(mode):
-            os.symlink(os.readlink(source), target)
-            return
-        if sys.platform != "win32" and stat.S_ISFIFO(mode):
-            os.mkfifo(target, stat.S_IMODE(mode))
-            return
-        with open_regular(source) as old, open(target, "xb") as new:
-            # The size counts, not the disk usage, because copying fills the holes of a sparse file. The bytes read are
-            # counted too, because the file may grow during the copy.
-            if old.info.st_size > bytes_left:
-                raise _TooLargeError
-            while piece := old.stream.read(BLOCK_BYTES):
-                bytes_left -= len(piece)
-                if bytes_left < 0:
-                    raise _TooLargeError
-                new.write(piece)
-        shutil.copystat(source, target, follow_symlinks=False)
-
     for path in paths:
         above, name = os.path.split(path)
         aside = f"{name}.untrusted-{os.urandom(4).hex()}"
@@ -436,7 +436,7 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
         if parent is None:
             yield path, renamed
             continue
-        left = bytes_left, entries_left
+        before = replace(copies)
         target: str | None = None
         try:
             folder = folder or tempfile.mkdtemp(prefix="taken-from-workspace-", dir=parent)
@@ -444,15 +444,15 @@ def move_away(paths: Sequence[str], parent: str | None) -> Iterator[tuple[str, s
             try:
                 os.rename(renamed, target)
             except OSError:
-                count(above, [name])
+                copies.count(above, [name])
                 if stat.S_ISDIR(os.lstat(renamed).st_mode):
-                    shutil.copytree(renamed, target, symlinks=True, ignore=count, copy_function=copy)
+                    shutil.copytree(renamed, target, symlinks=True, ignore=copies.count, copy_function=copies.copy)
                 else:
-                    copy(renamed, target)
+                    copies.copy(renamed, target)
                 _remove(renamed)
             yield path, target
         except (OSError, shutil.Error, RecursionError, _TooLargeError):
-            bytes_left, entries_left = left
+            copies = before
             if target is not None:
                 _remove(target)
             yield path, renamed
@@ -503,7 +503,7 @@ class AutoRunState:
         # The tracked files among `paths`, and the tracked files in those of `paths` that are folders
         tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)
         self._tracked = {place for each in places for place in each if _is_tracked(place, tracked)}
-        lookout.command_begins(self)
+        lookout.at_work.add(self)
 
     def may_have_made(self, path: str) -> bool:
         is_new = path not in self._before and is_inside(path, self._roots)
@@ -511,8 +511,14 @@ class AutoRunState:
 
     def settle(self) -> SandboxChanges:
         """Move new auto-run files out of the workspace, and report changes. Called after the command. Blocking."""
-        self._lookout.command_has_ended(self)
-        now = self._look()
+        self._lookout.at_work.discard(self)
+        # Look again if the command made folders inaccessible.
+        found: list[AutoRunPaths] = []
+        for _ in range(DEPTH + MODULE_DEPTH):
+            found = [self._lookout.look(root) for root in self._roots]
+            if not sum(_open_up(path) for each in found for path in each.closed if path not in self._closed):
+                break
+        now = {path for each in found for path in each.found}
         tracked = TrackedFiles()
         unwanted: list[str] = []
         changed: list[str] = []
@@ -569,15 +575,6 @@ class AutoRunState:
             _is_tracked(place, tracked) if os.path.lexists(place) else place in self._tracked
             for place in _differing(path, before, after)
         )
-
-    def _look(self) -> set[str]:
-        """Return the current auto-run paths, including those in folders made inaccessible by the command."""
-        found: list[AutoRunPaths] = []
-        for _ in range(DEPTH + MODULE_DEPTH):
-            found = [self._lookout.look(root) for root in self._roots]
-            if not sum(_open_up(path) for each in found for path in each.closed if path not in self._closed):
-                break
-        return {path for each in found for path in each.found}
 
     def _is_waived(self, path: str, before: Fingerprint | None, after: Fingerprint | None) -> bool:
         """Return True if each change at a path was allowed for the command, or made by another tool with consent."""

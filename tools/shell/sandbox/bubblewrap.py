@@ -18,7 +18,6 @@ from types import MappingProxyType
 from anyio import CancelScope, Lock, move_on_after, sleep
 
 from tools.contract.command_views import (
-    NO_RESTRICTIONS,
     SYSTEM,
     CommandSite,
     CommandView,
@@ -45,13 +44,12 @@ from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.credential_masks import secret_places
-from tools.shell.sandbox.landlock import LandlockConfinement, ruleset_for_views
-from tools.shell.sandbox.landlock_entry import landlock_entry
+from tools.shell.sandbox.landlock import LandlockConfinement, landlock_entry, ruleset_for_views
 from tools.shell.sandbox.mount_check import NEW_ROOT, MountGate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_closed
 from tools.shell.sandbox.system_call_filter import seccomp_program
-from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, View, depth, prepare
+from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, View, ViewPreparation, depth
 from tools.text.file_names import shown_whole_path
 
 logger = logging.getLogger(__name__)
@@ -78,7 +76,7 @@ TOO_SLOW = (
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
 OLD_ROOT = "/oldroot"  # where bubblewrap sees the whole machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that commands cannot change
-STAGE = "/dev/.places"  # where bubblewrap prepares mounts that it must not make in place
+STAGE = "/dev/.places"  # where bubblewrap makes mounts that a later step moves to their places
 
 
 class ViewSetup:
@@ -177,15 +175,12 @@ class ViewSetup:
 
     def _empty(self, path: str) -> None:
         """Mount an empty folder at `path`. More mounts may follow inside this folder."""
-        way = self._way(path) or self._staged(path, is_moved=True)
+        way = self._way(path)
+        if way is None:
+            way = f"{STAGE}/{len(self.steps)}"
+            self.steps.append(MountStep(NEW_ROOT + way, NEW_ROOT + path, is_read_only=True, is_moved=True))
         self._ways[path] = way
         self.options += ("--size", "4096", "--perms", "0555", "--tmpfs", way)
-
-    def _staged(self, path: str, *, is_moved: bool = False) -> str:
-        """Return a place where bubblewrap can create the mount for `path`. A later step moves or copies it there."""
-        place = f"{STAGE}/{len(self.steps)}"
-        self.steps.append(MountStep(NEW_ROOT + place, NEW_ROOT + path, is_read_only=True, is_moved=is_moved))
-        return place
 
 
 @dataclass(slots=True)
@@ -194,26 +189,28 @@ class SandboxedCommand(ConfinedCommand):
 
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap is running
     gate: MountGate = field(repr=False, kw_only=True)
-    is_filtered: bool = field(repr=False, kw_only=True)  # whether there is a system call filter for this machine
     # Returns what file rules now deny to the command.
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
-    def send_options(self) -> tuple[View, list[MountStep]]:
+    def send_options(self) -> list[MountStep]:
         """Prepare the view, and send the options to the running bubblewrap. Returns the mounts to add. Blocking."""
         self.gate.give_away()
         prepared = self._prepared = self.prepare()
         view = prepared.view
         if not all(map(os.path.lexists, view.masked)):
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, NOT_AS_MEANT)
-        setup = ViewSetup(view, prepared.folder(self.spec.folder), is_filtered=self.is_filtered)
+        setup = ViewSetup(view, prepared.folder(self.spec.folder), is_filtered=CALLS in self.spec.attachments)
         self.gate.say(setup.options)
-        return view, setup.steps
+        return setup.steps
 
-    def is_as_meant(self, process: int, view: View) -> bool:
-        """If the command's mounts are as intended, let it begin and return True."""
-        if not self.is_as_looked_at():
+    def is_as_meant(self, process: int, prepared: PreparedView) -> bool:
+        """If the command's mounts are as intended, let it begin and return True. Blocking."""
+        # File rules may deny other paths than before, because a folder may have been moved in the meantime.
+        before, now = prepared.restrictions, self.look()
+        if (set(now.masked), set(now.read_only)) != (set(before.masked), set(before.read_only)):
             return False
+        view = prepared.view
         expected = view.expected()
         if self.gate.rules is not None and sys.platform != "win32":
             places = ("/dev", "/proc", *view.private, *view.roots, *view.writable)
@@ -222,23 +219,14 @@ class SandboxedCommand(ConfinedCommand):
             allow_writing(self.gate.rules, f"/proc/{process}/root{NEW_ROOT}", places)
         return self.gate.check(process, expected)
 
-    def is_as_looked_at(self) -> bool:
-        """Return True if file rules still deny the same paths as when the view was prepared. Blocking.
-
-        They may deny other paths, because a folder may have been moved in the meantime.
-        """
-        before = self._prepared.restrictions if self._prepared is not None else NO_RESTRICTIONS
-        now = self.look()
-        return (set(now.masked), set(now.read_only)) == (set(before.masked), set(before.read_only))
-
     async def begin(self, mount: Mount) -> None:
         """Tell bubblewrap what to mount, and let the command begin if the result is as intended."""
-        view, steps = View(), list[MountStep]()
+        steps: list[MountStep] = []
         mounting: asyncio.Task[None] | None = None
         try:
             # Bubblewrap is waiting for the options, so this must not be interrupted.
             with CancelScope(shield=True):
-                view, steps = await THREADS.run(self.send_options)
+                steps = await THREADS.run(self.send_options)
             if steps:  # the mounting process prepares in parallel
                 mounting = asyncio.create_task(mount(self.gate.mounting, steps))
             await self.gate.wait_mounted()
@@ -246,7 +234,7 @@ class SandboxedCommand(ConfinedCommand):
             if mounting is not None:
                 self.gate.tell(process)
                 await mounting
-            if await THREADS.run(partial(self.is_as_meant, process, view)):
+            if self._prepared is not None and await THREADS.run(partial(self.is_as_meant, process, self._prepared)):
                 return
         except TimeoutError:
             raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, TOO_SLOW) from None
@@ -270,7 +258,6 @@ class SandboxedCommand(ConfinedCommand):
         return (*self._prepared.view.lasting.values(),), self._prepared.temporary_bytes
 
     async def release(self) -> SandboxChanges:
-        """Clean up once the command has exited completely, or if it was never started."""
         self.gate.close()
         if self._prepared is None:
             return SandboxChanges()
@@ -413,7 +400,6 @@ class BubblewrapConfinement:
         return await THREADS.run(partial(self._status_for, workspace_roots))
 
     def site(self, workspace_roots: Sequence[str], search_path: str) -> CommandSite:
-        """Return what is known about confining commands here, and what the reading view shows. Blocking."""
         failure = self._status_for(workspace_roots).failure
         engine = Engine.NONE if failure is not None else Engine.BUBBLEWRAP
         if engine is Engine.NONE and self._mode is not SandboxMode.OFF and self._landlock is not None:
@@ -468,13 +454,6 @@ class BubblewrapConfinement:
             os.makedirs(temporary, 0o700, exist_ok=True)
         return landlock.confined(spec, readable, temporary, may_take_shares=view.may_take_shares)
 
-    def _cache_of(self, client_key: str, roots: Sequence[str]) -> str | None:
-        folder = self._folders.cache_of(client_key, roots)
-        if folder is not None and folder not in self._caches:
-            self._caches.add(folder)
-            empty_if_large(folder, self._site.temporary_bytes)
-        return folder
-
     def _stand_ins(self) -> StandIns:
         base = self._folders.make("masks")
         made = StandIns(*(os.path.join(base, name) for name in StandIns._fields))
@@ -500,44 +479,30 @@ class BubblewrapConfinement:
     ) -> SandboxedCommand:
         """Return a command in the sandbox, ready to start. Raises an `OSError` if no descriptors are left."""
         site = site or self._site
-        cache = self._cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
-        calls_filter = None
-        if sys.platform != "win32":
-            calls_filter = seccomp_program(os.uname().machine, may_take_shares=allowed.may_take_shares)
+        cache = self._folders.cache_of(client_key, roots) if allowed.kind is not ViewKind.READING else None
+        if cache is not None and cache not in self._caches:
+            self._caches.add(cache)
+            empty_if_large(cache, self._site.temporary_bytes)
         present = visible_file_system.writable(roots)
         hidden = visible_file_system.secrets_of(site, present, allowed)
         gate = MountGate(ruleset_for_views())
-        attachments: dict[int, bytes] = {}
-        if calls_filter is not None:
-            attachments[CALLS] = calls_filter
-        descriptors = {**spec.descriptors, INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
-        entering: tuple[str, ...] = ()
-        if gate.rules is not None and sys.platform != "win32":
-            attachments[ENTRY] = landlock_entry(os.uname().machine, RULES, ENTRY)
-            descriptors[RULES] = gate.rules
-            entering = (f"/proc/self/fd/{ENTRY}",)
         wrapped = replace(
-            spec,
-            argv=(program, "--args", str(OPTIONS), "--", *entering, *spec.argv),
-            limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
+            self._wrapped(program, spec, gate, may_take_shares=allowed.may_take_shares),
             environment=visible_file_system.sandbox_environment(spec.environment, present, allowed.kind),
-            attachments={**spec.attachments, **attachments},
-            descriptors=descriptors,
             namespaces=namespaces or (),
         )
         is_own = allowed.network is not Network.HOST and namespaces is None
-        look = partial(
-            prepare,
-            site,
-            self._lookout,
-            roots,
-            allowed,
+        preparation = ViewPreparation(
+            site=site,
+            lookout=self._lookout,
+            roots=roots,
+            allowed=allowed,
+            hidden=hidden,
+            stand_ins=self._stand_ins,
             search_path=spec.environment.get("PATH", ""),
             needed=needed,
-            hidden=hidden,
             private_folder=private_folder,
             cache=cache,
-            stand_ins=self._stand_ins,
             has_own_network=is_own,
         )
         return SandboxedCommand(
@@ -546,10 +511,29 @@ class BubblewrapConfinement:
             allowed.kind,
             Network.OWN_LOOPBACK if is_own else allowed.network,
             withheld=hidden.withheld,
-            prepare=look,
+            prepare=preparation.prepare,
             gate=gate,
-            is_filtered=calls_filter is not None,
             look=allowed.look,
+        )
+
+    def _wrapped(self, program: str, spec: ProcessSpec, gate: MountGate, *, may_take_shares: bool) -> ProcessSpec:
+        """Return how bubblewrap starts a program: with a system call filter, and in Landlock if the kernel has it."""
+        machine = os.uname().machine if sys.platform != "win32" else ""
+        attachments = {**spec.attachments}
+        if (calls_filter := seccomp_program(machine, may_take_shares=may_take_shares)) is not None:
+            attachments[CALLS] = calls_filter
+        descriptors = {**spec.descriptors, INFO: gate.info, HELD: gate.held, OPTIONS: gate.options}
+        entering: tuple[str, ...] = ()
+        if gate.rules is not None:
+            attachments[ENTRY] = landlock_entry(machine, RULES, ENTRY)
+            descriptors[RULES] = gate.rules
+            entering = (f"/proc/self/fd/{ENTRY}",)
+        return replace(
+            spec,
+            argv=(program, "--args", str(OPTIONS), "--", *entering, *spec.argv),
+            limits=replace(spec.limits, group=self._group.entrance() if is_root() else None),
+            attachments=attachments,
+            descriptors=descriptors,
         )
 
     async def _try_out(self, roots: Sequence[str]) -> SandboxStatus:
@@ -584,34 +568,14 @@ class BubblewrapConfinement:
         view = CommandView(Engine.BUBBLEWRAP, kind, Network.OWN_LOOPBACK)
         site = replace(self._site, hidden=(), writable=())
 
-        def prepared() -> tuple[Probe, SandboxedCommand]:
-            probe = Probe.made_in(self._folders.make("probe"), kind.value, own=TEMPORARY, outside=marker)
-            try:
-                spec = ProcessSpec(probe.argv, probe.root, {})
-                return probe, self._sandboxed(program, spec, [probe.root], view, needed=probe.needed, site=site)
-            except BaseException:
-                probe.remove()
-                raise
+        def make() -> Probe:
+            return Probe.made_in(self._folders.make("probe"), kind.value, own=TEMPORARY, outside=marker)
 
-        def cleaned_up(probe: Probe) -> None:
-            probe.remove()
-            with suppress(OSError):
-                os.unlink(marker)
+        def confined(probe: Probe) -> SandboxedCommand:
+            spec = ProcessSpec(probe.argv, probe.root, {})
+            return self._sandboxed(program, spec, [probe.root], view, needed=probe.needed, site=site)
 
-        try:
-            # The prepared command holds descriptors, so this must not be interrupted.
-            with CancelScope(shield=True) as scope:
-                probe, confined = await THREADS.run(prepared)
-                try:
-                    scope.shield = False
-                    return await failure_of(self._starter, confined)
-                finally:
-                    scope.shield = True
-                    await THREADS.run(partial(cleaned_up, probe))
-        except OSError as error:
-            if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
-                raise exhaustion from None
-            return f"it cannot be tested ({type(error).__name__})"
+        return await failure_of(self._starter, make, confined)
 
 
 def find_bubblewrap(search_path: str, roots: Sequence[str]) -> str | None:

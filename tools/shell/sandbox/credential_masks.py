@@ -64,13 +64,8 @@ def secret_places(
     """Return what to hide on this machine now."""
     real_home = os.path.realpath(home)
     whole = tuple(map(os.path.realpath, readable))
-    # Paths that may exist, each with its place in the table. Sorting puts folders before their contents.
-    there = list(_there(home, _names()))
-    for variable, place in MOVED.items():
-        for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
-            if os.path.normpath(value) != os.path.normpath(f"{home}/{place}"):
-                there += _there(os.path.normpath(value), _moved(place))
-    known = [*sorted(there), *((path, "") for path in SYSTEM_PATHS)]
+    # Sorting puts folders before their contents.
+    known = [*sorted(_known_paths(home, environ)), *((path, "") for path in SYSTEM_PATHS)]
     folders: dict[str, None] = {}
     files: dict[str, None] = {}
     settings: dict[str, None] = {}
@@ -95,11 +90,7 @@ def secret_places(
             is_linked = any(contains(root, real) and not contains(root, real_home) for root in roots)
             is_of_settings = entry is not None and entry.is_settings
             if place and is_of_settings and stat.S_ISREG(state.st_mode):
-                is_secret, included = True, ()
-                changed = max(state.st_mtime_ns, state.st_ctime_ns)
-                look = _look if time.time_ns() - changed > SETTLED_NANOSECONDS else _look.__wrapped__
-                with suppress(OSError):
-                    is_secret, included = look(real, place, state.st_dev, state.st_ino, state.st_size, changed)
+                is_secret, included = _look(real, place, state)
                 if len(named) < INCLUDED:
                     named += (
                         (os.path.join(os.path.dirname(path), re.sub(r"^~(?=/)", lambda _: home, each)), place)
@@ -123,6 +114,23 @@ def secret_places(
         shown=tuple(path for path in whole if is_inside(path, covered) and os.path.exists(path)),
         withheld=tuple(withheld.values()),
     )
+
+
+def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the paths that may exist, in the home folder or where variables say, each with its place in the table."""
+    yield from _there(home, _names())
+    for variable, place in MOVED.items():
+        for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
+            if os.path.normpath(value) == os.path.normpath(f"{home}/{place}"):
+                continue
+            names = _names()
+            for part in map(str.casefold, filter(None, place.split("/"))):
+                matching = (known for pattern, known in names.patterns if pattern.match(part))
+                names = names.below[part][1] if part in names.below else next(matching, _Names())
+                if names.place is not None and not HOME_PLACES[names.place].is_settings:
+                    break  # everything in this folder is hidden
+            exact = HOME_PLACES.get(place)
+            yield from _there(os.path.normpath(value), _Names(place) if exact and exact.is_settings else names)
 
 
 @dataclass(slots=True)
@@ -156,21 +164,8 @@ def _names() -> _Names:
     return top
 
 
-@cache
-def _moved(folder: str) -> _Names:
-    """Return the known places in `folder`, a path in the home folder, to search for in its actual location."""
-    names = _names()
-    for part in map(str.casefold, filter(None, folder.split("/"))):
-        matching = (known for pattern, known in names.patterns if pattern.match(part))
-        names = names.below[part][1] if part in names.below else next(matching, _Names())
-        if names.place is not None and not HOME_PLACES[names.place].is_settings:
-            break  # everything in this folder is hidden
-    exact = HOME_PLACES.get(folder)
-    return _Names(folder) if exact is not None and exact.is_settings else names
-
-
 def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
-    """Yield the paths that may exist, each with its place in the table. Listing a folder rules out most names."""
+    """Yield the known paths in a folder that may exist. Listing the folder rules out most names."""
     if names.place is not None:
         yield folder, names.place
     present: Iterable[str] = names.below  # a folder that cannot be listed may still allow access by name
@@ -190,8 +185,12 @@ def _there(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
                 yield from _there(f"{folder}/{entry}", those)
 
 
-def _files_near_the_top(home: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the files in a home folder, in its dotfolders, and in the folders of `.config`."""
+@lru_cache(maxsize=4)
+def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
+    """Return the small files near the top of a home folder that certainly contain a secret.
+
+    Searches the folder, its dotfolders, and the folders of `.config`. The limits keep the search too short to notice.
+    """
 
     def listed(folder: str) -> list[os.DirEntry[str]]:
         with suppress(OSError), os.scandir(folder) as entries:
@@ -200,15 +199,10 @@ def _files_near_the_top(home: str) -> Iterator[os.DirEntry[str]]:
 
     top, settings = listed(home), listed(f"{home}/.config")
     folders = [each.path for each in top if each.name[0] == "."] + [each.path for each in settings]
-    yield from (each for entries in (top, *map(listed, folders)) for each in entries if each.is_file())
-
-
-@lru_cache(maxsize=4)
-def _files_with_secrets(home: str, _period: float) -> tuple[str, ...]:
-    """Return small files that certainly contain a secret. The limits keep the search too short to notice."""
+    files = (each for entries in (top, *map(listed, folders)) for each in entries if each.is_file())
     found: list[str] = []
     left = SEARCHED_BYTES
-    for entry in islice(_files_near_the_top(home), SEARCHED_FILES):
+    for entry in islice(files, SEARCHED_FILES):
         with suppress(OSError):
             size = entry.stat().st_size
             if not 0 < size <= min(SEARCHED_FILE_BYTES, left):
@@ -226,9 +220,17 @@ def _found_place(path: str, home: str) -> SecretPlace:
     return SecretPlace(frozenset({name, name.removesuffix("rc")}), is_settings=False)
 
 
+def _look(path: str, place: str, state: os.stat_result) -> tuple[bool, Sequence[str]]:
+    """Return whether settings contain a secret or cannot be read, and the files that they include."""
+    changed = max(state.st_mtime_ns, state.st_ctime_ns)
+    look = _look_into if time.time_ns() - changed > SETTLED_NANOSECONDS else _look_into.__wrapped__
+    with suppress(OSError):
+        return look(path, place, state.st_dev, state.st_ino, state.st_size, changed)
+    return True, ()
+
+
 @lru_cache(maxsize=256)
-def _look(path: str, place: str, *_state: int) -> tuple[bool, Sequence[str]]:
-    """Return whether settings contain a secret, and the files that they include."""
+def _look_into(path: str, place: str, *_state: int) -> tuple[bool, Sequence[str]]:
     if (content := read_settings(path)) is None:
         return True, ()
     text = content.decode("utf-8", "replace")

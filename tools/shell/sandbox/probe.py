@@ -11,12 +11,15 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
-from anyio import fail_after
+from anyio import CancelScope, fail_after
 
 from tools.contract.tool_errors import NOTHING_DONE, ToolError, exhaustion_of, scarcity_in
+from tools.machine.threads import THREADS
 from tools.shell.process_spec import (
     ConfinedCommand,
     EndedEarlyError,
@@ -53,6 +56,7 @@ class Probe:
     folder: str  # deleted by `remove`, or with the server's folder
     argv: tuple[str, ...]
     needed: tuple[str, ...]  # real paths that the program has to read
+    outside: str  # the file that the program must not write to; also deleted by `remove`
 
     @property
     def root(self) -> str:
@@ -79,10 +83,12 @@ class Probe:
         process = f"{os.getpid()}:{os.readlink('/proc/self/ns/pid')}"
         argv = (python, "-P", "-S", script, held, root, own, outside, process)
         needed = (sys.prefix, sys.base_prefix, os.path.dirname(python), script)
-        return Probe(folder, argv, tuple(map(os.path.realpath, needed)))
+        return Probe(folder, argv, tuple(map(os.path.realpath, needed)), outside)
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            os.unlink(self.outside)
 
 
 def _write(path: str) -> None:
@@ -90,11 +96,31 @@ def _write(path: str) -> None:
         file.write("unchanged")
 
 
-async def failure_of(starter: ProcessStarter, confined: ConfinedCommand) -> str | None:
+async def failure_of(
+    starter: ProcessStarter, make: Callable[[], Probe], confine: Callable[[Probe], ConfinedCommand]
+) -> str | None:
     """Return why the test program is not confined, phrased for the middle of a sentence, or `None` if it is confined.
 
-    Raises an `ExhaustedError` if resources are too low for a result.
+    `make` and `confine` are blocking. Raises an `ExhaustedError` if resources are too low for a result.
     """
+    try:
+        # The confined command holds descriptors, so this must not be interrupted.
+        with CancelScope(shield=True) as scope:
+            probe = await THREADS.run(make)
+            try:
+                confined = await THREADS.run(partial(confine, probe))
+                scope.shield = False
+                return await _failure_in(starter, confined)
+            finally:
+                scope.shield = True
+                await THREADS.run(probe.remove)
+    except OSError as error:
+        if (exhaustion := exhaustion_of(error, NOTHING_DONE)) is not None:
+            raise exhaustion from None
+        return f"it cannot be tested ({type(error).__name__})"
+
+
+async def _failure_in(starter: ProcessStarter, confined: ConfinedCommand) -> str | None:
     process: Process | None = None
     try:
         process = await starter.start(confined.spec)

@@ -11,16 +11,15 @@ import re
 import stat
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
-from typing import NamedTuple
 
 from tools.contract.command_views import SYSTEM
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import open_regular
-from tools.files.stat_cache import Stamp, stamp_of
+from tools.files.stat_cache import Remembered, Stamp, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
 from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import object_folders
@@ -127,28 +126,20 @@ def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iter
     yield from (os.path.join(home, name) for name in PROGRAM_MANAGERS)
 
 
-class _EtcLook(NamedTuple):
-    """The files in `/etc` that were not readable for every user at the last scan."""
-
-    at: float  # monotonic seconds
-    stamps: Mapping[str, Stamp | None]  # of the folders in `/etc`
-    closed: tuple[str, ...]
-
-
-_last_looks: dict[str, _EtcLook] = {}
+_closed_in_etc = Remembered[tuple[str, ...]](1)
 
 
 def closed_in_etc() -> tuple[str, ...]:
     """Return the paths in `/etc` that this user may read but others may not. Scans again after changes. Blocking."""
-    last, now = _last_looks.get(ETC), time.monotonic()
-    is_recent = last is not None and now <= last.at + ETC_SECONDS
-    if last is not None and is_recent and all(stamp_of(folder) == stamp for folder, stamp in last.stamps.items()):
-        return last.closed
+    period, looked_at = time.monotonic() // ETC_SECONDS, time.time_ns()
+    if (known := _closed_in_etc.get(period)) is not None:
+        return known
     closed: list[str] = []
-    folders: list[str] = []
+    stamps: list[tuple[str, Stamp | None]] = []
     waiting = [ETC]
     while waiting:
-        folders.append(folder := waiting.pop())
+        folder = waiting.pop()
+        stamps.append((folder, stamp_of(folder)))
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:
                 mode = entry.stat(follow_symlinks=False).st_mode
@@ -159,7 +150,7 @@ def closed_in_etc() -> tuple[str, ...]:
                     waiting += [entry.path] if stat.S_ISDIR(mode) else []
                 elif os.access(entry.path, os.R_OK):  # otherwise commands of this user cannot read it
                     closed.append(entry.path)
-    _last_looks[ETC] = _EtcLook(now, {folder: stamp_of(folder) for folder in folders}, tuple(closed))
+    _closed_in_etc.keep(period, tuple(closed), stamps, looked_at)
     return tuple(closed)
 
 

@@ -97,7 +97,17 @@ def may_hold_secret(text: str, place: str) -> bool:
         return True
     if text.lstrip(_BLANKS)[:1] in ("<", "{") or place.endswith(".json"):
         return "<!DOCTYPE" in text.upper() or _tells_secret(text)
-    return _script_tells_secret(text) if place in SCRIPTS else _line_tells_secret(text, place)
+    if place not in SCRIPTS:
+        return _line_tells_secret(text, place)
+    commands = _REFERENCE.sub("", _DEFAULT.sub(r"\1=", _ALIAS.sub("", text.replace("\\\n", ""))))
+    return (
+        any(
+            any(map(_is_inner_secret, filter(None, found.group("name", "index")))) and not _is_harmless(found["value"])
+            for found in _MENTION.finditer(commands)
+        )
+        or _without_logins(text) != text
+        or has_secret(_VARIABLE.sub("", commands))
+    )
 
 
 def included_settings(text: str) -> list[str]:
@@ -164,18 +174,6 @@ def _tells_secret(text: str) -> bool:
     )
 
 
-def _script_tells_secret(text: str) -> bool:
-    commands = _REFERENCE.sub("", _DEFAULT.sub(r"\1=", _ALIAS.sub("", text.replace("\\\n", ""))))
-    return (
-        any(
-            any(map(_is_inner_secret, filter(None, found.group("name", "index")))) and not _is_harmless(found["value"])
-            for found in _MENTION.finditer(commands)
-        )
-        or _without_logins(text) != text
-        or has_secret(_VARIABLE.sub("", commands))
-    )
-
-
 def _line_tells_secret(text: str, place: str) -> bool:
     """Return True if any line with a name and a value, or any comment, contains a secret."""
     plain = PLAIN_NAMES.get(place)
@@ -200,7 +198,15 @@ def _line_tells_secret(text: str, place: str) -> bool:
             if content != "---" and re.fullmatch(plain, name.lstrip("-"), re.IGNORECASE) is None:
                 return True
             continue
-        is_ended = _ends_here(line.rstrip("\r"))
+        # Whether the value certainly ends with its line, or continues only on lines with more indentation.
+        whole = line.rstrip("\r")
+        outside = _QUOTED.sub("", whole)
+        is_ended = not (
+            whole.endswith("\\")
+            or any(mark in whole for mark in ("<<", '"""', "'''"))
+            or any(mark in outside for mark in "\"'`")
+            or any(outside.count(opening) != outside.count(closing) for opening, closing in ("()", "[]", "{}"))
+        )
         # A value is secret if its name or its section is that of a secret, unless the name says where the secret is
         # stored.
         is_named = _is_secret(name) or (is_secret_section and not _ABOUT.search(name))
@@ -212,13 +218,3 @@ def _line_tells_secret(text: str, place: str) -> bool:
         ):
             return True
     return False
-
-
-def _ends_here(value: str) -> bool:
-    """Return True if a value certainly ends with its line, or continues only on lines with more indentation."""
-    if value.endswith("\\") or "<<" in value or '"""' in value or "'''" in value:
-        return False
-    outside = _QUOTED.sub("", value)
-    return not any(mark in outside for mark in "\"'`") and all(
-        outside.count(opening) == outside.count(closing) for opening, closing in ("()", "[]", "{}")
-    )

@@ -112,6 +112,32 @@ _ARCHITECTURES = {
 }
 
 
+class _Filter:
+    def __init__(self) -> None:
+        self.program = b""
+
+    def add(self, code: int, value: int, *, true: int = 0, false: int = 0) -> None:
+        """Add an instruction. `true` and `false` are the numbers of instructions that a comparison skips."""
+        self.program += struct.pack("<HBBI", code, true, false, value)
+
+    def refuse(self, calls: Iterable[int], number: int) -> None:
+        for call in calls:
+            self.add(_EQUAL, call, false=1)
+            self.add(_RETURN, _ERRNO | number)
+
+    def decide(
+        self, call: int, argument: int, values: tuple[int, ...], listed: int, other: int, mask: int = 0xFFFFFFFF
+    ) -> None:
+        """Answer a call with `listed` if an argument is in `values`. Later instructions do not see this call."""
+        self.add(_EQUAL, call, false=len(values) + 4)
+        self.add(_LOAD, _ARGUMENTS_AT + 8 * argument)
+        self.add(_AND, mask)
+        for at, value in enumerate(values):
+            self.add(_EQUAL, value, true=len(values) - at)
+        self.add(_RETURN, other)
+        self.add(_RETURN, listed)
+
+
 @cache
 def seccomp_program(
     machine: str, *, only_reads: bool = False, may_signal: bool = True, may_take_shares: bool = True
@@ -125,71 +151,40 @@ def seccomp_program(
     architecture = _ARCHITECTURES.get(machine)
     if architecture is None:
         return None
-    lines: list[bytes] = []
-
-    def add(code: int, value: int, *, true: int = 0, false: int = 0) -> None:
-        lines.append(struct.pack("<HBBI", code, true, false, value))
-
-    def refuse(calls: Iterable[int], number: int) -> None:
-        for call in calls:
-            add(_EQUAL, call, false=1)
-            add(_RETURN, _ERRNO | number)
-
-    def only_one_of(call: int, argument: int, mask: int, values: tuple[int, ...], number: int) -> None:
-        # This check decides about the call, so later checks do not see it.
-        add(_EQUAL, call, false=len(values) + 4)
-        add(_LOAD, _ARGUMENTS_AT + 8 * argument)
-        add(_AND, mask)
-        for at, value in enumerate(values):
-            add(_EQUAL, value, true=len(values) - at)
-        add(_RETURN, _ERRNO | number)
-        add(_RETURN, _ALLOW)
-
     socket, pair, clone, unshare = architecture.calls
-
-    def refuse_leases() -> None:
-        add(_EQUAL, architecture.looked_into[1], false=len(_LEASES) + 3)
-        add(_LOAD, _ARGUMENTS_AT + 8)
-        for at, request in enumerate(_LEASES):
-            add(_EQUAL, request, true=len(_LEASES) - at)
-        add(_RETURN, _ALLOW)
-        add(_RETURN, _ERRNO | errno.EINVAL)
-
-    def refuse_to_readers() -> None:
-        ioctl, fcntl, prlimit = architecture.looked_into
-        kill, *others = architecture.signals
-        refuse((*architecture.refused_to_readers, *_REFUSED_TO_READERS), errno.EPERM)
-        refuse((_OPENAT2,), errno.ENOSYS)
-        if not may_signal:
-            only_one_of(kill, 0, 0xFFFFFFFF, (0,), errno.EPERM)
-            refuse((*others, _SIGNAL_BY_DESCRIPTOR), errno.EPERM)
-        only_one_of(ioctl, 1, 0xFFFFFFFF, _DEVICE_QUESTIONS, errno.ENOTTY)
-        only_one_of(fcntl, 1, 0xFFFFFFFF, _DESCRIPTOR_QUESTIONS, errno.EINVAL)
-        only_one_of(prlimit, 0, 0xFFFFFFFF, (0,), errno.EPERM)  # only the caller's own limits
-        # Refuse sockets with other protocols as an unsupported family, so that programs try the next family.
-        add(_EQUAL, socket, false=4)
-        add(_LOAD, _ARGUMENTS_AT + 8 * 2)
-        add(_EQUAL, _ROUTES, true=1)
-        add(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
-        add(_LOAD, _NUMBER_AT)
-
-    add(_LOAD, _ARCHITECTURE_AT)
-    add(_EQUAL, architecture.audit, true=1)
-    add(_RETURN, _ERRNO | errno.EPERM)
-    add(_LOAD, _NUMBER_AT)
-    add(_AT_LEAST, _X32, false=1)
-    add(_RETURN, _ERRNO | errno.ENOSYS)
-    refuse(_ABSENT, errno.ENOSYS)
-    refuse(architecture.refused, errno.EPERM)
+    ioctl, fcntl, prlimit = architecture.looked_into
+    kill, *other_signals = architecture.signals
+    made = _Filter()
+    made.add(_LOAD, _ARCHITECTURE_AT)
+    made.add(_EQUAL, architecture.audit, true=1)
+    made.add(_RETURN, _ERRNO | errno.EPERM)
+    made.add(_LOAD, _NUMBER_AT)
+    made.add(_AT_LEAST, _X32, false=1)
+    made.add(_RETURN, _ERRNO | errno.ENOSYS)
+    made.refuse(_ABSENT, errno.ENOSYS)
+    made.refuse(architecture.refused, errno.EPERM)
     if not may_take_shares:
-        refuse(architecture.shares, errno.ENOSYS)
+        made.refuse(architecture.shares, errno.ENOSYS)
     if only_reads:
-        refuse_to_readers()
+        made.refuse((*architecture.refused_to_readers, *_REFUSED_TO_READERS), errno.EPERM)
+        made.refuse((_OPENAT2,), errno.ENOSYS)
+        if not may_signal:
+            made.decide(kill, 0, (0,), _ALLOW, _ERRNO | errno.EPERM)
+            made.refuse((*other_signals, _SIGNAL_BY_DESCRIPTOR), errno.EPERM)
+        made.decide(ioctl, 1, _DEVICE_QUESTIONS, _ALLOW, _ERRNO | errno.ENOTTY)
+        made.decide(fcntl, 1, _DESCRIPTOR_QUESTIONS, _ALLOW, _ERRNO | errno.EINVAL)
+        made.decide(prlimit, 0, (0,), _ALLOW, _ERRNO | errno.EPERM)  # only the caller's own limits
+        # Refuse sockets with other protocols as an unsupported family, so that programs try the next family.
+        made.add(_EQUAL, socket, false=4)
+        made.add(_LOAD, _ARGUMENTS_AT + 8 * 2)
+        made.add(_EQUAL, _ROUTES, true=1)
+        made.add(_RETURN, _ERRNO | errno.EAFNOSUPPORT)
+        made.add(_LOAD, _NUMBER_AT)
     else:
-        refuse_leases()
-    only_one_of(socket, 0, 0xFFFFFFFF, _FAMILIES[-1:] if only_reads else _FAMILIES, errno.EAFNOSUPPORT)
-    only_one_of(pair, 1, _TYPE_MASK, _PAIR_TYPES, errno.EPROTONOSUPPORT)
-    only_one_of(clone, 0, _CLONE_NAMESPACES, (0,), errno.EPERM)
-    only_one_of(unshare, 0, _NEW_NAMESPACES, (0,), errno.EPERM)
-    add(_RETURN, _ALLOW)
-    return b"".join(lines)
+        made.decide(fcntl, 1, _LEASES, _ERRNO | errno.EINVAL, _ALLOW)
+    made.decide(socket, 0, _FAMILIES[-1:] if only_reads else _FAMILIES, _ALLOW, _ERRNO | errno.EAFNOSUPPORT)
+    made.decide(pair, 1, _PAIR_TYPES, _ALLOW, _ERRNO | errno.EPROTONOSUPPORT, _TYPE_MASK)
+    made.decide(clone, 0, (0,), _ALLOW, _ERRNO | errno.EPERM, _CLONE_NAMESPACES)
+    made.decide(unshare, 0, (0,), _ALLOW, _ERRNO | errno.EPERM, _NEW_NAMESPACES)
+    made.add(_RETURN, _ALLOW)
+    return made.program

@@ -25,7 +25,7 @@ from tools.shell.private_folders import (
     remove_tree,
 )
 from tools.shell.process_spec import SandboxChanges
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunPaths, AutoRunState
+from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState
 from tools.shell.sandbox.credential_masks import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 from tools.shell.sandbox.reading_view import (
@@ -168,185 +168,216 @@ class StandIns(NamedTuple):
     settings: str  # an empty file that everybody can read
 
 
-def prepare(
-    site: Site,
-    lookout: AutoRunLookout,
-    roots: Sequence[str],
-    allowed: CommandView,
-    *,
-    hidden: HiddenPaths,  # result of `secrets_of`
-    stand_ins: Callable[[], StandIns],
-    search_path: str = "",  # the `PATH` of the command
-    needed: Sequence[str] = (),  # paths that the command must see, wherever they are
-    private_folder: Callable[[], str] | None = None,
-    cache: str | None = None,  # the client's lasting cache
-    has_own_network: bool = True,
-) -> PreparedView:
-    """Prepare the view. Raises a `ToolError` if a path cannot be shown or protected as required."""
-    is_reading = allowed.kind is ViewKind.READING
-    workspace = writable(roots)
-    restrictions = allowed.look()
-    # Folders opened by consent are treated like workspace folders, including their guarded files.
-    opened, files = _opened(site, allowed, workspace)
-    present = writable((*(() if is_reading else workspace), *opened))
-    _refuse_masks_around((*workspace, *present), restrictions.masked)
-    _refuse_links(allowed.seen)
-    # No file can be guarded in a folder that cannot be listed.
-    looked_into = (root for root in present if os.access(root, os.R_OK | os.X_OK))
-    present = tuple(root for root in looked_into if not is_inside(root, restrictions.read_only))
-    files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewPreparation:
+    """Prepares the view of one command."""
 
-    more = (*_named(site, (*site.readable, *allowed.seen)), *needed, "/etc/resolv.conf")
-    is_alone = any(contains(TEMPORARY, root) for root in workspace)
-    closed = (*present, *restrictions.masked)
-    if is_reading and os.sep not in allowed.seen:
-        parts = reading_view_paths(site.home, search_path, workspace, hidden.all, more, with_repository=allowed.is_git)
-        view = _parts(workspace, parts, {*map(_real, more)}, closed, hidden.folders)
-        seen = (*view.seen, *present)
-        named = (path for path in allowed.spelled if is_inside(_real(path), (*seen, *files)))
-        spelled = (*links_of_programs(site.home, search_path, workspace), *RUNNING_SYSTEM, *more, *named)
-        nowhere = (*OPEN_TO_ALL[: 1 + is_alone], "/proc", "/dev")
-        home = _real(site.home)
+    site: Site
+    lookout: AutoRunLookout
+    roots: Sequence[str]
+    allowed: CommandView
+    hidden: HiddenPaths  # result of `secrets_of`
+    stand_ins: Callable[[], StandIns]
+    search_path: str = ""  # the `PATH` of the command
+    needed: Sequence[str] = ()  # paths that the command must see, wherever they are
+    private_folder: Callable[[], str] | None = None
+    cache: str | None = None  # the client's lasting cache
+    has_own_network: bool = True
+
+    @property
+    def is_reading(self) -> bool:
+        return self.allowed.kind is ViewKind.READING
+
+    def prepare(self) -> PreparedView:
+        """Prepare the view. Raises a `ToolError` if a path cannot be shown or protected as required."""
+        hidden, stand_ins = self.hidden, self.stand_ins
+        workspace = writable(self.roots)
+        restrictions = self.allowed.look()
+        # Folders opened by consent are treated like workspace folders, including their guarded files.
+        opened, files = _opened(self.site, self.allowed, workspace)
+        present = writable((*(() if self.is_reading else workspace), *opened))
+        _check(self.allowed.seen, (*workspace, *present), restrictions.masked)
+        # No file can be guarded in a folder that cannot be listed.
+        looked_into = (root for root in present if os.access(root, os.R_OK | os.X_OK))
+        present = tuple(root for root in looked_into if not is_inside(root, restrictions.read_only))
+        files = [path for path in files if not is_inside(path, (*present, *restrictions.read_only))]
+        view = View(roots=present, writable=tuple(files), has_own_network=self.has_own_network)
+        view = self._with_machine(view, workspace, restrictions.masked)
+
+        masked: dict[str, str] = {}
+        for path in _by_depth(restrictions.masked):
+            if _is_there(path, view, hidden) and not is_inside(path, masked):
+                masked[path] = stand_ins().folder if os.path.isdir(path) else stand_ins().file
+        in_etc = closed_in_etc() if self.is_reading else ()
+        folders = dict.fromkeys((*hidden.folders, *filter(os.path.isdir, in_etc)))
+        hidden_folders = tuple(path for path in folders if path not in present and _is_there(path, view, hidden))
+        others = dict.fromkeys((*hidden.files, *(path for path in in_etc if path not in folders)))
+        hidden_files = tuple(path for path in others if _is_there(path, view, hidden))
+        settings = (path for path in hidden.settings if _is_there(path, view, hidden))
+
+        auto_run, held, kept, uncovered = self._protected(present, restrictions)
+        lasting, alone, scratch = self._lasting(workspace)
         view = replace(
             view,
-            private=OPEN_TO_ALL[: 1 + is_alone],
-            links={path: to for path, to in links_to(spelled, seen).items() if not is_inside(path, nowhere)},
-            empty=() if is_inside(home, seen) else (home,),
+            lasting=lasting,
+            private=(*view.private, CACHE) if CACHE in lasting else view.private,
+            hidden_folders=hidden_folders,
+            hidden_files=hidden_files,
+            settings={path: stand_ins().settings for path in settings if not is_inside(path, masked)},
+            shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
+            masked=masked,
+            # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
+            pinned=tuple(path for path in held if not is_inside(path, (*kept, *masked))),
+            read_only=tuple(path for path in kept if not is_inside(path, masked)),
         )
-    else:
+        made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen, *view.settings)))
+        return PreparedView(view, auto_run, uncovered, self.site.temporary_bytes, alone, scratch, made, restrictions)
+
+    def _with_machine(self, view: View, workspace: Sequence[str], masked: Sequence[str]) -> View:
+        """Add what the command sees of the machine: some parts, or everything except private folders."""
+        site, allowed, hidden = self.site, self.allowed, self.hidden
+        more = (*_named(site, (*site.readable, *allowed.seen)), *self.needed, "/etc/resolv.conf")
+        closed = (*view.roots, *masked)  # shown differently, or not at all
+        if self.is_reading and os.sep not in allowed.seen:
+            parts = reading_view_paths(
+                site.home, self.search_path, workspace, hidden.all, more, with_repository=allowed.is_git
+            )
+            wanted = {*map(_real, more)}  # visible even inside a hidden folder
+            shown = (*workspace, *(path for path in parts if path in wanted or not is_inside(path, hidden.folders)))
+            parts = tuple(outermost(path for path in shown if not is_inside(path, closed)))
+            seen = (*parts, *view.roots)
+            named = (path for path in allowed.spelled if is_inside(_real(path), (*seen, *view.writable)))
+            spelled = (*links_of_programs(site.home, self.search_path, workspace), *RUNNING_SYSTEM, *more, *named)
+            private = OPEN_TO_ALL[: 1 + any(contains(TEMPORARY, root) for root in workspace)]
+            nowhere = (*private, "/proc", "/dev")
+            home = _real(site.home)
+            return replace(
+                view,
+                is_whole=False,
+                seen=parts,
+                private=private,
+                links={path: to for path, to in links_to(spelled, seen).items() if not is_inside(path, nowhere)},
+                empty=() if is_inside(home, seen) else (home,),
+            )
+        private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
         needed_too = map(_real, (*more, site.home, "/etc/localtime", *RUNNING_SYSTEM))
-        view = _all_but_private((*needed_too, *workspace), closed)
-    view = replace(view, roots=present, writable=tuple(files), has_own_network=has_own_network)
+        seen = (
+            path
+            for path in dict.fromkeys((*needed_too, *workspace))
+            if is_inside(path, private)
+            and path not in private
+            and not is_inside(path, closed)
+            and os.path.lexists(path)
+        )
+        return replace(view, private=private, seen=tuple(seen))
 
-    masked: dict[str, str] = {}
-    for path in _by_depth(restrictions.masked):
-        if _is_there(path, view, hidden) and not is_inside(path, masked):
-            masked[path] = stand_ins().folder if os.path.isdir(path) else stand_ins().file
-    in_etc = closed_in_etc() if is_reading else ()
-    folders = dict.fromkeys((*hidden.folders, *filter(os.path.isdir, in_etc)))
-    hidden_folders = tuple(path for path in folders if path not in present and _is_there(path, view, hidden))
-    others = dict.fromkeys((*hidden.files, *(path for path in in_etc if path not in folders)))
-    hidden_files = tuple(path for path in others if _is_there(path, view, hidden))
-    settings = (path for path in hidden.settings if _is_there(path, view, hidden))
+    def _protected(
+        self, present: Sequence[str], restrictions: FileRestrictions
+    ) -> tuple[AutoRunState, tuple[str, ...], tuple[str, ...], int]:
+        """Find what keeps auto-run files and denied paths from being changed or moved.
 
-    # Keep auto-run files from being changed or moved.
-    found = [lookout.look(root) for root in present]
-    for each in found:
-        _make_folders_of_hooks(each)
-    obeyed = {path for each in found for path in each.found}
-    # A hook that a running job created must not run in a command that can write git's settings.
-    changes_by_git = allowed.is_git and not is_reading and lookout.are_repositories_settled(obeyed)
-    shut = {path for each in found for path in each.closed}
-    own = [
-        path
-        for each in (*site.read_only, *site.hidden)
-        for path in dict.fromkeys((_real(each), os.path.join(_real(os.path.dirname(each)), os.path.basename(each))))
-        if is_inside(path, present)
-    ]
-    waived = _waived((*allowed.writable, *site.writable), present)
-    free = present if changes_by_git else waived
-    # If a file may be changed, its folder must be writable too, because some programs write a new file and rename it.
-    guarded = (
-        path
-        for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
-        if not any(contains(path, other) or contains(other, path) for other in (waived if path in shut else free))
-    )
-    repositories = _by_depth(path for each in found for path in each.pinned if not is_inside(path, free))
-    pinned, read_only, uncovered = _kept_in_place(
-        present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
-    )
-    # A path that is mounted inside a hidden folder would become visible.
-    closed = (*(path for path in hidden.all if is_inside(path, present)), *restrictions.masked)
-    kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
-    held = _by_depth({*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present})
+        Returns:
+            The auto-run files before the command, the pinned paths, the read-only paths, and the number of auto-run
+            paths that are not protected.
+        """
+        site, lookout, allowed, hidden = self.site, self.lookout, self.allowed, self.hidden
+        found = [lookout.look(root) for root in present]
+        # Create the missing hooks folders of repositories, because a missing folder cannot be protected.
+        for each in found:
+            for repository in each.pinned:
+                hooks = os.path.join(repository, "hooks")
+                with suppress(OSError):
+                    if os.path.isfile(os.path.join(repository, "HEAD")) and not os.path.lexists(hooks):
+                        os.mkdir(hooks)
+                        each.found.add(hooks)
+                        each.read_only.append(hooks)
+        obeyed = {path for each in found for path in each.found}
+        # A hook that a running job created must not run in a command that can write git's settings.
+        changes_by_git = allowed.is_git and not self.is_reading and lookout.are_repositories_settled(obeyed)
+        shut = {path for each in found for path in each.closed}
+        own = [
+            path
+            for each in (*site.read_only, *site.hidden)
+            for path in dict.fromkeys((_real(each), os.path.join(_real(os.path.dirname(each)), os.path.basename(each))))
+            if is_inside(path, present)
+        ]
+        # A waiver cannot be for a whole root.
+        named = (os.path.expanduser(path) for path in (*allowed.writable, *site.writable))
+        paths = (os.path.normpath(os.path.join(root, path)) for path in named for root in present)
+        waived = tuple(path for path in paths if not any(contains(path, root) for root in present))
+        free = present if changes_by_git else waived
+        # If a file may be changed, its folder must be writable too, because some programs write a new file and rename
+        # it.
+        guarded = (
+            path
+            for path in _by_depth((*shut, *(path for each in found for path in each.read_only)))
+            if not any(contains(path, other) or contains(other, path) for other in (waived if path in shut else free))
+        )
+        repositories = _by_depth(path for each in found for path in each.pinned if not is_inside(path, free))
+        pinned, read_only, uncovered = _kept_in_place(
+            present, hidden.all, repositories, (*(path for path in own if not is_inside(path, waived)), *guarded)
+        )
+        # A path that is mounted inside a hidden folder would become visible.
+        closed = (*(path for path in hidden.all if is_inside(path, present)), *restrictions.masked)
+        kept = _by_depth({*read_only, *(path for path in restrictions.read_only if _is_open(path, present, closed))})
+        held = _by_depth(
+            {*pinned, *(path for path in restrictions.pinned if _is_open(path, present, closed))} - {*present}
+        )
+        is_known = self.private_folder is not None
+        state = AutoRunState(lookout, present, {*own, *obeyed}, shut, waived, is_known=is_known, is_git=changes_by_git)
+        return state, held, kept, uncovered
 
-    lasting, alone, scratch = _lasting(private_folder, allowed, cache, is_reading=is_reading, is_alone=is_alone)
-    view = replace(
-        view,
-        lasting=lasting,
-        private=(*view.private, CACHE) if CACHE in lasting else view.private,
-        hidden_folders=hidden_folders,
-        hidden_files=hidden_files,
-        settings={path: stand_ins().settings for path in settings if not is_inside(path, masked)},
-        shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
-        masked=masked,
-        # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
-        pinned=tuple(path for path in held if not is_inside(path, (*kept, *masked))),
-        read_only=tuple(path for path in kept if not is_inside(path, masked)),
-    )
-    auto_run = AutoRunState(
-        lookout,
-        present,
-        {*own, *obeyed},
-        shut,
-        waived,
-        is_known=private_folder is not None,
-        is_git=changes_by_git,
-    )
-    made = tuple(_ready_for_mounts(lasting, (*present, *files, *view.seen, *view.settings)))
-    if CACHE in lasting:
-        make_place(lasting[WORK], [os.path.basename(CACHE)], is_file=False)
-    return PreparedView(view, auto_run, uncovered, site.temporary_bytes, alone, scratch, made, restrictions)
+    def _lasting(self, workspace: Sequence[str]) -> tuple[dict[str, str], str | None, str | None]:
+        """Return the client's folders, a temporary `/tmp` to remove after the command, and the folder for its files.
+
+        The client's folders are keyed by their path in the view.
+
+        Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other
+        files in `/tmp` must therefore not last, and temporary files go to `/var/tmp`. A command that a rule allows, or
+        that only reads but has network access, gets a new `/tmp`, because the client's `/tmp` may contain files that
+        nobody was asked about. After the command, the new files move to the client's `/tmp`.
+        """
+        if self.private_folder is None:
+            return {}, None, None
+        is_alone = any(contains(TEMPORARY, root) for root in workspace)
+        folder, alone, scratch = self.private_folder(), None, None
+        temporary = os.path.join(folder, SCRATCH_OF_PLAN if self.allowed.is_plan else SCRATCH)
+        if self.allowed.has_new_tmp and not is_alone:
+            scratch = temporary
+            make_open_folder(scratch)
+            alone = tempfile.mkdtemp(prefix="new-", dir=folder)
+            temporary = os.path.join(alone, "tmp")
+        work = None if self.is_reading else os.path.join(folder, private_folders.WORK)
+        if is_alone:
+            alone = tempfile.mkdtemp(prefix="alone-", dir=folder)
+            temporary = os.path.join(alone, "tmp")
+            work = work or os.path.join(alone, "work")
+        lasting = {TEMPORARY: temporary} | ({WORK: work} if work is not None else {})
+        for path in lasting.values():
+            make_open_folder(path)
+        return lasting | ({CACHE: self.cache} if self.cache is not None and not self.is_reading else {}), alone, scratch
 
 
-def _make_folders_of_hooks(found: AutoRunPaths) -> None:
-    """Create the missing hooks folders of repositories, because a missing folder cannot be protected."""
-    for repository in found.pinned:
-        hooks = os.path.join(repository, "hooks")
-        with suppress(OSError):
-            if os.path.isfile(os.path.join(repository, "HEAD")) and not os.path.lexists(hooks):
-                os.mkdir(hooks)
-                found.found.add(hooks)
-                found.read_only.append(hooks)
+def _check(seen: Iterable[str], folders: Iterable[str], masked: Collection[str]) -> None:
+    """Refuse to mask a folder that the command needs, and to show paths with symlinks.
 
-
-def _refuse_links(seen: Iterable[str]) -> None:
-    """Refuse paths with symlinks. Approved paths had none, so the symlinks were created later."""
+    Approved paths had no symlinks, so these were created later.
+    """
+    for place in (place for folder in folders for place in masked if contains(place, folder)):
+        raise _not_run(
+            f"'{shown_whole_path(place)}' is hidden from commands by a rule, and it contains the workspace or a folder "
+            "that the command may change. Ask the user."
+        )
     for path in seen:
         if _real(path) != path:
-            raise ToolError(
-                ToolErrorType.SHELL_EXECUTE_ERROR,
-                f"The command was not run: '{shown_whole_path(path)}' has become a symlink, or is behind one, since it "
-                "was approved. Check it, then try again.",
+            raise _not_run(
+                f"'{shown_whole_path(path)}' has become a symlink, or is behind one, since it was approved. Check it, "
+                "then try again."
             )
 
 
-def _refuse_masks_around(folders: Iterable[str], masked: Collection[str]) -> None:
-    for place in (place for folder in folders for place in masked if contains(place, folder)):
-        raise ToolError(
-            ToolErrorType.SHELL_EXECUTE_ERROR,
-            f"The command was not run: '{shown_whole_path(place)}' is hidden from commands by a rule, and it contains "
-            "the workspace or a folder that the command may change. Ask the user.",
-        )
-
-
-def _waived(named: Iterable[str], roots: Sequence[str]) -> tuple[str, ...]:
-    """Resolve the names against each root. Return the paths, except those that contain a whole root."""
-    paths = (os.path.normpath(os.path.join(root, os.path.expanduser(path))) for path in named for root in roots)
-    return tuple(path for path in paths if not any(contains(path, root) for root in roots))
-
-
-def _parts(
-    workspace: Sequence[str],
-    parts: Sequence[str],
-    wanted: Collection[str],  # the parts that stay visible even inside a hidden folder
-    closed: Sequence[str],  # paths that are shown differently, or not at all
-    hidden: Sequence[str],
-) -> View:
-    """Return a view of only the workspace and some parts of the machine, without nested paths."""
-    seen = (*workspace, *(path for path in parts if path in wanted or not is_inside(path, hidden)))
-    return View(is_whole=False, seen=tuple(outermost(path for path in seen if not is_inside(path, closed))))
-
-
-def _all_but_private(wanted: Iterable[str], closed: Sequence[str]) -> View:
-    """Return a view of the whole machine, with private folders that show only the needed paths."""
-    private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
-    seen = (
-        path
-        for path in dict.fromkeys(wanted)
-        if is_inside(path, private) and path not in private and not is_inside(path, closed) and os.path.lexists(path)
-    )
-    return View(private=private, seen=tuple(seen))
+def _not_run(why: str) -> ToolError:
+    return ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {why}")
 
 
 def _is_there(path: str, view: View, hidden: HiddenPaths) -> bool:
@@ -370,6 +401,8 @@ def _ready_for_mounts(lasting: Mapping[str, str], mounted: Iterable[str]) -> Ite
                 with suppress(OSError):  # if this fails, the mount is missing and the command is refused
                     if make_place(folder, way.split(os.sep), is_file=not os.path.isdir(path)):
                         yield os.path.join(folder, way)
+    if CACHE in lasting:
+        make_place(lasting[WORK], [os.path.basename(CACHE)], is_file=False)
 
 
 def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> HiddenPaths:
@@ -400,8 +433,7 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
         lies_inside = is_inside(path, workspace)
         if not os.path.isabs(path) or (lies_inside and allowed.kind is not ViewKind.READING):
             continue
-        shown = shown_whole_path(path)
-        problem = ""
+        shown, folder = shown_whole_path(path), shown_whole_path(os.path.dirname(path))
         try:
             if not os.path.lexists(path):
                 if lies_inside:
@@ -410,65 +442,25 @@ def _opened(site: Site, allowed: CommandView, workspace: Sequence[str]) -> tuple
                 elif named.endswith("/"):
                     os.mkdir(path)
                 else:
-                    problem = (
+                    raise _not_run(
                         f"'{shown}' does not exist, and a command can get access only to existing files. Name the "
-                        f"folder '{shown_whole_path(os.path.dirname(path))}'"
+                        f"folder '{folder}'."
                     )
-            mode = os.stat(path, follow_symlinks=False).st_mode if not problem else 0
+            mode = os.stat(path, follow_symlinks=False).st_mode
         except FileNotFoundError:
-            mode, problem = 0, f"the folder '{shown_whole_path(os.path.dirname(path))}' does not exist; create it first"
+            raise _not_run(f"the folder '{folder}' does not exist; create it first.") from None
         except OSError as error:
-            mode, problem = 0, f"'{shown}' cannot be made writable for it ({os.strerror(error.errno or 0)})"
-        hides = tuple(map(_real, site.hidden))
-        if not problem and (_real(path) != path or path in SYSTEM_ROOTS or is_inside(path, hides)):
-            problem = (
+            raise _not_run(f"'{shown}' cannot be made writable for it ({os.strerror(error.errno or 0)}).") from None
+        if _real(path) != path or path in SYSTEM_ROOTS or is_inside(path, map(_real, site.hidden)):
+            raise _not_run(
                 f"'{shown}' is never made writable for a command: it is a system folder, belongs to this server, or "
-                "is a symlink"
+                "is a symlink."
             )
-        if problem:
-            raise ToolError(ToolErrorType.SHELL_EXECUTE_ERROR, f"The command was not run: {problem}.")
         if stat.S_ISDIR(mode):
             folders.append(path)
         elif stat.S_ISREG(mode):
             files.append(path)
     return folders, files
-
-
-def _lasting(
-    private_folder: Callable[[], str] | None,
-    allowed: CommandView,
-    cache: str | None,
-    *,
-    is_reading: bool,
-    is_alone: bool,
-) -> tuple[dict[str, str], str | None, str | None]:
-    """Return the client's folders, a temporary `/tmp` to remove after the command, and the folder for its files.
-
-    The client's folders are keyed by their path in the view.
-
-    Programs look for settings in every folder above their working directory. If the workspace is in `/tmp`, other files
-    in `/tmp` must therefore not last, and temporary files go to `/var/tmp`. A command that a rule allows, or that only
-    reads but has network access, gets a new `/tmp`, because the client's `/tmp` may contain files that nobody was asked
-    about. After the command, the new files move to the client's `/tmp`.
-    """
-    if private_folder is None:
-        return {}, None, None
-    folder, alone, scratch = private_folder(), None, None
-    temporary = os.path.join(folder, SCRATCH_OF_PLAN if allowed.is_plan else SCRATCH)
-    if allowed.has_new_tmp and not is_alone:
-        scratch = temporary
-        make_open_folder(scratch)
-        alone = tempfile.mkdtemp(prefix="new-", dir=folder)
-        temporary = os.path.join(alone, "tmp")
-    work = None if is_reading else os.path.join(folder, private_folders.WORK)
-    if is_alone:
-        alone = tempfile.mkdtemp(prefix="alone-", dir=folder)
-        temporary = os.path.join(alone, "tmp")
-        work = work or os.path.join(alone, "work")
-    lasting = {TEMPORARY: temporary} | ({WORK: work} if work is not None else {})
-    for path in lasting.values():
-        make_open_folder(path)
-    return lasting | ({CACHE: cache} if cache is not None and not is_reading else {}), alone, scratch
 
 
 def too_broad(roots: Sequence[str]) -> str | None:
@@ -486,7 +478,6 @@ def writable(roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def depth(path: str) -> int:
-    """Return the depth of an absolute path."""
     return 0 if path == "/" else path.rstrip("/").count("/")
 
 
