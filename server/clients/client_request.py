@@ -183,12 +183,6 @@ def principal_in(client_key: str) -> str:
     return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
 
 
-def rights_of(ctx: RequestContext) -> Rights:
-    """Return the rights of a request's token."""
-    principal = principal_of(ctx.http_request)
-    return ALL_RIGHTS if principal is None else principal.rights
-
-
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
     principal = principal_of(ctx.http_request)
     return Exchange(
@@ -198,6 +192,6 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
         capabilities=ctx.connection.capabilities or {},
         client_key=client_key,
         connection=None if ctx.is_modern else ctx.connection,
-        rights=rights_of(ctx),
+        rights=ALL_RIGHTS if principal is None else principal.rights,
         readable_name="" if principal is None else principal.readable_name,
     )

@@ -12,10 +12,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tools.permissions.client_rights import Rights
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from server.protocol.request_table import RequestContext
 
 PRINCIPAL = "coretools-mcp.principal"  # key in a request's ASGI scope for the principal of its token
 
@@ -46,6 +48,12 @@ class Principal:
 def principal_of(request: Request | None) -> Principal | None:
     """Return the principal of a network request, if it has a token."""
     return None if request is None else request.scope.get(PRINCIPAL)
+
+
+def rights_of(ctx: RequestContext) -> Rights:
+    """Return the rights of a request's token."""
+    principal = principal_of(ctx.http_request)
+    return ALL_RIGHTS if principal is None else principal.rights
 
 
 class TokenRefusedError(Exception):

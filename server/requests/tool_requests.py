@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from server.clients.client_request import WELCOMES, Exchange, exchange_of, rights_of
+from server.clients.client_request import WELCOMES, Exchange, exchange_of
 from server.clients.client_workspaces import ask_roots
+from server.clients.principals import rights_of
 from server.consent.client_confirmer import (
     QUESTION_KEY,
     AlreadyConsented,
