@@ -24,7 +24,6 @@ from server.requests import call_contexts
 from server.requests.instructions import instructions
 from server.requests.progress_reports import report_waiting
 from server.requests.recent_calls import RecentCalls
-from server.requests.skill_requests import SkillRequests
 from server.requests.tool_requests import ToolRequests
 from server.requests.tool_search import ToolSearch
 from server.requests.tool_services import (
@@ -116,18 +115,16 @@ class App:
             clients=self.clients,
             contexts=self._contexts,
             consent=self._consent,
-            relay=self.router.relay,
+            router=self.router,
             search=self.search,
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
-            published_uri=self.router.published_uri,
             told=self._told,
             modes_changed=partial(self._announcements.tell, "tools"),
-            skills=SkillRequests(self.registry, self._policy, self._contexts, self.router),
         )
         self.table, self.running_server = self._make_table(report, observation)
-        self._instruct(report)
+        self.table.instructions = self._told(ALL_RIGHTS, report)
         self.registry.on_change(self._tools_changed)
 
     def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
@@ -184,7 +181,7 @@ class App:
         dependencies = Dependencies(
             registry=self.registry,
             served_over=served_over,
-            key_of=lambda ctx: call_contexts.client_key(ctx) or "",
+            key_of=call_contexts.client_key,
             own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
             large_results=LargeResults(settings.limits.result_chars, self.commands.folders.folder, reads_files),
             why_denied=self._policy.why_server_not_offered,
@@ -222,8 +219,7 @@ class App:
         table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
         table.add("tools/call", self.tools.on_call)
-        streams = ListenStreams(self._bus, lambda ctx: call_contexts.client_key(ctx) or "")
-        table.add("subscriptions/listen", streams, MODERN)
+        table.add("subscriptions/listen", ListenStreams(self._bus, call_contexts.client_key), MODERN)
         table.add_notification("notifications/initialized", self._on_initialized)
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
         FileRequests(
@@ -328,11 +324,7 @@ class App:
         if has_rules or before.upstreams != now.upstreams:
             self.router.settings_changed()
             self._tools_changed()
-        self._instruct(now)
-
-    def _instruct(self, report: SettingsReport) -> None:
-        """Set the instructions for sessions that start from now on."""
-        self.table.instructions = self._told(ALL_RIGHTS, report)
+        self.table.instructions = self._told(ALL_RIGHTS, now)
 
     def _told(self, rights: Rights, report: SettingsReport | None = None) -> str | None:
         """Return the instructions about all tools that a client with these rights may use."""
@@ -379,7 +371,7 @@ class App:
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
         """Ask a client for its folders, because the tool list that it received may lack the skills in its folders."""
         roots = await ask_roots(client.folders, exchange)
-        if roots is not None and roots.folders and (await self.tools.skills.known(client, ctx)).found:
+        if roots is not None and roots.folders and (await self.tools.known_skills(client, ctx)).found:
             await self._announcements.tell("tools", [ctx.connection])
 
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:

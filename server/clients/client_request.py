@@ -16,8 +16,15 @@ from server.consent.client_confirmer import QUESTION_KEY
 from server.consent.pending_questions import ASKED
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
-from server.protocol.request_parameters import LEVELS, elicits, progress_token
-from server.protocol.request_table import MODERN, McpConnection, Outbound, RequestContext
+from server.protocol.request_table import (
+    LEVELS,
+    MODERN,
+    McpConnection,
+    Outbound,
+    RequestContext,
+    elicits,
+    progress_token,
+)
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from tools.contract.display import visible
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
@@ -176,12 +183,6 @@ def principal_in(client_key: str) -> str:
     return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
 
 
-def rights_of(ctx: RequestContext) -> Rights:
-    """Return the rights of a request's token."""
-    principal = principal_of(ctx.http_request)
-    return ALL_RIGHTS if principal is None else principal.rights
-
-
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
     principal = principal_of(ctx.http_request)
     return Exchange(
@@ -191,6 +192,6 @@ def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:
         capabilities=ctx.connection.capabilities or {},
         client_key=client_key,
         connection=None if ctx.is_modern else ctx.connection,
-        rights=rights_of(ctx),
+        rights=ALL_RIGHTS if principal is None else principal.rights,
         readable_name="" if principal is None else principal.readable_name,
     )

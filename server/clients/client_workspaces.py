@@ -198,7 +198,18 @@ async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None
         with anyio.fail_after(usual if seconds is None else seconds):
             # The client may read a request outside of its own requests late or never, so no call must wait for one.
             async with nullcontext() if exchange.is_outside_request else state.turn:
-                roots = state.roots or await _told_roots(state, exchange)
+                changes, roots = state.changes, state.roots
+                if roots is None:
+                    answer: Any = (await exchange.outbound.request("roots/list", None)).get("roots")
+                    listed = list(map(as_mapping, answer))
+                    # Check the folders in a thread, because a root may be on a file system that hangs.
+                    folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
+                    if len(folders) < len(listed):
+                        unused = len(listed) - len(folders)
+                        logger.warning("roots of the client that are not used: %d of %d", unused, len(listed))
+                    roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed and not folders else "")
+                    if changes == state.changes:
+                        state.roots = roots
             state.is_silent = False
             return roots
     except (TimeoutError, MCPError, TypeError, ExhaustedError):
@@ -209,20 +220,6 @@ async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None
             "the client announced roots but did not list them; they are requested again at its next file call"
         )
         return None
-
-
-async def _told_roots(state: RootsState, exchange: Exchange) -> ClientRoots:
-    changes = state.changes
-    answer: Any = (await exchange.outbound.request("roots/list", None)).get("roots")
-    listed = list(map(as_mapping, answer))
-    # Check the folders in a thread, because a root may be on a file system that hangs.
-    folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
-    if len(folders) < len(listed):
-        logger.warning("roots of the client that are not used: %d of %d", len(listed) - len(folders), len(listed))
-    roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed and not folders else "")
-    if changes == state.changes:
-        state.roots = roots
-    return roots
 
 
 def _existing_folders(roots: Sequence[Mapping[str, Any]]) -> list[str]:

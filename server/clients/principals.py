@@ -9,53 +9,51 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tools.permissions.client_rights import Rights
+from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from server.protocol.request_table import RequestContext
+
 PRINCIPAL = "coretools-mcp.principal"  # key in a request's ASGI scope for the principal of its token
 
 
+@dataclass(frozen=True, eq=False, slots=True)
 class Principal:
-    """The sender of a request.
+    """The sender of a request."""
 
-    Args:
-        name: The unique name.
-        rights: The rights of this request's token.
-        readable_name: The display name from the issuer, which may not be unique.
-        client_id: The client program's id at the issuer; a session belongs to one program.
-        ends: The time at which the token expires, in seconds since the epoch.
-    """
+    unique_name: str
+    rights: Rights  # the rights of this request's token
+    client_id: str = ""  # the client program's id at the issuer; a session belongs to one program
+    issuer: str | None = None
+    subject: str | None = None
+    readable_name: str = ""  # the display name from the issuer, which may not be unique
+    ends: float = math.inf  # when the token expires, in seconds since the epoch
 
-    def __init__(
-        self,
-        name: str,
-        rights: Rights,
-        *,
-        client_id: str = "",
-        issuer: str | None = None,
-        subject: str | None = None,
-        readable_name: str = "",
-        ends: float = math.inf,
-    ) -> None:
-        self.unique_name = name
-        self.owner = client_id or name, issuer, subject  # the owner of a session
-        self.rights = rights
-        self.readable_name = readable_name
-        self._ends = ends
+    @property
+    def owner(self) -> tuple[str | None, ...]:
+        """The owner of a session."""
+        return self.client_id or self.unique_name, self.issuer, self.subject
 
     @property
     def seconds_left(self) -> float:
         """How long the token is still valid."""
-        return max(self._ends - time.time(), 0.0)
+        return max(self.ends - time.time(), 0.0)
 
 
 def principal_of(request: Request | None) -> Principal | None:
     """Return the principal of a network request, if it has a token."""
     return None if request is None else request.scope.get(PRINCIPAL)
+
+
+def rights_of(ctx: RequestContext) -> Rights:
+    """Return the rights of a request's token."""
+    principal = principal_of(ctx.http_request)
+    return ALL_RIGHTS if principal is None else principal.rights
 
 
 class TokenRefusedError(Exception):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import NoneType
 from typing import Any, Literal, cast
 
 import anyio
@@ -18,9 +17,7 @@ from server.consent.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.consent.pending_questions import ASKED, PendingQuestions
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
-from server.protocol.request_parameters import elicits
-from server.protocol.request_table import RequestContext
-from server.protocol.result_shapes import input_required
+from server.protocol.request_table import RequestContext, elicits, input_required
 from server.store.replica import Replica
 from server.store.sealed_states import SealedStates
 from tools.contract.confirmation import (
@@ -53,7 +50,6 @@ FRAMEWORKS: Mapping[str, str] = {
 """The client names of agent frameworks, and the versions that use them. Frameworks have no dialog: unless the program
 provides a way to ask a person, nobody sees a call before it runs.
 """
-_NO_FIELDS = Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
 
 
 class ConsentPolicy:
@@ -146,10 +142,12 @@ class ClientConfirmer:
             way_out = f"This client has announced no form elicitation{why}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":
-            return _NO_FIELDS  # the model's questions need fields
+            # The model's questions need fields.
+            return Unavailable(client_decides=False, way_out='With confirmation.style "simple", a form has no fields.')
         if ctx.is_modern:
             # The question is the result of this request; the answer arrives with the next request.
-            reply, state = _reply_in(ctx), as_mapping(ctx.params).get("requestState")
+            params = as_mapping(ctx.params)
+            reply, state = as_mapping(params.get("inputResponses")).get(QUESTION_KEY), params.get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
             if await how.states.open(state, question.fingerprint, self.client_key) is None:
@@ -170,9 +168,6 @@ class ClientConfirmer:
         return read_answer(question, action, content, style)
 
 
-_SCALARS = (str, int, float, NoneType)
-
-
 def _read_reply(reply: Any) -> tuple[str, Json | None]:
     """Return the action and content of an answer to a form, or raise `ValueError` if the answer is malformed."""
     fields = as_mapping(reply)
@@ -181,27 +176,18 @@ def _read_reply(reply: Any) -> tuple[str, Json | None]:
         raise ValueError("this is not an answer to a form")
     for value in as_mapping(content).values():
         is_list_of_texts = isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
-        if not is_list_of_texts and not isinstance(value, _SCALARS):
+        if not is_list_of_texts and not isinstance(value, str | int | float | None):
             raise ValueError("a form field must be a string, a number, a boolean or a list of strings")
     return action, cast("Json | None", content)
 
 
-def has_answer(ctx: RequestContext) -> bool:
-    """Return whether a request carries an answer, valid or not, to this server's question."""
-    return _reply_in(ctx) is not None
-
-
-def _reply_in(ctx: RequestContext) -> Any:
-    return as_mapping(as_mapping(ctx.params).get("inputResponses")).get(QUESTION_KEY)
-
-
-def with_marked_answer(ctx: RequestContext, params: Mapping[str, Any]) -> RequestContext:
+def with_marked_answer(ctx: RequestContext) -> RequestContext:
     """Mark a malformed answer to this server's question, so that the request reaches its handler.
 
     Otherwise the schema check would refuse the whole request with a protocol error, which models do not see.
     """
-    given = params["inputResponses"]
-    responses = dict(cast("Mapping[str, Any]", given)) if isinstance(given, Mapping) else {}
+    params = as_mapping(ctx.params)
+    responses = dict(as_mapping(params.get("inputResponses")))
     if QUESTION_KEY in responses:
         try:
             _read_reply(responses[QUESTION_KEY])

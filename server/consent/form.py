@@ -21,16 +21,13 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
-MAX_ANSWER_CHARS = (
-    2_000  # characters per answer, so that even four answers are short. The form states the limit; more is truncated
-)
+# Characters per answer, so that even four answers are short. The form states the limit; more is truncated.
+MAX_ANSWER_CHARS = 2_000
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
 """Marks the content that replaces a malformed answer, because missing content could also be a plain yes."""
 MAX_REASON_CHARS = 2_000  # characters of the person's reason, which the model sees
-MAX_CONTENT_CHARS = (
-    64_000  # characters of a replacement text, which may be longer than the proposed text (at most 16 kB)
-)
+MAX_CONTENT_CHARS = 64_000  # characters of a replacement text; a proposed text has at most 16 kB
 
 
 def form_schema(question: Question, style: FormStyle, protocol_version: str) -> dict[str, Any]:

@@ -155,6 +155,8 @@ def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bo
             if not place:
                 raise UnfitError(what) from None
             found.setdefault(place, (is_named, what))
+    else:
+        return {}
     return {
         place: what for place, what in found.items() if not any(place[:end] in found for end in range(1, len(place)))
     }
@@ -264,7 +266,8 @@ def _core(schema: Any) -> Any:
                 for name, each in schema["properties"].items()
             }
             known = core_schema.typed_dict_schema(fields, extra_behavior="allow", strict=True)
-            needs = schema.get("dependentRequired", {})
+            if not (needs := schema.get("dependentRequired")):
+                return known
             return _if(known, lambda each, _: all(each.keys() >= {*needs[name]} for name in needs.keys() & each))
         case "object":
             names, values = schema.get("propertyNames", {"type": "string"}), schema.get("additionalProperties", True)

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -47,6 +46,11 @@ def as_mapping(value: Any) -> Json:
     """Return the value if it is an object, otherwise an empty object."""
     # `cast` would be a function call, and this runs several times per request.
     return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - JSON keys are strings
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return the value if it is an array, otherwise an empty one."""
+    return value if isinstance(value, list) else []  # pyright: ignore[reportUnknownVariableType]
 
 
 def comparable_id(identity: RequestId) -> RequestId:
@@ -127,8 +131,8 @@ def _mended(line: bytes | str) -> str:
     try:
         parsed: Any = json.loads(line)
         for listed in as_mapping(as_mapping(parsed).get("result")).values():
-            for item in cast("list[Any]", listed) if isinstance(listed, list) else ():
-                as_mapping(item).update({name: None for name, value in as_mapping(item).items() if _is_deep(value)})
+            for item in map(as_mapping, as_list(listed)):
+                item.update({name: None for name, value in item.items() if _is_deep(value)})
         text = json.dumps(parsed, ensure_ascii=False)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -136,10 +140,9 @@ def _mended(line: bytes | str) -> str:
 
 
 def _is_deep(value: Any) -> bool:
-    level: list[Any] = [value]
+    level = [value]
     for _ in range(MAX_DEEP):
-        found = [[*as_mapping(each).values()] if isinstance(each, dict) else each for each in level]
-        level = list(chain.from_iterable(cast("list[Any]", each) for each in found if isinstance(each, list)))
+        level = [part for each in level for part in (*as_mapping(each).values(), *as_list(each))]
     return bool(level)
 
 
@@ -251,12 +254,11 @@ def read_unreadable(line: bytes) -> Unreadable | None:
         parsed: Any = json.loads(line)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if isinstance(parsed, list):
-        has_ids = any(isinstance(part, dict) and "id" in part for part in cast("list[Any]", parsed))
-        return Unreadable(None, is_answer=False) if has_ids else None
-    if not isinstance(parsed, dict) or "id" not in parsed:
+    if any("id" in as_mapping(part) for part in as_list(parsed)):
+        return Unreadable(None, is_answer=False)
+    fields = as_mapping(parsed)
+    if "id" not in fields:
         return None
-    fields = cast("Json", parsed)
     identity = fields["id"]
     if not isinstance(identity, str | int | float) or isinstance(identity, bool) or identity != identity:  # noqa: PLR0124 - NaN
         identity = None
@@ -273,27 +275,22 @@ class ReadyList(list[Any]):
 
 def encoded(message: Mapping[str, Any]) -> bytes:
     """Encode a message as JSON. A response that cannot be encoded becomes an error, so that the connection survives."""
+    fields = as_mapping(message.get("result"))
+    name, first = next(iter(fields.items()), ("", None))
     try:
         try:
-            return _json_of(message)
+            if not isinstance(first, ReadyList):
+                return to_json(message, inf_nan_mode="null")
+            rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
+            head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
+            return head + first.json + (b"}" if rest == b"{}" else b"," + rest[1:]) + b"}"
         except PydanticSerializationError:
-            return _json_of(_encodable(message))
+            return to_json(_encodable(message), inf_nan_mode="null")
     except (ValueError, RecursionError):
         logger.exception("a message could not be encoded")
     if "result" not in message:
         return b""
     return json.dumps(error_of(message["id"], "The result could not be encoded.", INTERNAL_ERROR)).encode()
-
-
-def _json_of(message: Mapping[str, Any]) -> bytes:
-    result: Any = message.get("result")
-    fields: Json = result if isinstance(result, dict) else {}  # pyright: ignore[reportUnknownVariableType] - keys are strings
-    name, first = next(iter(fields.items()), ("", None))
-    if not isinstance(first, ReadyList):
-        return to_json(message, inf_nan_mode="null")
-    rest = to_json({key: value for key, value in fields.items() if key != name}, inf_nan_mode="null")
-    head = b'{"jsonrpc":"2.0","id":%b,"result":{%b:' % (to_json(message["id"]), to_json(name))
-    return head + first.json + (b"}" if rest == b"{}" else b"," + rest[1:]) + b"}"
 
 
 def _encodable(value: Any) -> Any:

@@ -37,15 +37,3 @@ class MCPError(Exception):
     def to_json(self) -> dict[str, Any]:
         error = {"code": self.code, "message": self.message}
         return error if self.data is None else {**error, "data": self.data}
-
-
-def internal_error() -> MCPError:
-    """Return the error for an exception in this server, without the exception's text."""
-    return MCPError(
-        INTERNAL_ERROR, "The request failed because of an internal error; the server's log has the details."
-    )
-
-
-def invalid_params() -> MCPError:
-    """Return the error for parameters that do not match the request's schema."""
-    return MCPError(INVALID_PARAMS, "Invalid request parameters", "")

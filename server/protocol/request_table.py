@@ -1,4 +1,8 @@
-"""Requests and notifications from clients, and the table of their handlers, independent of the transport."""
+"""Requests and notifications from clients, and the table of their handlers, independent of the transport.
+
+Nearly all parameters have one of a few simple forms, which are recognized here. All others are validated with the
+models of `mcp_types`, whose import takes longer than all the other work for a first tool list.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +10,28 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from server import VERSION
 from server.protocol.json_rpc import Json, Request, RequestId, as_mapping
 from server.protocol.protocol_errors import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
     MCPError,
-    internal_error,
-    invalid_params,
 )
-from server.protocol.request_parameters import capabilities_of, check_params, progress_token
-from server.protocol.result_shapes import OUR_TITLE, our_name, result_for_client
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     HANDSHAKE_PROTOCOL_VERSIONS,
     LATEST_HANDSHAKE_VERSION,
+    LOG_LEVEL_META_KEY,
     MODERN_PROTOCOL_VERSIONS,
     PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
 )
 from tools.contract.display import visible_line
 
@@ -39,6 +43,34 @@ logger = logging.getLogger(__name__)
 MAX_NAME_CHARS = 100  # characters of the client's name and version
 HANDSHAKE, MODERN = frozenset(HANDSHAKE_PROTOCOL_VERSIONS), frozenset(MODERN_PROTOCOL_VERSIONS)
 BEFORE_HANDSHAKE = frozenset({"initialize", "ping"})  # allowed before a client has initialized
+WRONG_PARAMS = "Invalid request parameters"
+OUR_TITLE = "Core tools"
+NEVER_CACHED: Json = {"ttlMs": 0, "cacheScope": "private"}
+"""Cache hints that forbid caching, because results may change at any time and depend on the operator's settings."""
+LINKS_SINCE = "2025-06-18"  # the first revision whose results may have resource links
+_CACHEABLE = frozenset({"server/discover", "resources/read", "resources/directory/read", "skills/get"})
+_OF_2026 = frozenset({"resultType", "ttlMs", "cacheScope"})
+"""Keys that handshake-era results do not have."""
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_LISTED: Mapping[str, type] = {"cursor": str}
+_REQUIRED: Mapping[str, Mapping[str, type]] = {
+    "tools/call": {"name": str},
+    "prompts/get": {"name": str},
+    "resources/read": {"uri": str},
+}
+_OPTIONAL: Mapping[str, Mapping[str, type]] = {
+    "ping": {},
+    "server/discover": {},
+    "tools/list": _LISTED,
+    "prompts/list": _LISTED,
+    "resources/list": _LISTED,
+    "resources/templates/list": _LISTED,
+    "tools/call": {"arguments": dict},
+    "prompts/get": {},
+    "resources/read": {},
+}
+_KNOWN_CAPABILITIES = frozenset({"elicitation", "sampling", "roots", "experimental", "extensions"})
+_FLAGS = frozenset({"listChanged"})  # the boolean capabilities; all others are objects
 
 
 class Outbound(Protocol):
@@ -84,7 +116,7 @@ class McpConnection:
 
     outbound: Outbound  # sends messages to the client outside of its requests
     protocol_version: str = LATEST_HANDSHAKE_VERSION
-    is_open: bool = False  # whether the client has initialized
+    is_open: bool = False  # whether the client has initialized; until then, most of its requests are refused
     client_info: Json = field(default_factory=dict[str, Any])  # the client's name and version
     capabilities: Json | None = None  # the client's declared capabilities
     state: Json = field(default_factory=dict[str, Any])  # data kept until the connection ends
@@ -129,11 +161,6 @@ class RequestContext:
     @property
     def is_modern(self) -> bool:
         return self.connection.protocol_version in MODERN
-
-    @property
-    def is_open(self) -> bool:
-        """Whether this request comes from an initialized client; other requests are refused."""
-        return self.request_id is not None and self.connection.is_open
 
     async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress to the client, if it asked for progress."""
@@ -226,7 +253,7 @@ class RequestTable:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
         check_params(ctx.method, ctx.protocol_version, ctx.params)
         if not ctx.connection.is_open and ctx.method not in BEFORE_HANDSHAKE:
-            raise invalid_params()
+            raise MCPError(INVALID_PARAMS, WRONG_PARAMS, "")
         return await handler(ctx)
 
     async def _initialize(self, ctx: RequestContext) -> Json:
@@ -258,8 +285,42 @@ async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
     except Exception as error:
         # The exception's text is not sent to the client.
         logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
-        answer["error"] = internal_error().to_json()
+        said = "The request failed because of an internal error; the server's log has the details."
+        answer["error"] = MCPError(INTERNAL_ERROR, said).to_json()
     return answer
+
+
+@cache
+def our_name() -> Json:
+    return {"name": "coretools-mcp", "version": VERSION}
+
+
+def input_required(requests: Json, state: str) -> Json:
+    """Return a result with questions, for the 2026-07-28 revision.
+
+    The client repeats its request with the answers and this state.
+    """
+    return {"resultType": "input_required", "inputRequests": requests, "requestState": state}
+
+
+def result_for_client(method: str, result: Json, version: str) -> Json:
+    """Convert a result from this server or an upstream to the client's revision.
+
+    Only keys that the client's revision does not have are removed.
+    """
+    given = as_mapping(result.get("_meta"))
+    if result.get("_meta", given) is None:  # some servers write null, which no client accepts
+        result = {name: value for name, value in result.items() if name != "_meta"}
+    if version not in MODERN:
+        if SERVER_INFO_META_KEY not in given and _OF_2026.isdisjoint(result):
+            return result
+        meta = {key: value for key, value in given.items() if key != SERVER_INFO_META_KEY}
+        kept = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
+        return {**kept, "_meta": meta} if meta else kept
+    base: Json = {"resultType": "complete"}
+    if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
+        base |= NEVER_CACHED
+    return {**base, **result, "_meta": {**given, SERVER_INFO_META_KEY: our_name() | {"title": OUR_TITLE}}}
 
 
 def _negotiated(params: Json) -> str:
@@ -280,11 +341,8 @@ def unsupported(version: str) -> MCPError:
 
 def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
     """Return the connection that a request of revision 2026-07-28 describes in its `_meta`."""
-    fields, keys = (
-        as_mapping(as_mapping(params).get("_meta")),
-        (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY),
-    )
-    if missing := [key for key in keys if key not in fields]:
+    fields = as_mapping(as_mapping(params).get("_meta"))
+    if missing := [key for key in (PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY) if key not in fields]:
         raise MCPError(INVALID_PARAMS, f"params._meta must be an object with {' and '.join(missing)}.")
     version = fields[PROTOCOL_VERSION_META_KEY]
     if not isinstance(version, str):
@@ -294,3 +352,97 @@ def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
     info = as_mapping(fields.get(CLIENT_INFO_META_KEY))
     capabilities = capabilities_of(fields[CLIENT_CAPABILITIES_META_KEY])
     return McpConnection(outbound, version, True, info, capabilities)
+
+
+def check_params(method: str, version: str, params: Json | None) -> None:
+    """Raise `MCPError` if the parameters of a request do not match its schema in the revision `version`."""
+    fields = params or {}
+    if method == "initialize":
+        if (
+            fields.keys() <= {"protocolVersion", "capabilities", "clientInfo", "_meta"}
+            and isinstance(fields.get("protocolVersion"), str)
+            and _is_plain_name(fields.get("clientInfo"))
+            and _are_plain_capabilities(fields.get("capabilities"))
+            and _is_plain_meta(fields.get("_meta", {}))
+        ):
+            return
+    elif (optional := _OPTIONAL.get(method)) is not None:
+        required = _REQUIRED.get(method, {})
+        for name, value in fields.items():
+            kind = required.get(name) or optional.get(name)
+            # Compare the exact type, because `bool` is a subclass of `int`.
+            if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
+                break
+        else:
+            if fields.keys() >= required.keys():
+                return
+    from mcp_types.methods import validate_client_request  # noqa: PLC0415 - not loaded for simple parameters
+
+    try:
+        validate_client_request(method, version, params)
+    except (ValueError, KeyError):
+        raise MCPError(INVALID_PARAMS, WRONG_PARAMS, "") from None
+
+
+def capabilities_of(announced: Any) -> Json | None:
+    """Return the known capabilities among those that a client declares; `None` if they are malformed."""
+    if not _are_plain_capabilities(announced):
+        from mcp_types import ClientCapabilities  # noqa: PLC0415 - not loaded for simple capabilities
+
+        try:
+            model = ClientCapabilities.model_validate(announced, by_name=False)
+        except ValueError:
+            return None
+        announced = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+    # `tasks` is omitted, because the tasks of revision 2025-11-25 are not relayed.
+    return {name: value for name, value in announced.items() if name in _KNOWN_CAPABILITIES}
+
+
+def elicits(capabilities: Json | None, mode: str) -> bool:
+    """Return whether a client supports an elicitation mode, `form` or `url`. If it names no mode, it supports forms."""
+    announced = (capabilities or {}).get("elicitation")
+    if not isinstance(announced, dict):
+        return False
+    modes = cast("Json", announced)
+    has_url = modes.get("url") is not None
+    return has_url if mode == "url" else mode == "form" and (modes.get("form") is not None or not has_url)
+
+
+def progress_token(params: Any) -> str | int | None:
+    """Return the progress token of a request, if any."""
+    token = as_mapping(as_mapping(params).get("_meta")).get("progressToken")
+    return token if type(token) in (str, int) else None
+
+
+def _is_plain_meta(meta: Any) -> bool:
+    if type(meta) is not dict:
+        return False
+    fields = cast("Json", meta)
+    return (
+        type(fields.get("progressToken", "")) in (str, int)
+        and isinstance(fields.get(PROTOCOL_VERSION_META_KEY, ""), str)
+        and (CLIENT_INFO_META_KEY not in fields or _is_plain_name(fields[CLIENT_INFO_META_KEY]))
+        and _are_plain_capabilities(fields.get(CLIENT_CAPABILITIES_META_KEY, {}))
+        and fields.get(LOG_LEVEL_META_KEY, LEVELS[0]) in LEVELS
+    )
+
+
+def _is_plain_name(about: Any) -> bool:
+    """Return whether client info consists of a name, a version and possibly a title."""
+    if type(about) is not dict:
+        return False
+    fields = cast("Json", about)
+    return {"name", "version"} <= fields.keys() <= {"name", "version", "title"} and all(
+        isinstance(value, str) for value in fields.values()
+    )
+
+
+def _are_plain_capabilities(announced: Any) -> bool:
+    if type(announced) is not dict:
+        return False
+    fields = cast("Json", announced)
+    return fields.keys() <= _KNOWN_CAPABILITIES and all(
+        type(value) is dict
+        and all(type(part) is (bool if name in _FLAGS else dict) for name, part in cast("Json", value).items())
+        for value in fields.values()
+    )

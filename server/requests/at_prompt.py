@@ -34,9 +34,8 @@ AT_PROMPT: dict[str, Any] = {
     ],
 }
 
-Runner = Callable[
-    [FunctionCall], Awaitable[ToolResult | Question]
-]  # runs a call through the call flow, for the current client
+# Runs a call through the call flow, for the current client
+Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
 
 
 async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 
-from server.clients.client_request import TOKEN_KEY, Exchange, exchange_of, rights_of
+from server.clients.client_request import TOKEN_KEY, Exchange, exchange_of
 from server.clients.client_workspaces import (
     PLACE_WAIT_SECONDS,
     ClientRoots,
@@ -24,9 +24,8 @@ from server.clients.client_workspaces import (
     WorkspacePolicy,
     ask_roots,
 )
-from server.clients.principals import principal_of
-from server.protocol.request_parameters import progress_token
-from server.protocol.request_table import McpConnection, RequestContext
+from server.clients.principals import principal_of, rights_of
+from server.protocol.request_table import McpConnection, RequestContext, progress_token
 from server.upstreams.relay.request_relay import CallContext
 from tools.call.tool_context import ClientState, Services, ToolContext
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling, no_progress
@@ -89,9 +88,7 @@ class ClientTable:
     approval_mode: ApprovalMode
     idle_seconds: float
     readable: Callable[[str], tuple[str, ...]]  # returns the other folders that the client with a given key may read
-    scratch: Callable[
-        [str], tuple[Scratch | str, Scratch | str]
-    ]  # returns, for a client's key, the client's `/tmp` and its `/tmp` for plan mode
+    scratch: Callable[[str], tuple[Scratch | str, Scratch | str]]  # returns a client's `/tmp`, and that for plan mode
     on_new: Callable[[RequestContext], None]  # called with a client's first request
     on_forget: Callable[[ClientState], None]
     replica: str = ""  # the name of this process, if other replicas serve the same clients
@@ -100,12 +97,11 @@ class ClientTable:
 
     def find(self, ctx: RequestContext) -> Client:
         key = client_key(ctx)
-        client = None if key is None else self._clients.get(key)
+        client = self._clients.get(key)
         if client is None:
             self.on_new(ctx)
-        if key is None:
-            return Client(ClientState("", self.approval_mode), scratch=self.scratch(""))
-        if client is None:
+            if not key:
+                return Client(ClientState("", self.approval_mode), scratch=self.scratch(""))
             self._forget_silent()
             if key != STDIO_KEY:
                 self._look_later(self.idle_seconds)
@@ -179,26 +175,24 @@ class ClientTable:
             self._forget(oldest)
 
 
-def client_key(ctx: RequestContext) -> str | None:
-    """Return the key of the client state for a request; `None` for a client that cannot be told apart from others."""
+def client_key(ctx: RequestContext) -> str:
+    """Return the key of the client state for a request; empty for a client that cannot be told apart from others."""
     request = ctx.http_request
     if request is None:
         return STDIO_KEY
     if (principal := principal_of(request)) is not None:
         return f"{TOKEN_KEY}{principal.unique_name}"
     if ctx.is_modern:
-        return None
+        return ""
     # Do not use `request.url`, which would be built again for each request.
     if request.scope["path"].startswith("/messages"):
         return f"{SESSION_KEYS[1]}{UUID(hex=request.query_params.get('session_id') or '').hex}"
     session = request.headers.get("mcp-session-id")
-    return f"{SESSION_KEYS[0]}{session}" if session else None
+    return f"{SESSION_KEYS[0]}{session}" if session else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """Builds the contexts of requests."""
-
     workspaces: WorkspacePolicy
     limits: Limits
     services: Services

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
 from typing import Any
@@ -29,12 +30,10 @@ LIMITED = frozenset(
 RETRY_SECONDS = 10.0  # pause before an unavailable store is tried again; otherwise, each call would wait for the store
 
 
+@dataclass(slots=True)
 class _Usage:
-    __slots__ = ("at_work", "rate")
-
-    def __init__(self, rate: Rate | None) -> None:
-        self.rate = rate
-        self.at_work = 0
+    rate: Rate | None
+    at_work: int = 0
 
 
 class CallLimits:
@@ -45,12 +44,16 @@ class CallLimits:
         self._clients: OrderedDict[str, _Usage] = OrderedDict()
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        if ctx.method not in LIMITED or ctx.request_id is None:
+        if ctx.method not in LIMITED:
             return await call_next(ctx)
-        key = client_key(ctx) or ""
+        key = client_key(ctx)
         usage = self._clients.get(key)
         if usage is None:
-            self._forget()
+            # Make room: drop the clients that have been silent longest and have no calls in progress.
+            surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
+            for each, silent in tuple(islice(self._clients.items(), surplus)):
+                if not silent.at_work:
+                    del self._clients[each]
             usage = self._clients[key] = _Usage(None if self._per_minute is None else Rate(self._per_minute))
         self._clients.move_to_end(key)
         if self._at_once is not None and usage.at_work >= self._at_once:
@@ -69,9 +72,8 @@ class CallLimits:
 
     async def _wait_for_all(self, key: str) -> float:
         """Return the seconds until a client that has reached its limit across replicas may call again, or 0."""
-        if (
-            self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS)
-        ):  # a session belongs to one replica
+        # A session belongs to one replica.
+        if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):
             return 0.0
         if time.monotonic() < self._away_until:
             return 0.0
@@ -90,10 +92,3 @@ class CallLimits:
             raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value, **when})
         failed = ToolResult.failed(ToolError(ToolErrorType.TOO_MANY_CALLS, told))
         return result_to_wire("", failed, "block", ctx.protocol_version)
-
-    def _forget(self) -> None:
-        """Make room for another client: drop those that have been silent longest and have no calls in progress."""
-        surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
-        for key, usage in tuple(islice(self._clients.items(), surplus)):
-            if not usage.at_work:
-                del self._clients[key]

@@ -7,9 +7,8 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from server.settings import SettingsReport
-from server.settings.tool_models import ShellSettings
 from tools.contract.limits import ApprovalMode
-from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
+from tools.permissions.client_rights import READ, RUN, WRITE, Rights
 from tools.text.file_names import shown_path
 
 MAX_SHOWN_ROOTS = 5  # maximum number of the operator's folders to name; the others are counted
@@ -20,14 +19,12 @@ _FOR_FILES: Mapping[str, Sequence[str]] = {
     "change": ("edit", "write_file"),
 }
 _COMMANDS = "run_shell_command"
-_RESULTS = "Large results are cut, and say how to get the rest."
 _ASKED: Mapping[ApprovalMode, str] = {
     ApprovalMode.PLAN: "only reading and searching are possible",
     ApprovalMode.DEFAULT: "anything that changes something or leaves this machine may need the user's consent",
     ApprovalMode.AUTO_EDIT: "commands may need the user's consent; edits and the web do not",
     ApprovalMode.YOLO: "the user is asked almost nothing",
 }
-_REFUSED = "A refused call had no effect; do not repeat it unchanged."
 _CONFINED = (
     "change nothing outside the workspace except /tmp (private to this session, shared with file tools), see no "
     "secrets, and have no network unless the user allows it: commands that only read run without a question, others "
@@ -35,7 +32,7 @@ _CONFINED = (
 )
 
 
-def instructions(report: SettingsReport, offered: Collection[str], rights: Rights = ALL_RIGHTS) -> str | None:
+def instructions(report: SettingsReport, offered: Collection[str], rights: Rights) -> str | None:
     """Return the server's own text and the operator's descriptions of upstreams; `None` if there is neither.
 
     Args:
@@ -59,11 +56,18 @@ def instructions(report: SettingsReport, offered: Collection[str], rights: Right
         sentences = [
             *_purposes(offered),
             f"The workspace: {which}. Paths are absolute or relative to its first folder.",
-            _RESULTS,
-            f"Approval mode {mode}: {_ASKED[mode]}. {_REFUSED}",
-            _confinement(settings.shell) if _COMMANDS in offered else "",
+            "Large results are cut, and say how to get the rest.",
+            f"Approval mode {mode}: {_ASKED[mode]}. A refused call had no effect; do not repeat it unchanged.",
         ]
-        texts.append(" ".join(filter(None, sentences)))
+        if _COMMANDS in offered and settings.shell.sandbox == "required":
+            sentences.append(f"Commands run confined: they {_CONFINED}")
+        elif _COMMANDS in offered and settings.shell.sandbox == "auto":
+            # Only the first command tests the sandbox; until then, an installed bubblewrap makes it likely. Before
+            # bubblewrap runs, another check excludes programs inside a workspace.
+            path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+            if shutil.which("bwrap", path=path) is not None:
+                sentences.append(f"Commands may run confined: then they {_CONFINED}")
+        texts.append(" ".join(sentences))
     about = [
         f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
         for alias, entry in report.upstreams.items()
@@ -93,16 +97,3 @@ def _purposes(offered: Collection[str]) -> Iterator[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
-
-
-def _confinement(shell: ShellSettings) -> str:
-    """Return the sentence about the sandbox for commands.
-
-    The first command tests the sandbox, so until the first command the sentence says "may".
-    """
-    if shell.sandbox == "required":
-        return f"Commands run confined: they {_CONFINED}"
-    # `path` is searched for bubblewrap. Before bubblewrap runs, another check excludes programs inside a workspace.
-    path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    is_likely = shell.sandbox == "auto" and shutil.which("bwrap", path=path) is not None
-    return f"Commands may run confined: then they {_CONFINED}" if is_likely else ""

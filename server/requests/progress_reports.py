@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import anyio
 
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.request_parameters import progress_token
-from server.protocol.request_table import CallNext, RequestContext, RequestOutbound
+from server.protocol.request_table import CallNext, RequestContext, RequestOutbound, progress_token
 from server.requests.tool_search import CALL
 from tools.contract.display import visible_line
 
@@ -38,8 +37,8 @@ class PatientWay:
         self._token = token
         params = as_mapping(ctx.params)
         name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
-        self._at_work = f"{visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method} is in progress"
-        self._waits_for: list[str] = []  # what else the request is waiting for, latest last
+        shown = visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method
+        self._waits_for = [f"{shown} is in progress"]  # what the request is waiting for, latest last
         self._latest: Json = {}  # the parameters of the last report
         self._loop = asyncio.get_running_loop()
         self._spoke = self._loop.time()
@@ -47,7 +46,7 @@ class PatientWay:
         self._pulse: asyncio.Task[None] | None = None
 
     async def request(self, method: str, params: Json | None) -> Json:
-        with self._waiting(_ASKED.get(method)):
+        with self._waiting(_ASKED[method]) if method in _ASKED else nullcontext():
             return await self._way.request(method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
@@ -70,14 +69,12 @@ class PatientWay:
             self._pulse.cancel()
 
     @contextmanager
-    def _waiting(self, what: str | None) -> Generator[None]:
-        if what is not None:
-            self._waits_for.append(what)
+    def _waiting(self, what: str) -> Generator[None]:
+        self._waits_for.append(what)
         try:
             yield
         finally:
-            if what is not None:
-                self._waits_for.remove(what)
+            self._waits_for.remove(what)
 
     def _look(self) -> None:
         left = self._spoke + self.pulse_seconds - self._loop.time()
@@ -87,8 +84,7 @@ class PatientWay:
             self._pulse = self._loop.create_task(self._speak())
 
     async def _speak(self) -> None:
-        message = self._waits_for[-1] if self._waits_for else self._at_work
-        known = {"progress": 0, **self._latest}
+        known, message = {"progress": 0, **self._latest}, self._waits_for[-1]
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self.notify("notifications/progress", {**known, "progressToken": self._token, "message": message})
             self._look()

@@ -1,6 +1,6 @@
 """Converts this server's types to protocol types: tools, results, annotations. No other module does this.
 
-Results are built in wire format; `protocol.result_shapes` adapts them to each revision.
+Results are built in wire format; `protocol.request_table` adapts them to each revision.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 from typing import Any, Literal
 
-from server.protocol.result_shapes import LINKS_SINCE
+from server.protocol.request_table import LINKS_SINCE
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.wire.own_meta import FACTS_KEY
 from tools.call.base_tool import BaseTool
@@ -110,8 +110,7 @@ def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
     else:
         contents["mimeType"] = text_type
         contents["text"] = "".join(part.text for part in parts if isinstance(part, TextPart))
-    # The file may change at any time.
-    return {"contents": [contents], "ttlMs": 0, "cacheScope": "private"}
+    return {"contents": [contents]}
 
 
 def _block(part: Part, protocol_version: str) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
-from typing import Any, cast
+from typing import Any
 
-from server.protocol.json_rpc import as_mapping
+from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.protocol.request_table import CallNext, RequestContext
 from server.requests.protocol_mapping import ERROR_KEY
 from tools.call.audit_entries import without_secrets
@@ -25,8 +25,6 @@ MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # characters of the arguments that are ch
 
 @dataclass(slots=True, eq=False)
 class RecordedCall:
-    """One call of a client."""
-
     client: str  # the client's own name for itself
     tool: str = ""
     given: Any = None  # the beginning of its arguments
@@ -76,7 +74,9 @@ class RecentCalls:
             outcome = failed if fields.get("isError") else "done"
             if fields.get("resultType") == "input_required":
                 outcome = "asks"
-            call.size = sum(map(len, _texts(fields.get("content"))))
+            for item in map(as_mapping, as_list(fields.get("content"))):
+                for text in (item.get("text"), item.get("data")):
+                    call.size += len(text) if isinstance(text, str) else 0
             return result
         finally:
             call.seconds, call.outcome = time.perf_counter() - began, outcome
@@ -96,16 +96,13 @@ def _beginning(value: Any, room: list[int]) -> Any:
         kept = value[: max(room[0], 0)]
         room[0] -= len(kept)
         return kept
-    if isinstance(value, Mapping):
-        fields = takewhile(lambda _: room[0] > 0, cast("Mapping[str, Any]", value).items())
-        return {_beginning(key, room): _beginning(item, room) for key, item in fields}
+    if isinstance(value, dict):
+        fields: Json = {}
+        for key, item in as_mapping(value).items():
+            if room[0] <= 0:
+                break
+            fields[_beginning(key, room)] = _beginning(item, room)
+        return fields
     if isinstance(value, list):
-        return [_beginning(item, room) for item in takewhile(lambda _: room[0] > 0, cast("list[Any]", value))]
+        return [_beginning(item, room) for item in takewhile(lambda _: room[0] > 0, as_list(value))]
     return value
-
-
-def _texts(content: Any) -> Generator[str]:
-    for item in cast("list[Any]", content) if isinstance(content, list) else ():
-        for key in ("text", "data"):
-            if isinstance(text := as_mapping(item).get(key), str):
-                yield text

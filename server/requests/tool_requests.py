@@ -1,28 +1,29 @@
-"""`tools/list` and `tools/call`."""
+"""`tools/list` and `tools/call`, with the skills that a client may load, including those of upstreams."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from server.clients.client_request import WELCOMES, Exchange, exchange_of, rights_of
+from server.clients.client_request import WELCOMES, Exchange, exchange_of
+from server.clients.client_workspaces import ask_roots
+from server.clients.principals import rights_of
 from server.consent.client_confirmer import (
+    QUESTION_KEY,
     AlreadyConsented,
     ClientConfirmer,
     ConsentPolicy,
-    has_answer,
     with_marked_answer,
 )
-from server.protocol.json_rpc import ReadyList, as_mapping
-from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
-from server.protocol.request_table import CallNext, McpConnection, RequestContext
-from server.protocol.result_shapes import NEVER_CACHED
+from server.protocol.json_rpc import Json, ReadyList, as_list, as_mapping
+from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from server.protocol.request_table import NEVER_CACHED, CallNext, McpConnection, RequestContext
 from server.requests.call_contexts import Client, ClientTable, Contexts
 from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.requests.recent_calls import show_as
-from server.requests.skill_requests import SKILL, SkillRequests
 from server.requests.tool_search import CALL, ToolSearch
 from server.requests.tool_services import CustomTools
 from server.upstreams.catalog.mcp_apps import is_for_models, with_app_links
@@ -30,22 +31,27 @@ from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LOGIN_TOOL, Upstream
 from server.upstreams.connections.pool import PROXY_WAIT_SECONDS
-from server.upstreams.relay.request_relay import MAX_LOGINS, CallContext, Relay
+from server.upstreams.relay.request_relay import MAX_LOGINS, CallContext
 from server.upstreams.session.list_reader import TOOLS
 from server.upstreams.session.upstream_results import protocol_error
+from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
-from tools.builtin.skill import told_skills, with_skills
+from tools.builtin.skill import SkillTool, told_skills, with_skills
 from tools.call.base_tool import BaseTool
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question
 from tools.contract.display import visible_line
-from tools.contract.limits import ApprovalMode
+from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import DELEGATING
+from tools.skills.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
+from tools.text.file_names import shortened_line
+
+logger = logging.getLogger(__name__)
 
 MAX_NAMED = 5  # maximum number of tools that an error suggests
 MAX_LISTINGS = 256  # maximum number of cached lists: tokens may have many different rights
@@ -56,6 +62,7 @@ and has revision 2026-07-28; its skills; and its rights.
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed only in plan mode
 ENTER_PLAN_MODE = "enter_plan_mode"  # listed outside plan mode, if a person can be asked to end it
 ASK_USER_QUESTION = "ask_user_question"  # listed for clients that can show forms
+SKILL = SkillTool.name  # listed if there are skills
 
 NO_AGENTS = (
     f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; with the "
@@ -71,28 +78,27 @@ class ToolRequests:
     clients: ClientTable
     contexts: Contexts
     consent: ConsentPolicy
-    relay: Relay
+    router: UpstreamRouter
     search: ToolSearch
     custom_tools: CustomTools
     is_built_in: bool
     display: DisplayPlace
-    published_uri: Callable[[Upstream, str], str]  # returns the URI under which clients know an upstream's resource
-    skills: SkillRequests
     told: Callable[[Rights], str | None]  # returns the instructions about all tools, for given rights
     modes_changed: Callable[[Sequence[McpConnection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
+    unused_skills: set[str] = field(default_factory=set[str])  # problems with skills, already logged
 
     async def on_list(self, ctx: RequestContext) -> Mapping[str, Any]:
         client, meta = self.clients.find(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
-        is_from_proxy = bool(chain_of(meta))
-        await self.relay.pool.wait_for_first_list(PROXY_WAIT_SECONDS if is_from_proxy else None, is_live=is_from_proxy)
+        is_from_proxy, pool = bool(chain_of(meta)), self.router.pool
+        await pool.wait_for_first_list(PROXY_WAIT_SECONDS if is_from_proxy else None, is_live=is_from_proxy)
         await self.custom_tools.wait_for_first_list()
-        await self.relay.pool.before_list("tools")
+        await pool.before_list("tools")
         # An unidentified client has no mode to leave.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
         shows_forms, searches, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
-        about_skills = "" if is_from_proxy else told_skills(await self.skills.known(client, ctx))
+        about_skills = "" if is_from_proxy else told_skills(await self.known_skills(client, ctx))
         kept = plans, may_plan, shows_forms, searches, ctx.is_modern, about_skills, rights
         if not is_from_proxy and (listing := self.listings.get(kept)) is not None:
             return listing
@@ -102,9 +108,10 @@ class ToolRequests:
         if is_from_proxy:
             # The client is another coretools-mcp, which decides about calls by the definitions in this list, so no
             # definition in it may be from the last run of this server.
-            offered = [tool for tool in offered if self._stored_owner(tool) is None]
-            for upstream in self.relay.pool.upstreams:
+            for upstream in pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
+            withheld = [upstream for upstream in pool.upstreams if upstream.is_withheld]
+            offered = [tool for tool in offered if pool.owner_of_tool(tool) not in withheld]
         if searches:
             offered = [tool for tool in offered if not self.search.is_kept_back(tool)]
         tools = [*map(self._listed, offered), *(self.search.listed(rights) if searches else ())]
@@ -119,20 +126,12 @@ class ToolRequests:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         if len(self.listings) >= MAX_LISTINGS:
             self.listings.clear()
-        listing = self.listings[kept] = {
-            "tools": ReadyList(listed_for({}, tools)),
-            **NEVER_CACHED,
-        }
+        listing = self.listings[kept] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
         return listing
 
     def _listed(self, tool: BaseTool[Any]) -> dict[str, Any]:
-        owner, wire = self.relay.pool.owner_of_tool(tool), tool_to_wire(tool)
-        return wire if owner is None else with_app_links(wire, partial(self.published_uri, owner))
-
-    def _stored_owner(self, tool: BaseTool[Any] | None) -> Upstream | None:
-        """Return a tool's server, if the tool is known only from the last run."""
-        owner = self.relay.pool.owner_of_tool(tool) if tool is not None else None
-        return owner if owner is not None and TOOLS.field in owner.offer.stored else None
+        owner, wire = self.router.pool.owner_of_tool(tool), tool_to_wire(tool)
+        return wire if owner is None else with_app_links(wire, partial(self.router.published_uri, owner))
 
     def offered_tools(
         self,
@@ -162,14 +161,14 @@ class ToolRequests:
         Clients with limited rights also get their own instructions here.
         """
         if "inputResponses" in (ctx.params or {}):
-            ctx = with_marked_answer(ctx, ctx.params or {})
+            ctx = with_marked_answer(ctx)
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
             welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}
             instructions = self.told(rights)
             # Clients do not accept `null` as instructions.
             return {**welcome, **({"instructions": instructions} if instructions else {})}
-        is_call = method == "tools/call" and ctx.is_open
+        is_call = method == "tools/call" and ctx.connection.is_open
         if is_call and params.get("name") in SEARCH_NAMES and self.search.is_on(ctx):
             if params["name"] != CALL:
                 return await self._search(ctx, params)
@@ -184,71 +183,55 @@ class ToolRequests:
             raise MCPError(INVALID_PARAMS, said)
         if not is_call or not isinstance(name := params.get("name"), str):
             return await call_next(ctx)
-        call = FunctionCall(name, params.get("arguments") or {})
-        owner = self.relay.pool.owner_of(name)
-        return await (call_next(ctx) if owner is None else self._call(ctx, call, owner))
+        owner = self.router.pool.owner_of(name)
+        return await (call_next(ctx) if owner is None else self.on_call(ctx, owner))
 
     async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:
-        client, name = self.clients.find(ctx), params["name"]
+        client, name, arguments = self.clients.find(ctx), params["name"], as_mapping(params.get("arguments"))
         try:
             with client:
                 outcome = await self.search.answer(
-                    name, as_mapping(params.get("arguments")), self._described, rights_of(ctx)
+                    name, arguments, lambda tool: listed_for({}, [self._listed(tool)])[0], rights_of(ctx)
                 )
                 if name == SEARCH_NAMES[0]:
-                    skills = await self.skills.known(client, ctx)
-                    outcome = with_skills(outcome, skills, str(as_mapping(params.get("arguments")).get("query")))
+                    outcome = with_skills(outcome, await self.known_skills(client, ctx), str(arguments.get("query")))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
 
-    def _described(self, tool: BaseTool[Any]) -> dict[str, Any]:
-        return listed_for({}, [self._listed(tool)])[0]
-
-    async def on_call(self, ctx: RequestContext) -> Mapping[str, Any]:
-        """Run a call to one of this server's own tools."""
-        params = ctx.params or {}
-        return await self._call(ctx, FunctionCall(params["name"], params.get("arguments") or {}))
-
-    async def _call(self, ctx: RequestContext, call: FunctionCall, owner: Upstream | None = None) -> Mapping[str, Any]:
-        """Run a call to any tool, of this server or of an upstream. The request may be one of several rounds."""
-        client = self.clients.find(ctx)
-        exchange, mode = exchange_of(ctx, client.state.key), client.state.approval_mode
+    async def on_call(self, ctx: RequestContext, owner: Upstream | None = None) -> Mapping[str, Any]:
+        """Run a call to a tool of this server, or of an upstream. The request may be one of several rounds."""
+        params, client = ctx.params or {}, self.clients.find(ctx)
+        call = FunctionCall(params["name"], params.get("arguments") or {})
+        mode, exchange = client.state.approval_mode, None
         try:
             if owner is not None:
-                reached = await self._reach(ctx, call, owner, exchange)
+                reached = await self._reach(ctx, call, owner, exchange_of(ctx, client.state.key))
                 if isinstance(reached, ToolResult):
-                    return self._answer(ctx, call, reached)
+                    return result_to_wire(call.name, reached, self.display, ctx.protocol_version)
                 owner, exchange = reached
             with client:
-                context = (
-                    await self._own_context(ctx, client, call.name)
-                    if owner is None
-                    else self.contexts.of_relayed(client, exchange)
-                )
-                confirmer = ClientConfirmer(self.consent, ctx, client.state.key)
-                outcome = await self.runner.run(
-                    call,
-                    context,
-                    AlreadyConsented() if exchange.is_resumed else confirmer,
-                    has_answer=exchange.is_resumed or has_answer(ctx),
-                )
+                if exchange is None:
+                    context = await self._own_context(ctx, client, call.name)
+                else:
+                    context = self.contexts.of_relayed(client, exchange)
+                is_resumed = exchange is not None and exchange.is_resumed
+                confirmer = AlreadyConsented() if is_resumed else ClientConfirmer(self.consent, ctx, client.state.key)
+                has_answer = is_resumed or QUESTION_KEY in as_mapping(params.get("inputResponses"))
+                outcome = await self.runner.run(call, context, confirmer, has_answer=has_answer)
             if owner is not None and isinstance(context, CallContext) and context.protocol_errors:
                 raise protocol_error(context.protocol_errors[0], owner.alias)
         except ToolNotRegisteredError:
-            outcome = ToolResult.failed(await self._why_missing(call.name, owner, exchange.rights))
+            outcome = ToolResult.failed(await self._why_missing(call.name, owner, rights_of(ctx)))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         if owner is None and client.state.approval_mode is not mode:  # upstreams cannot change the mode
             await self.modes_changed(list(client.connections))
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, client.state.key, ctx.protocol_version)
-        return self._answer(ctx, call, outcome)
-
-    def _answer(self, ctx: RequestContext, call: FunctionCall, result: ToolResult) -> Mapping[str, Any]:
-        if result.verbatim is not None and not result.note:
-            return result.verbatim
-        return result_to_wire(call.name, result, self.display, ctx.protocol_version)
+        if outcome.verbatim is not None and not outcome.note:
+            return outcome.verbatim
+        return result_to_wire(call.name, outcome, self.display, ctx.protocol_version)
 
     async def _own_context(self, ctx: RequestContext, client: Client, name: str) -> ToolContext:
         # A client may know a tool from an earlier run, so wait for the first discovery.
@@ -264,7 +247,7 @@ class ToolRequests:
                 "approve the plan. Write your plan as an answer, and change nothing before the user agrees.",
             )
         context = await self.contexts.for_request(client, ctx)
-        return replace(context, relayed_skills=partial(self.skills.relayed, ctx)) if builtin == SKILL else context
+        return replace(context, relayed_skills=partial(self.relayed_skills, ctx)) if builtin == SKILL else context
 
     async def _reach(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
@@ -274,12 +257,12 @@ class ToolRequests:
         Returns the upstream and the request to continue with, or a result to send to the client instead.
         """
         if "requestState" in exchange.params:
-            exchange = await self.relay.resumed(ctx.method, exchange)
-        is_bare = self.relay.pool.catalog.names.find(call.name) is None
+            exchange = await self.router.relay.resumed(ctx.method, exchange)
+        is_bare = self.router.pool.catalog.names.find(call.name) is None
         if not owner.tried.is_set() or owner.entry.prefix == "none" or is_bare:  # another server may own the name
             if self.registry.find(call.name) is not None and not self._is_offered(exchange.rights, call.name):
                 return owner, exchange  # the runner refuses the call
-            owner = await self.relay.pool.wait_for_owner(call.name, owner)
+            owner = await self.router.pool.wait_for_owner(call.name, owner)
         if owner.is_connecting_again:  # only a connected upstream shows whether it requires a login
             await owner.come_back()
         if owner.wants_login or "login" in exchange.carried:
@@ -293,7 +276,7 @@ class ToolRequests:
 
     async def _why_missing(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
         """Return why a tool is unavailable; raises `MCPError` if no tool has this name."""
-        pool = self.relay.pool
+        pool = self.router.pool
         unused = pool.why_not_used(name)
         if owner is not None and owner.live_session is None:
             return unused or owner.unavailable()  # a tool of a failed upstream is unavailable, not unknown
@@ -332,7 +315,7 @@ class ToolRequests:
 
         Returns the request to continue with, or the result to send instead.
         """
-        is_asked = self.relay.why_denied(owner.alias, exchange.rights) == ""
+        is_asked = self.router.relay.why_denied(owner.alias, exchange.rights) == ""
         # The server may have its own tool of this name.
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))
         for _ in range(MAX_LOGINS):
@@ -340,7 +323,7 @@ class ToolRequests:
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
             if not is_asked or not (owner.wants_login or is_resumed):
                 break
-            asked = await self.relay.log_in(owner, owner.login_needed(), ctx.method, exchange)
+            asked = await self.router.relay.log_in(owner, owner.login_needed(), ctx.method, exchange)
             if asked is not None:
                 return ToolResult(verbatim=asked)
             exchange = exchange.after_login()
@@ -350,6 +333,63 @@ class ToolRequests:
         count = len(owner.offer.items(TOOLS))
         return ToolResult(f"The user is logged in to {owner.alias}, which now lists its tools ({count}).")
 
+    async def known_skills(self, client: Client, ctx: RequestContext) -> Skills:
+        """Return the known skills for a client, without asking the client or an upstream."""
+        tool = self.registry.find(SKILL)
+        folders, rights = client.folders, rights_of(ctx)
+        if not isinstance(tool, SkillTool) or self.runner.policy.why_not_offered(tool.traits, rights) is not None:
+            return Skills()
+        exchange = exchange_of(ctx, client.state.key)
+        if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
+            await ask_roots(folders, exchange)  # returns at once, because this client cannot list roots
+        workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
+        try:
+            skills = await tool.known(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
+        except ToolError:  # a temporary lack of resources must not break the tool list
+            return Skills()
+        for why in skills.unused:
+            if why not in self.unused_skills:
+                self.unused_skills.add(why)
+                logger.warning("skills: %s", why)
+        return skills
+
+    async def relayed_skills(self, ctx: RequestContext, is_fresh: bool) -> list[RelayedSkill]:
+        """Return the upstreams' skills: the current ones if `is_fresh` is true, otherwise those already known."""
+        if not self.router.pool.upstreams:
+            return []
+        return [self._relayed_skill(ctx, skill) for skill in await self.router.skills(ctx, is_fresh=is_fresh)]
+
+    def _relayed_skill(self, ctx: RequestContext, skill: Json) -> RelayedSkill:
+        uri, frontmatter = str(skill.get("uri")), as_mapping(skill.get("frontmatter"))
+        uris = [as_mapping(file).get("uri") for file in as_list(skill.get("resources"))]
+
+        async def read() -> str:
+            asked = replace(ctx, method="resources/read", params={"uri": uri})
+            try:
+                parts = as_list(as_mapping(await self.router(asked, _nobody)).get("contents"))
+            except MCPError as error:
+                raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, f"The skill was not read: {error}") from None
+            texts = [text for text in (as_mapping(part).get("text") for part in parts) if isinstance(text, str)]
+            if not texts:
+                raise ToolError(
+                    ToolErrorType.UPSTREAM_UNAVAILABLE,
+                    f"The server of the skill returned no text for {uri}. Read that resource directly, or continue "
+                    "without it.",
+                )
+            return "\n".join(texts)
+
+        return RelayedSkill(
+            shortened_line(str(frontmatter.get("name") or uri.split("/")[-2:][0]), MAX_NAME_CHARS),
+            shortened_line(" ".join(str(frontmatter.get("description") or "").split()), MAX_ABOUT_CHARS),
+            uri,
+            [each for each in uris if isinstance(each, str) and each != uri],
+            read,
+        )
+
 
 def _unknown(nearest: Sequence[str], message: str) -> MCPError:
     return MCPError(INVALID_PARAMS, message, {"nearest": list(nearest)})
+
+
+async def _nobody(_ctx: RequestContext) -> Mapping[str, Any]:
+    raise MCPError(METHOD_NOT_FOUND, "No server has this resource.")

@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import anyio
 
-from server.protocol.json_rpc import Json, as_mapping
+from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
 from server.protocol.request_table import RequestContext
 from server.upstreams.catalog.mcp_apps import is_for_models
@@ -80,15 +80,14 @@ class ToolSearch:
         """
         if self.mode == "off" or not self.pool.upstreams or chain_of(as_mapping(as_mapping(ctx.params).get("_meta"))):
             return False
-        return self.mode == "on" or (
-            not ctx.connection.client_name.lower().startswith(SEARCHING_CLIENTS) and self._are_many()
-        )
-
-    def _are_many(self) -> bool:
+        if self.mode == "on":
+            return True
+        if ctx.connection.client_name.lower().startswith(SEARCHING_CLIENTS):
+            return False
         if self._is_large is None:
             chars = 0
             for tool in self.registry.get_all_tools():
-                if self.is_kept_back(tool) and self._is_offered(tool, ALL_RIGHTS):
+                if self.is_kept_back(tool) and self._is_callable(tool, ALL_RIGHTS):
                     chars += len(json.dumps(tool.definition, ensure_ascii=False, separators=(",", ":")))
                     if chars >= LARGE_CHARS:
                         break
@@ -109,12 +108,11 @@ class ToolSearch:
         marked = owner.entry.trust and as_mapping(tool.definition.get("_meta")).get("anthropic/alwaysLoad") is True
         return not marked and {"*", tool.upstream_name, tool.name}.isdisjoint(always)
 
-    def _is_offered(self, tool: BaseTool[Any], rights: Rights) -> bool:
-        return self.policy.why_not_offered(tool.traits, rights) is None
-
     def _is_callable(self, tool: BaseTool[Any] | None, rights: Rights) -> TypeGuard[DiscoveredMCPTool]:
         """Return whether a model may call a tool that is not in its list."""
-        return isinstance(tool, DiscoveredMCPTool) and is_for_models(tool.definition) and self._is_offered(tool, rights)
+        if not isinstance(tool, DiscoveredMCPTool) or not is_for_models(tool.definition):
+            return False
+        return self.policy.why_not_offered(tool.traits, rights) is None
 
     def listed(self, rights: Rights) -> list[Json]:
         """Return the three tools in the format of `tools/list`."""
@@ -352,9 +350,7 @@ def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
 
 def _arguments_of(tool: DiscoveredMCPTool) -> str:
     """Return the arguments of a tool for models, required ones first."""
-    needed: Any = tool.parameter_schema.get("required")
-    required: Sequence[Any] = cast("list[Any]", needed) if isinstance(needed, list) else ()
-    names = list(_parameters_of(tool))
+    required, names = as_list(tool.parameter_schema.get("required")), list(_parameters_of(tool))
     shown = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
     more = ", …" if len(shown) > MAX_ARGUMENTS else ""
     return f" Arguments: {visible_line(', '.join(shown[:MAX_ARGUMENTS]))}{more}." if shown else ""

@@ -48,10 +48,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FLAGS = {
-    "tools.include": "--include-tools",
-    "tools.exclude": "--exclude-tools",
-}  # settings with tool rules, and the command-line options for them
+# Settings with tool rules, and the command-line options for them
+FLAGS = {"tools.include": "--include-tools", "tools.exclude": "--exclude-tools"}
 _NO_SESSION = "This client has no session, so each of its commands has its own /tmp, and file tools have none."
 CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills the rest
 
@@ -114,13 +112,11 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     """
     # Workspace files have no effect until a person trusts them.
     files = [file.path for file in report.candidates if not file.is_in_workspace or file.state is FileState.READ]
+    others = [audit_file(report)]
     if report.inputs is not None:
-        trusted = trust_file(report.inputs.environ)
-        files += [trusted] if trusted is not None else []
-        files += [report.lock.path] if report.lock is not None else []
+        others += [trust_file(report.inputs.environ), report.lock.path if report.lock is not None else None]
         files += [*report.inputs.config_files, *report.inputs.links.values()]
-    audit = audit_file(report)
-    files += [audit] if audit is not None else []
+    files += filter(None, others)
     free: list[str] = []
     memory, own = report.settings.memory, report.own_folder
     folder = memory.global_folder or own

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ class Incoming:
         During that time, all input is read, as during a question to the client.
         """
         self.dispatcher.asked_elsewhere += 1
-        self.dispatcher.room_changed()
+        self.dispatcher.on_room()
         try:
             yield
         finally:
@@ -152,7 +152,7 @@ class Dispatcher:
         self.may_ask = True  # whether the client's revision allows requests to the client
         self._outgoing = outgoing
         self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
-        self._on_room = on_room  # called when reading may continue
+        self.on_room = on_room  # called when reading may continue
         self.owed: dict[RequestId, Incoming] = {}  # unanswered requests, by comparable id
         # Messages that wait for the response to an inline request, with their sizes.
         self._held: deque[tuple[Message, Incoming | None, int]] = deque()
@@ -188,55 +188,47 @@ class Dispatcher:
     def _is_person_asked(self) -> bool:
         return bool(self._asked or self.asked_elsewhere)
 
-    def room_changed(self) -> None:
-        """Report that reading may continue."""
-        self._on_room()
-
     def has_open(self, identity: RequestId) -> bool:
         """Return whether a request with this id is unanswered."""
         return comparable_id(identity) in self.owed
 
     def receive(
         self,
-        message: Message,
+        message: Message | list[Message],
         line: bytes,
         outgoing: Outgoing | None = None,
         http_request: HttpRequest | None = None,
     ) -> None:
-        """Receive a message, and the line that contained it.
+        """Receive a message or a batch, and the line that contained it.
 
-        `outgoing` receives the response. By default, the response goes to the same stream as messages that belong to no
-        request.
+        `outgoing` receives the response, which for a batch is a batch too. By default, the response goes to the same
+        stream as messages that belong to no request.
         """
         incoming, outgoing = None, outgoing or self._outgoing
+        if isinstance(message, list):
+            answers = _BatchAnswers(outgoing, sum(isinstance(each, Request) for each in message))
+            for each in message:
+                self.receive(each, encoded(fields_of(each)), answers, http_request)
+            return
         if isinstance(message, Request):
             key = comparable_id(message.id)
             tool = message.params.get("name") if message.params is not None and message.method == "tools/call" else None
             incoming = Incoming(self, outgoing, http_request, message.id, key, message.method, tool, line, len(line))
-            if self.owed.setdefault(incoming.key, incoming) is not incoming:
+            if self.owed.setdefault(key, incoming) is not incoming:
                 self.refuse(error_of(message.id, ID_IS_TAKEN), outgoing)
                 return
         elif isinstance(message, Notification):
             incoming = Incoming(self, outgoing, http_request)
-        if isinstance(message, Notification) and message.method == "notifications/cancelled":
-            identity: Any = as_mapping(message.params).get("requestId")
-            cancelled = self.owed.get(comparable_id(identity)) if type(identity) in (int, str) else None
-            if cancelled is not None and cancelled.method not in INLINE:
-                self._cancel(cancelled)
+            if message.method == "notifications/cancelled":
+                identity: Any = as_mapping(message.params).get("requestId")
+                cancelled = self.owed.get(comparable_id(identity)) if type(identity) in (int, str) else None
+                if cancelled is not None and cancelled.method not in INLINE:
+                    self._cancel(cancelled)
         if self._is_held:
             self._held.append((message, incoming, len(line)))
             self._waiting_bytes += LINE_BYTES + len(line)
         else:
             self._accept_message(message, incoming)
-
-    def receive_batch(
-        self, messages: Sequence[Message], outgoing: Outgoing | None = None, http_request: HttpRequest | None = None
-    ) -> None:
-        """Receive the messages of a batch; the responses are sent as one batch."""
-        count = sum(isinstance(message, Request) for message in messages)
-        answers = _BatchAnswers(outgoing or self._outgoing, count)
-        for message in messages:
-            self.receive(message, encoded(fields_of(message)), answers, http_request)
 
     def refuse(self, error: Json, outgoing: Outgoing | None = None) -> None:
         """Respond to a rejected message with an error."""
@@ -298,7 +290,6 @@ class Dispatcher:
             await self.aclose()
 
     def start(self, on_request: OnRequest, on_notify: OnNotify) -> None:
-        """Start processing messages."""
         self._on_request, self._on_notify = on_request, on_notify
         self._release()
 
@@ -335,35 +326,29 @@ class Dispatcher:
         Raises `MCPError` if the response is an error, or the client is gone.
         """
         if not self.may_ask:
-            raise MCPError(INVALID_REQUEST, f"A client of this revision cannot receive a request '{method}'.")
+            return await NO_WAY.request(method, params)
         # Wait before the request is registered, so that a cancellation during the wait leaves nothing behind.
         await outgoing.backpressure.wait()
         if self._ended.is_set() or self._is_input_ended:
             raise MCPError(CONNECTION_CLOSED, CLOSED)
         self._next_id += 1
         identity = self._next_id
-        message: Json = {"jsonrpc": "2.0", "id": identity, "method": method}
-        if params:
-            message["params"] = dict(params)
         asked = self._asked[identity] = asyncio.get_running_loop().create_future()
-        outgoing.put(encoded(message))
-        self._on_room()
+        outgoing.put(encoded(fields_of(Request(identity, method, params or None))))
+        self.on_room()
         try:
             return await asked
         finally:
             del self._asked[identity]
             if not asked.done() or asked.cancelled():
                 cancelled = {"requestId": identity, "reason": "its result is no longer needed"}
-                outgoing.put(encoded({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}))
+                outgoing.put(encoded(fields_of(Notification("notifications/cancelled", cancelled))))
 
     async def tell(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
         """Send a notification to the client, or drop it if the client is gone or only waits for responses."""
         if self._ended.is_set() or self._is_input_ended:
             return
-        message: Json = {"jsonrpc": "2.0", "method": method}
-        if params is not None:
-            message["params"] = dict(params)
-        outgoing.put(encoded(message))
+        outgoing.put(encoded(fields_of(Notification(method, params))))
         await outgoing.backpressure.wait()
 
     def _cancel(self, incoming: Incoming) -> None:
@@ -385,7 +370,7 @@ class Dispatcher:
             self._accept_message(message, incoming)
         if self._is_held:
             return
-        self._on_room()
+        self.on_room()
         if self._is_ended:
             self._ended.set()
 
@@ -447,7 +432,7 @@ class Dispatcher:
         self._round += 1
         self._begun = 0
         self.go_on()
-        self._on_room()
+        self.on_room()
 
     async def _work(self, request: Request, incoming: Incoming, scope: anyio.CancelScope) -> None:
         """Process a request and respond to it, unless the client has cancelled it."""
@@ -473,7 +458,7 @@ class Dispatcher:
             self._work_bytes -= incoming.size
             if self.waiting:
                 self.go_on()
-                self._on_room()
+                self.on_room()
 
     async def _hear(self, incoming: Incoming, notification: Notification) -> None:
         try:
@@ -531,7 +516,11 @@ class Conversation:
         connection = self.connection
         if self._is_modern:
             if method == "initialize":
-                raise _no_handshake(params)
+                data: Json = {"supported": list(MODERN_PROTOCOL_VERSIONS)}
+                if isinstance(asked := as_mapping(params).get("protocolVersion"), str):
+                    data["requested"] = asked
+                message = "This connection uses the 2026-07-28 revision, which has no initialize."
+                raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, message, data)
             connection = opened_by(params, NO_WAY)
         elif is_enveloped:
             message = (
@@ -551,12 +540,3 @@ class Conversation:
             method, params = notification
             ctx = RequestContext(method, params, None, self.connection, incoming, incoming.http_request)
             await self._table.take_notification(ctx)
-
-
-def _no_handshake(params: Json | None) -> MCPError:
-    asked = as_mapping(params).get("protocolVersion")
-    data: Json = {"supported": list(MODERN_PROTOCOL_VERSIONS)} | (
-        {"requested": asked} if isinstance(asked, str) else {}
-    )
-    message = "This connection uses the 2026-07-28 revision, which has no initialize."
-    return MCPError(UNSUPPORTED_PROTOCOL_VERSION, message, data)

@@ -53,7 +53,6 @@ class EventStream:
 
     @property
     def unread(self) -> int:
-        """The number of unread messages."""
         return self.last - self.read
 
     def put(self, line: bytes) -> None:
@@ -77,7 +76,6 @@ class EventStream:
         """Do nothing: this stream does not signal a missing response."""
 
     def end(self) -> None:
-        """Mark the end of the messages."""
         self.is_ended = True
         self.backpressure.free()
         self.wake()

@@ -234,19 +234,18 @@ class WebApp(Starlette):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            root = scope[ROOT_PATH] = self._root_path_of(scope)
+            # The path under which a proxy publishes this server, from a trusted header or else the settings.
+            http, (client, *_) = self._options.http, scope.get("client") or ("",)
+            prefix = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
+            if prefix is None or not ROOT_PATHS.fullmatch(prefix):
+                prefix = http.root_path
+            root = scope[ROOT_PATH] = prefix.rstrip("/")
             path = scope["path"].removeprefix(root) if f"{scope['path']}/".startswith(f"{root}/") else scope["path"]
             scope["path"] = path.rstrip("/") or "/"
         if self._gate is not None and scope["type"] == "http" and scope["path"] == "/mcp":
             await self._gate(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
-
-    def _root_path_of(self, scope: Scope) -> str:
-        """Return the path under which a proxy publishes this server, from a trusted header or else the settings."""
-        http, (client, *_) = self._options.http, scope.get("client") or ("",)
-        prefix = header_of(scope["headers"], b"x-forwarded-prefix") if client in http.trusted_proxies else None
-        return prefix.rstrip("/") if prefix is not None and ROOT_PATHS.fullmatch(prefix) else http.root_path
 
     async def _healthz(self, _request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})

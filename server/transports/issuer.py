@@ -29,7 +29,7 @@ from pydantic_core import from_json
 
 from server.clients.principals import Principal, TokenRefusedError
 from server.network.oauth_requests import LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
-from server.protocol.json_rpc import Json
+from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
 from server.transports.credentials import digest_of, read_secret, rights_for
@@ -254,8 +254,7 @@ class Issuer:
             raise NoJsonAnswerError(f"answered without keys (HTTP status {status})")
         keys: dict[str, list[SigningKey]] = {}
         makers = get_default_algorithms()
-        for jwk in cast("list[Any]", listed)[:MAX_KEYS]:
-            about = cast("Json", jwk) if isinstance(jwk, dict) else {}
+        for about in map(as_mapping, as_list(listed)[:MAX_KEYS]):
             family, algorithm, kid = about.get("kty"), about.get("alg", ""), about.get("kid", "")
             if family not in ("RSA", "EC", "OKP") or about.get("use", "sig") != "sig" or "d" in about:
                 continue
@@ -339,7 +338,11 @@ class Issuer:
             size = math.inf
         if size > SUBJECT_CHARS:
             raise TokenRefusedError("The token's subject is not a usable string.")
-        named = {scope for claim in settings.scope_claims for scope in _texts(claims.get(claim))}
+        named: set[str] = set()
+        for claim in settings.scope_claims:  # each is a string of words, or an array of strings
+            given = claims.get(claim)
+            words = given.split() if isinstance(given, str) else as_list(given)
+            named.update(word for word in words if isinstance(word, str))
         if missing := [scope for scope in settings.required_scopes if scope not in named]:
             raise self._insufficient_scope(f"The token lacks the scope {' '.join(missing)}.")
         ours = {scope.removeprefix(settings.scope_prefix) for scope in named if scope.startswith(settings.scope_prefix)}
@@ -442,13 +445,6 @@ def _decoded_part(part: str) -> bytes:
     if base64.urlsafe_b64encode(data).rstrip(b"=") != part.encode():
         raise ValueError("not base64url")
     return data
-
-
-def _texts(given: Any) -> list[str]:
-    """Return the words of a string, or the strings of an array."""
-    if isinstance(given, str):
-        return given.split()
-    return [each for each in cast("list[Any]", given) if isinstance(each, str)] if isinstance(given, list) else []
 
 
 def _is_time(given: object) -> TypeGuard[float]:

@@ -99,7 +99,6 @@ class Backpressure:
         self._waiting: dict[Callable[[], None], None] = {}
 
     def free(self) -> None:
-        """Allow sending again."""
         self.is_full = False
         waiting, self._waiting = self._waiting, {}
         for tell in waiting:
@@ -110,7 +109,6 @@ class Backpressure:
         self._waiting[tell] = None
 
     async def wait(self) -> None:
-        """Wait until sending is allowed."""
         while self.is_full:
             free = asyncio.Event()
             self.when_free(free.set)

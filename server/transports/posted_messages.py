@@ -69,9 +69,9 @@ async def say_accepted(send: Send, body: bytes = b"") -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse_json(error: Json, send: Send, status: int = HTTPStatus.BAD_REQUEST) -> None:
+async def refuse_json(error: Json, send: Send) -> None:
     # Unlike `encoded`, `json.dumps` preserves lone surrogates, which an id may contain.
-    await send_json(json.dumps(error).encode(), status, send)
+    await send_json(json.dumps(error).encode(), HTTPStatus.BAD_REQUEST, send)
 
 
 async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str] | None = None) -> None:

@@ -40,7 +40,13 @@ class ClientConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
         self._wait()
-        self._make_room()
+        # Keep the number of connections below uvicorn's limit for refusing requests.
+        most, waiting = self.limit_concurrency, self._waiting_here
+        while most is not None and len(self.connections) >= most and (longest := next(iter(waiting))) is not self:
+            del waiting[longest]
+            # Remove the connection here, because it reports only later that it was closed.
+            self.connections.discard(longest)
+            longest.transport.abort()
         # This option lets the system close a connection whose other end receives nothing or has vanished. Otherwise, a
         # little data that stays in the system's buffer would go unnoticed. Look the option up by name, because type
         # stubs have it only on Linux. Other systems apply their own limit of some minutes.
@@ -110,15 +116,6 @@ class ClientConnection(H11Protocol):
     def _wait(self) -> None:
         self._waiting_here[self] = None
         self._waiting_here.move_to_end(self)
-
-    def _make_room(self) -> None:
-        """Keep the number of connections below uvicorn's limit for refusing requests."""
-        most, waiting = self.limit_concurrency, self._waiting_here
-        while most is not None and len(self.connections) >= most and (longest := next(iter(waiting))) is not self:
-            del waiting[longest]
-            # Remove the connection here, because it reports only later that it was closed.
-            self.connections.discard(longest)
-            longest.transport.abort()
 
     def _is_between_requests(self) -> bool:
         cycle = cast("RequestResponseCycle | None", self.cycle)

@@ -41,26 +41,13 @@ class _Session:
     """A client for the lifetime of its stream."""
 
     def __init__(self, table: RequestTable, principal: Principal | None, request: anyio.CancelScope | None) -> None:
-        self._principal, self._request = principal, request
+        self.owner = None if principal is None else principal.owner
+        self.request = request  # the open request of its stream; its deadline is the expiry of the client's tokens
         self._room = asyncio.Event()
         self.events = EventStream()
         self.dispatcher = Dispatcher(self.events, on_room=self._room.set)
         self.conversation = Conversation(table, self.dispatcher)
         self.events.on_read = self._on_read
-
-    @property
-    def owner(self) -> object:
-        return None if self._principal is None else self._principal.owner
-
-    @property
-    def is_expired(self) -> bool:
-        """Whether all tokens that the client used have expired."""
-        return self._request is not None and self._request.deadline <= anyio.current_time()
-
-    def last_with(self, principal: Principal | None) -> None:
-        """Extend the session to the expiry of the client's current token."""
-        if principal is not None and self._request is not None:
-            self._request.deadline = max(self._request.deadline, anyio.current_time() + principal.seconds_left)
 
     def _on_read(self) -> None:
         self.dispatcher.go_on()
@@ -97,9 +84,9 @@ class SseSessions:
             with ClientWatch(receive, session.events) as watch:
                 await send_events(session.events, watch, send, first=endpoint)
         except anyio.get_cancelled_exc_class():
-            why = SESSION_EXPIRED if session.is_expired else SERVER_ENDS
+            is_expired = session.request is not None and session.request.deadline <= anyio.current_time()
             session.events.is_read = True
-            dispatcher.give_up(why)
+            dispatcher.give_up(SESSION_EXPIRED if is_expired else SERVER_ENDS)
             with anyio.CancelScope(shield=True):
                 events = b"".join(session.events.as_event(line, 0) for line in session.events.take())
                 await send({"type": "http.response.body", "body": events, "more_body": True})
@@ -129,7 +116,8 @@ class SseSessions:
         posted = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
         if posted is None:
             return
-        session.last_with(principal)
+        if principal is not None and session.request is not None:
+            session.request.deadline = max(session.request.deadline, anyio.current_time() + principal.seconds_left)
         await session.wait_for_room()
         message, body = posted
         if isinstance(message, Request) and session.dispatcher.has_open(message.id):
@@ -139,10 +127,7 @@ class SseSessions:
             told = "The session has ended, and nothing was done. Open another one at /sse."
             await refuse(HTTPStatus.NOT_FOUND, told, send)
             return
-        if isinstance(message, list):
-            session.dispatcher.receive_batch(message, None, http_request)
-        else:
-            session.dispatcher.receive(message, body, None, http_request)
+        session.dispatcher.receive(message, body, None, http_request)
         await say_accepted(send, b"Accepted")
 
 

@@ -154,16 +154,8 @@ class _Wire:
         self._on_data(data)
 
     def _on_data(self, data: bytes) -> None:
-        if not data:
-            self._stop_reading()
-            self._end = self._loop.create_task(self._finish(), name="end of standard input")
-            return
-        self._take(data)
-        if self.dispatcher.is_full:
-            self._stop_reading()
-
-    def _take(self, data: bytes) -> None:
-        for line in self._splitter.feed(data):
+        """Process input; no bytes mean its end."""
+        for line in self._splitter.feed(data or b"\n"):  # the last line may lack a line ending
             try:
                 message = read_of_client(line, takes_batches=self.dispatcher.takes_batches)
             except BatchError as error:
@@ -171,14 +163,16 @@ class _Wire:
             except ValueError:
                 self._take_unreadable(line)
             else:
-                if isinstance(message, list):
-                    self.dispatcher.receive_batch(message)
-                else:
-                    self.dispatcher.receive(message, line)
+                self.dispatcher.receive(message, line)
         while self._splitter.oversized:
-            self.dispatcher.refuse(
-                json_lines.refusal_of_oversized(self._splitter.oversized.pop(0), self._splitter.max_bytes)
+            ends = self._splitter.oversized.pop(0)
+            self.dispatcher.refuse(json_lines.refusal_of_oversized(ends, self._splitter.max_bytes))
+        if not data:
+            self._end = self._loop.create_task(
+                self.dispatcher.finish(self._seconds_for, self._is_read), name="end of standard input"
             )
+        if not data or self.dispatcher.is_full:
+            self._stop_reading()
 
     def _take_unreadable(self, line: bytes) -> None:
         refusal = json_lines.refusal_of_unreadable(line)
@@ -194,13 +188,9 @@ class _Wire:
         else:
             self.dispatcher.fail_question(unreadable.identity)
 
-    async def _finish(self) -> None:
-        """Handle the end of input."""
-        self._take(b"\n")  # the last line may lack a line ending
-        await self.dispatcher.finish(
-            lambda tool: COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS,
-            self._is_read,
-        )
+    def _seconds_for(self, tool: object) -> float:
+        """Return how long a call of a tool may still take after the end of input."""
+        return COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS
 
     def _is_read(self) -> bool:
         """Return whether anybody still reads the responses."""

@@ -26,7 +26,17 @@ from starlette.types import Message, Receive, Scope, Send
 
 from server.clients.principals import principal_of
 from server.protocol.headers import decode_header
-from server.protocol.json_rpc import ID_IS_TAKEN, Json, Notification, Request, RequestId, as_mapping, encoded, error_of
+from server.protocol.json_rpc import (
+    ID_IS_TAKEN,
+    Json,
+    Notification,
+    Request,
+    RequestId,
+    as_mapping,
+    encoded,
+    error_of,
+    fields_of,
+)
 from server.protocol.protocol_errors import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,
@@ -207,7 +217,15 @@ class Sessions:
         session = HttpSession(self._table, owner, principal)
         self._sessions[session.id] = session
         self.take(session)
-        self._end_surplus()
+        while len(self._sessions) > self._most:
+            # The principal with the most sessions loses one, so that others are not affected.
+            with_silent = [each for each in self._principals.values() if each.silent]
+            if not with_silent:
+                break
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning("%d sessions are open, so each new one ends a silent one", self._most)
+            self.end(next(iter(max(with_silent, key=lambda each: each.count).silent.values())))
         if self._look is None:
             self._look_later(self._idle_seconds)
         return session
@@ -252,18 +270,6 @@ class Sessions:
         if self._ending:
             await asyncio.wait(self._ending)
 
-    def _end_surplus(self) -> None:
-        """End silent sessions until the limit is met."""
-        while len(self._sessions) > self._most:
-            # The principal with the most sessions loses one, so that others are not affected.
-            with_silent = [each for each in self._principals.values() if each.silent]
-            if not with_silent:
-                return
-            if not self._has_warned:
-                self._has_warned = True
-                logger.warning("%d sessions are open, so each new one ends a silent one", self._most)
-            self.end(next(iter(max(with_silent, key=lambda each: each.count).silent.values())))
-
     def _look_later(self, seconds: float) -> None:
         self._look = asyncio.get_running_loop().call_later(max(seconds, 0.01), self._end_idle)
 
@@ -292,8 +298,7 @@ class _ModernRequest:
         return await NO_WAY.request(method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
-        message: Json = {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
-        self.stream.put(encoded(message))
+        self.stream.put(encoded(fields_of(Notification(method, params))))
         await self.stream.backpressure.wait()
 
     def person_is_asked(self) -> AbstractContextManager[None]:
@@ -390,33 +395,24 @@ class StreamableHttp:
                 return
             if any(isinstance(each, Request) for each in (message if isinstance(message, list) else [message])):
                 stream = session.new_stream() if _takes(scope, STREAM) else AnswerStream(session.events)
-            if isinstance(message, list):
-                session.dispatcher.receive_batch(message, stream, http_request)
-            else:
-                session.dispatcher.receive(message, body, stream, http_request)
+            session.dispatcher.receive(message, body, stream, http_request)
             if stream is None:
                 await say_accepted(send)
-            else:
-                await self._respond(session, identity, stream, receive, send)
+                return
+            async with _answered(identity, stream, send) as guarded:
+                await stream.wait(stream.silent_seconds)
+                headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
+                if stream.is_ended and stream.last == 1:
+                    await send_json(stream.take()[0], HTTPStatus.OK, guarded, headers)
+                    return
+                first = b""
+                if session.conversation.connection.protocol_version >= PRIMED_SINCE:
+                    first = b"id: %b/0\r\ndata: \r\n\r\n" % stream.name.encode()
+                await session.send_stream(stream, receive, guarded, first)
         finally:
             if not session.is_open:  # initialize failed
                 self.sessions.end(session)
             self.sessions.release(session)
-
-    async def _respond(
-        self, session: HttpSession, identity: RequestId | None, stream: RequestStream, receive: Receive, send: Send
-    ) -> None:
-        """Respond to a request in a session."""
-        async with _answered(identity, stream, send) as guarded:
-            await stream.wait(stream.silent_seconds)
-            headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
-            if stream.is_ended and stream.last == 1:
-                await send_json(stream.take()[0], HTTPStatus.OK, guarded, headers)
-                return
-            first = b""
-            if session.conversation.connection.protocol_version >= PRIMED_SINCE:
-                first = b"id: %b/0\r\ndata: \r\n\r\n" % stream.name.encode()
-            await session.send_stream(stream, receive, guarded, first)
 
     async def _listen(self, session: HttpSession, scope: Scope, receive: Receive, send: Send) -> None:
         """Open a stream for messages outside of requests, or resume a lost one."""
@@ -515,22 +511,16 @@ class StreamableHttp:
                         HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request."
                     )
         connection = opened_by(params, NO_WAY)
-        await self._check_repeated(request, http_request)
-        return connection
-
-    async def _check_repeated(self, request: Request, http_request: HttpRequest) -> None:
-        """Raise `MCPError` if a tool also wants arguments in headers, and the headers differ from the arguments."""
-        params = request.params or {}
         name, arguments = params.get("name"), params.get("arguments")
         if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
-            return
-        if (schema := await self._schema_of(name)) is None:
-            return
-        from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few tools need it
+            return connection
+        if (schema := await self._schema_of(name)) is not None:  # this tool wants some arguments in headers too
+            from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few tools need it
 
-        refusal = validate_mcp_param_headers(schema, as_mapping(arguments), http_request.headers)
-        if isinstance(refusal, InboundLadderRejection):
-            raise MCPError(refusal.code, refusal.message, refusal.data)
+            refusal = validate_mcp_param_headers(schema, as_mapping(arguments), http_request.headers)
+            if isinstance(refusal, InboundLadderRejection):
+                raise MCPError(refusal.code, refusal.message, refusal.data)
+        return connection
 
 
 @asynccontextmanager

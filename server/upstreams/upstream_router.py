@@ -22,12 +22,12 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.announcements import ListenBus, ListKind
-from server.clients.client_request import LEVELS, WELCOMES, Exchange, exchange_of, rights_of
+from server.clients.client_request import LEVELS, WELCOMES, Exchange, exchange_of
+from server.clients.principals import rights_of
 from server.protocol.headers import decode_header
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
-from server.protocol.request_table import CallNext, RequestContext
-from server.protocol.result_shapes import NEVER_CACHED
+from server.protocol.request_table import NEVER_CACHED, CallNext, RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.settings import SettingsReport
 from server.settings.models import UpstreamSettings
@@ -293,7 +293,7 @@ class UpstreamRouter:
                 del extensions[TASKS]
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
         of_other_era = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
-        if method not in _METHODS or method in of_other_era or not self.pool.upstreams or not ctx.is_open:
+        if method not in _METHODS or method in of_other_era or not self.pool.upstreams or not ctx.connection.is_open:
             return await call_next(ctx)
         self._dependencies.before(ctx)
         if method in _TASK_METHODS:

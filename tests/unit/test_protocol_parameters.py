@@ -14,8 +14,7 @@ from server import VERSION
 from server.protocol import protocol_errors, revisions
 from server.protocol.headers import decode_header, encode_header
 from server.protocol.protocol_errors import MCPError
-from server.protocol.request_parameters import capabilities_of, check_params
-from server.protocol.request_table import NO_WAY, McpConnection
+from server.protocol.request_table import NO_WAY, McpConnection, capabilities_of, check_params
 from tests.tables import each_of
 
 ABOUT = {"name": "t", "version": "1"}

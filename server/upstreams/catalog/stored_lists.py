@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.result_shapes import our_name
+from server.protocol.request_table import our_name
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from server.settings import UpstreamSettings
 from server.settings.load import working_folder

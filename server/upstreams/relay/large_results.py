@@ -20,7 +20,7 @@ from pydantic_core import to_json
 
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.result_shapes import LINKS_SINCE, NEVER_CACHED
+from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
 from tools.contract.limits import Limits

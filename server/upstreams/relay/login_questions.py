@@ -20,7 +20,7 @@ from anyio.abc import TaskGroup
 
 from server.clients.client_request import LOGIN_KEY, Exchange, NotAskedError
 from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.result_shapes import input_required
+from server.protocol.request_table import input_required
 from server.upstreams.connections.connection import LoginNeededError
 from server.upstreams.login.upstream_login import LOGIN_SECONDS, Login, LoginAttempt
 from server.upstreams.wire.json_rpc_channel import LoginError

@@ -11,7 +11,7 @@ import anyio
 from server.protocol.headers import encode_header
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import UNSUPPORTED_PROTOCOL_VERSION
-from server.protocol.result_shapes import our_name
+from server.protocol.request_table import our_name
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
