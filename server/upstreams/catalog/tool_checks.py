@@ -121,9 +121,11 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
             if theirs and alias not in owners[other]:
                 labels.append(f"gives instructions about {visible_line(other)} of the server {min(theirs)}")
         for other in sorted(owners.get(name, set()) - {alias}):
+            if texts[other, name] == text:
+                continue
             one, two = words[alias, name], words[other, name]
-            are_alike = (one & two).total() >= FEWEST_ALIKE * (one | two).total()
-            if texts[other, name] != text and min(one.total(), two.total()) >= FEWEST_WORDS and are_alike:
+            has_enough = min(one.total(), two.total()) >= FEWEST_WORDS
+            if has_enough and (one & two).total() >= FEWEST_ALIKE * (one | two).total():
                 labels.append(f"resembles the tool with the same name on the server {other}")
         if labels:
             found[alias, name] = labels

@@ -164,7 +164,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.version = f"{reach}-{known.now}" if known is not None else ""
         self._trusted = trusted
         self._call = call
-        # Without annotations, the protocol's defaults apply: they assume the worst.
+        # Annotations count only if the server is trusted. Without them, the protocol's defaults apply: the worst.
         claimed: Mapping[str, Any] = (definition.get("annotations") or {}) if trusted else {}
         read_only = claimed.get("readOnlyHint") is True
         self.behaviour = Behaviour(

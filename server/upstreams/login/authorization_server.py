@@ -88,7 +88,7 @@ class AuthorizationRequest:
     redirect_uri: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
 class AuthorizationServerClient:
     """Sends requests to authorization servers for one upstream, each on its own connection."""
 

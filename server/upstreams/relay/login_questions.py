@@ -33,7 +33,7 @@ LOOK_SECONDS = 0.5  # interval at which to check whether another replica's login
 PULSE_SECONDS = 5.0  # interval of progress notifications during a login, because clients give up on silent calls
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class LoginQuestions:
     """Asks clients to have people log in at an authorization server."""
 

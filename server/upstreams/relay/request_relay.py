@@ -157,7 +157,7 @@ class SuspendedCall:
             self.session.questions.end(self.call)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class SuspendedCalls:
     """Keeps suspended calls until their owner continues them or they time out."""
 

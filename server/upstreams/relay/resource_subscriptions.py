@@ -36,7 +36,7 @@ class TooManyWatchedError(Exception):
     """The client already watches the maximum number of resources."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Watch:
     """A client's subscription to a resource, which the client knows under the URI `name`.
 

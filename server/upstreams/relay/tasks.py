@@ -426,7 +426,7 @@ def _extend_session(session: UpstreamSession, task: Json) -> None:
     session.wanted_until = max(session.wanted_until, anyio.current_time() + seconds)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class _TaskStream:
     """A client's stream with task reports; it replaces `outbound` in the request's context."""
 
