@@ -188,6 +188,6 @@ ROWS = (
     ),
     Growth("edit of one line, by bytes", EDITED, _in_file("edit", {"file_path": "{}"}, numbered_file, changes=True)),
     Growth("list of tools, by tools", TOOLS, _of_tools(lambda client: client.timed_request("tools/list", {})[0])),
-    Growth("call of a tool, by tools", TOOLS, _of_tools(lambda client: client.call_median("u0__echo", {}, 200))),
+    Growth("tool call, by number of tools", TOOLS, _of_tools(lambda client: client.call_median("u0__echo", {}, 200))),
     Growth("memory, by tools", TOOLS, _of_tools(lambda client: memory([client.pid])), "MB"),
 )

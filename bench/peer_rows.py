@@ -381,8 +381,12 @@ def _relaying(kind: str, upstreams: int) -> Opener:
 
 
 def _relays(upstreams: int) -> Row:
-    what = f"through a proxy of {upstreams}"
-    figures = (Figure(f"call {what}, p50"), Figure(f"call {what}, 16 in flight", "/s"), Figure(f"list {what}, again"))
+    these = f"{upstreams} upstream{'s' if upstreams > 1 else ''}"
+    figures = (
+        Figure(f"call to 1 of {these}, p50"),
+        Figure(f"call to 1 of {these}, 16 in flight", "/s"),
+        Figure(f"tools/list of {these}, again"),
+    )
     targets = {kind: _relaying(kind, upstreams) for kind in (OURS, FASTMCP)}
     if upstreams == 1:
         targets[FLOOR] = _relaying(FLOOR, 1)
@@ -611,7 +615,7 @@ PROXY_ROWS = (
     ),
     Row(
         tuple(
-            Figure(f"proxy of 20, one hung, one crashed: {what}")
+            Figure(f"20 upstreams, one hung, one crashed: {what}")
             for what in ("first answer", "first list", "call, p50")
         ),
         {kind: _hung(kind) for kind in (OURS, FASTMCP)},
@@ -619,7 +623,7 @@ PROXY_ROWS = (
         most_rounds=2,
     ),
     Row(
-        (Figure("memory of a proxy of 20, for each upstream", "MB"),),
+        (Figure("memory per upstream, of 20", "MB"),),
         {kind: _of_each_upstream(kind) for kind in (OURS, FASTMCP, MCP_PROXY, SUPERGATEWAY)},
         "the proxy alone, without the upstreams; supergateway needs one process per upstream",
         most_rounds=1,

@@ -29,7 +29,7 @@ from server.console import EXIT_FAILED
 from server.dashboard.control_socket import ask_server, ask_servers, link_file
 
 NONE_RUNS = (
-    "No server of yours is running. MCP clients start servers; run coretools-mcp install to list the clients "
+    "None of your servers is running. MCP clients start servers; run coretools-mcp install to list the clients "
     "that have coretools-mcp."
 )
 STUCK = "A server does not answer; its client can restart it."

@@ -50,7 +50,7 @@ ENTRIES: Mapping[str, str] = {"mcpServers": "server", "agents": "agent"}
 
 COMMANDS: Mapping[tuple[str, ...], str] = {
     ("tools", "discoveryCommand"): "run, to discover tools",
-    ("tools", "callCommand"): "run, for each call of a discovered tool",
+    ("tools", "callCommand"): "run, for each call to a discovered tool",
     ("mcp", "serverCommand"): "start as the server mcp",
 }
 

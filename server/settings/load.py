@@ -147,7 +147,7 @@ def why_no_dashboard() -> str | None:
     if find_spec("jinja2") is None:
         from server.settings.installation import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
 
-        return f"the extra dashboard is not installed. Run: {install_command('dashboard')}"
+        return f"the `dashboard` extra is not installed. Run: {install_command('dashboard')}"
     return None
 
 

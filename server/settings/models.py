@@ -249,8 +249,8 @@ class ConfirmationSettings(Section):
     when_unavailable: Literal["client", "page", "deny"] | None = None
     """Who decides for a client that cannot be asked: its own approval dialog (client), the person on the page that
     coretools-mcp dashboard opens (page), or nobody, so that the call is refused (deny). page counts as deny if there is
-    no dashboard: on Windows, and without the extra dashboard. null means client over stdio, and deny for agent
-    frameworks and over HTTP.
+    no dashboard: on Windows, or if the `dashboard` extra is not installed. null means client over stdio, and deny for
+    agent frameworks and over HTTP.
     """
     timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 300_000
     """How long a question waits for its answer. The question's state, and a call that waits for the answer, are kept

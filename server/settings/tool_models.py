@@ -39,7 +39,7 @@ class ToolSettings(Section):
     call_timeout: Annotated[Duration, Field(ge=1, le=DAY)] = 600_000
     """How long a custom tool may run."""
     strict: bool = False
-    """Whether a call of a custom tool fails if the tool writes to standard error, as in Qwen Code and Gemini CLI."""
+    """Whether a call to a custom tool fails if the tool writes to standard error, as in Qwen Code and Gemini CLI."""
     built_in: bool = True
     """Whether to offer built-in tools at all, with their prompts and resources."""
     profile: Literal["core", "full"] = "full"

@@ -18,10 +18,10 @@ ABOVE_VARIABLE = "CORETOOLS_MCP_SERVERS_ABOVE"  # tells a started program how ma
 EXPANDED_IN_SERVERS = ("command", "args", "env", "cwd", "url", "httpUrl", "headers", "oauth")
 LIKELY_SECONDS = 1_000  # a smaller number of milliseconds was probably meant as seconds
 MAX_ABOVE = 3  # a server with this many coretools-mcp servers above it starts no programs, because of a likely loop
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a token of RFC 9110, 5.6.2
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # a `token` (RFC 9110, 5.6.2)
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
-_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # a token of RFC 6749, 3.3
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # a `scope-token` (RFC 6749, 3.3)
 _CLIENT_TEXTS = ("client_id", "client_secret", "client_metadata_url", "issuer", "private_key")  # keys of `oauth`
 
 

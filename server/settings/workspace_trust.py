@@ -155,7 +155,7 @@ def read_trusted(
             state = FileState.ABSENT
         elif file.problem:
             state = FileState.UNUSABLE
-            diagnostics.warn(file.path, f"this settings file of the workspace is not read: {file.problem}.")
+            diagnostics.warn(file.path, f"this workspace settings file is not read: {file.problem}.")
         elif (trusted := trust.get(sendable_name(file.folder))) is None:
             state = FileState.UNTRUSTED
         elif trusted.get(file.name) != digest(file.content):

@@ -77,7 +77,7 @@ class SealedStates:
         purpose: The purpose of the states; states for another purpose cannot be decrypted.
         seconds: How long the states are valid.
         replica: Provides the keys, and the store that records spent nonces.
-        clock: Returns the time in seconds. Replicas that share keys must all use the same clock: the time of day.
+        clock: Returns the time in seconds. Replicas that share keys must use the wall clock (`time.time`).
     """
 
     def __init__(

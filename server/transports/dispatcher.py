@@ -256,7 +256,7 @@ class Dispatcher:
     async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:
         """After the end of input, fail the open questions and wait for the remaining responses.
 
-        `seconds_for` returns how long calls of a tool may still take, by the tool's name as received.
+        `seconds_for` returns how long calls to a tool may still take, by the tool's name as received.
         """
         self._is_input_ended = True
         for asked in self._asked.values():

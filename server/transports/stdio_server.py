@@ -189,7 +189,7 @@ class _Wire:
             self.dispatcher.fail_question(unreadable.identity)
 
     def _seconds_for(self, tool: object) -> float:
-        """Return how long a call of a tool may still take after the end of input."""
+        """Return how long a tool call may still take after the end of input."""
         return COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS
 
     def _is_read(self) -> bool:

@@ -280,7 +280,7 @@ async def test_without_the_extra_page_counts_as_deny_and_a_person_is_told(root: 
     config = write_config(root.parent, ASKS_AT_PAGE)
     program = str(PEERS / "without_templates.py")
     options = ["--workspace", str(root), "--config", str(config)]
-    said = f"{config}: confirmation.whenUnavailable is page, but the extra dashboard is not installed"
+    said = f"{config}: confirmation.whenUnavailable is page, but the `dashboard` extra is not installed"
     doctor = [sys.executable, *forked([program, "doctor", "--json", *options])]
     examined = await anyio.run_process(doctor, check=False)
     found = {each["subject"]: each for each in json.loads(examined.stdout)["findings"]}

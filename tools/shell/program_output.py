@@ -179,7 +179,7 @@ class Output:
 
     @property
     def tail_start(self) -> int:
-        """The position in the whole output of the first byte of the end that is kept in memory."""
+        """The offset, within the whole output, of the first byte of the tail kept in memory."""
         return self.total - self._recent_bytes
 
     @property

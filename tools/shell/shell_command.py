@@ -136,7 +136,7 @@ def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
 
 
 def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) -> bool:
-    """Return True if the folders are too large, together with the deleted files that the processes have open."""
+    """Return True if the folders, plus deleted files that the processes still have open, exceed `most_bytes`."""
     if sys.platform == "win32":
         raise NotImplementedError
     held = 0

@@ -297,7 +297,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         if self._trusted and not self.why_asked_again(context.client.key):
             return None
         return McpConfirmation(
-            title=f"Confirm a call of the MCP server {self.alias}",
+            title=f"Confirm a call to the MCP server {self.alias}",
             server_name=self.alias,
             tool_name=self.upstream_name,
             arguments=params,

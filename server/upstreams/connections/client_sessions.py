@@ -113,7 +113,7 @@ class ClientSessions:
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"A separate connection to the server {upstream.alias} could not be opened: {held.problem}. "
-                "Try the call later, or continue without it.",
+                "Try the call again later, or continue without it.",
             )
         return held.session
 
@@ -133,7 +133,7 @@ class ClientSessions:
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,
                 f"The server {upstream.alias} already has the maximum number of clients, {most} "
-                f"(mcpServers.{upstream.alias}.maxSessions). Try the call later, or continue without it.",
+                f"(mcpServers.{upstream.alias}.maxSessions). Try the call again later, or continue without it.",
             )
         known, login = upstream.transport, upstream.login_of(self.principal_of(exchange))
         transports = transports_to(upstream.alias, entry, self.starter, login=login, by_proxy=upstream.by_proxy)

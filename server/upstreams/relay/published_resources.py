@@ -2,8 +2,8 @@
 
 An unambiguous URI is published unchanged. An ambiguous URI is published with the upstream's alias and a plus sign in
 front of it (for an app, after `ui://`). A template without a scheme could match any URI, so it also gets the alias.
-No upstream keeps an ambiguous URI unchanged, whatever the order of the upstreams or the time of their lists. Otherwise,
-an upstream could take over another upstream's resources.
+No upstream keeps an ambiguous URI unchanged, regardless of the order of the upstreams or of when their lists arrive.
+Otherwise, an upstream could take over another upstream's resources.
 """
 
 from __future__ import annotations

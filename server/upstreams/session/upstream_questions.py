@@ -115,7 +115,7 @@ MAX_BYTES = 256 << 10  # a larger question is refused
 MAX_OPEN = 64  # maximum number of open questions: further ones of a session are refused, those of a task wait
 
 DOUBT_SECONDS = 2.0
-"""How long to wait for an upstream or a client before assuming that each of them waits for the other."""
+"""How long to wait for an upstream or a client before assuming that the two are waiting for each other."""
 
 
 @dataclass(frozen=True, slots=True)

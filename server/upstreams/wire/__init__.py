@@ -1,4 +1,4 @@
 """The transports to an upstream (stdio, Streamable HTTP, SSE), and JSON-RPC over them.
 
-`session` imports this package; it does not depend on `catalog` or on clients.
+`session` imports this package, which does not depend on `catalog` or on clients.
 """

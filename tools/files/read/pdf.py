@@ -2,7 +2,7 @@
 
 A child process extracts the text, because a PDF can be built to exhaust time and memory. The child gets the open file
 instead of its path, and none of the server's environment. It is killed when the call is cancelled, when its time is
-over, or when there is enough text.
+up, or when there is enough text.
 """
 
 from __future__ import annotations
