@@ -10,7 +10,7 @@ import codecs
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_REQUEST
+from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_REQUEST, MCPError
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -235,6 +235,21 @@ NOT_A_MESSAGE = (
 
 def error_of(identity: RequestId | None, message: str, code: int = INVALID_REQUEST) -> Json:
     return {"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": message}}
+
+
+async def response_to(request: Request, work: Awaitable[Json]) -> Json:
+    """Return the response to a request: the result of `work`, or the error that it raised."""
+    response: Json = {"jsonrpc": "2.0", "id": request.id}
+    try:
+        response["result"] = await work
+    except MCPError as error:
+        response["error"] = error.to_json()
+    except Exception as error:
+        # The exception's text is not sent to the client.
+        logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
+        said = "The request failed because of an internal error; the server's log has the details."
+        response["error"] = MCPError(INTERNAL_ERROR, said).to_json()
+    return response
 
 
 @dataclass(frozen=True, slots=True)

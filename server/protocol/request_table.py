@@ -14,9 +14,8 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from server import VERSION
-from server.protocol.json_rpc import Json, Request, RequestId, as_mapping
+from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.protocol.protocol_errors import (
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -273,21 +272,6 @@ class RequestTable:
             "capabilities": self._capabilities(),
             **({"instructions": self.instructions} if self.instructions is not None else {}),
         }
-
-
-async def answer_to(request: Request, work: Awaitable[Json]) -> Json:
-    """Return the response to a request: the result of `work`, or the error that it raised."""
-    answer: Json = {"jsonrpc": "2.0", "id": request.id}
-    try:
-        answer["result"] = await work
-    except MCPError as error:
-        answer["error"] = error.to_json()
-    except Exception as error:
-        # The exception's text is not sent to the client.
-        logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
-        said = "The request failed because of an internal error; the server's log has the details."
-        answer["error"] = MCPError(INTERNAL_ERROR, said).to_json()
-    return answer
 
 
 @cache

@@ -29,6 +29,7 @@ from server.protocol.json_rpc import (
     error_of,
     fields_of,
     read_message,
+    response_to,
 )
 from server.protocol.protocol_errors import (
     CONNECTION_CLOSED,
@@ -42,7 +43,6 @@ from server.protocol.request_table import (
     McpConnection,
     RequestContext,
     RequestTable,
-    answer_to,
     has_envelope,
     opened_by,
 )
@@ -134,7 +134,7 @@ class Incoming:
             await self.dispatcher.tell(self.outgoing, method, params)
 
 
-OnRequest = Callable[[Incoming, Request], Awaitable[Json]]
+OnRequest = Callable[[Incoming, Request], Awaitable[Json]]  # in the product, `Conversation.on_request`
 OnNotify = Callable[[Incoming, Notification], Awaitable[None]]
 
 
@@ -441,7 +441,7 @@ class Dispatcher:
             try:
                 with scope:
                     if self._on_request is not None:
-                        answer = await answer_to(request, self._on_request(incoming, request))
+                        answer = await response_to(request, self._on_request(incoming, request))
             finally:
                 incoming.is_done = True
                 if self.owed.get(incoming.key) is incoming:

@@ -36,6 +36,7 @@ from server.protocol.json_rpc import (
     encoded,
     error_of,
     fields_of,
+    response_to,
 )
 from server.protocol.protocol_errors import (
     CONNECTION_CLOSED,
@@ -53,7 +54,6 @@ from server.protocol.request_table import (
     McpConnection,
     RequestContext,
     RequestTable,
-    answer_to,
     has_envelope,
     opened_by,
     unsupported,
@@ -490,7 +490,7 @@ class StreamableHttp:
 
         answer: Json = {}
         with scope:
-            answer = await answer_to(request, work())
+            answer = await response_to(request, work())
         stream.put_answer(encoded(answer)) if answer else stream.end()
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
