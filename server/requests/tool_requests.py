@@ -20,7 +20,7 @@ from server.consent.client_confirmer import (
 )
 from server.protocol.json_rpc import Json, ReadyList, as_list, as_mapping
 from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
-from server.protocol.request_table import NEVER_CACHED, CallNext, McpConnection, RequestContext
+from server.protocol.request_table import NEVER_CACHED, CallNext, McpConnection, RequestContext, check_params
 from server.requests.call_contexts import Client, ClientTable, Contexts
 from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.requests.recent_calls import show_as
@@ -156,7 +156,7 @@ class ToolRequests:
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Route calls to upstream tools, including those through `call_tool`. This is a middleware.
+        """Start calls to tools, including those through `call_tool`. This is a middleware.
 
         Clients with limited rights also get their own instructions here.
         """
@@ -184,7 +184,9 @@ class ToolRequests:
         if not is_call or not isinstance(name := params.get("name"), str):
             return await call_next(ctx)
         owner = self.router.pool.owner_of(name)
-        return await (call_next(ctx) if owner is None else self.on_call(ctx, owner))
+        if owner is None:  # an upstream checks the parameters of its calls itself
+            check_params(method, ctx.protocol_version, params)
+        return await self.on_call(ctx, owner)
 
     async def _search(self, ctx: RequestContext, params: Mapping[str, Any]) -> dict[str, Any]:
         client, name, arguments = self.clients.find(ctx), params["name"], as_mapping(params.get("arguments"))
