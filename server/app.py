@@ -16,7 +16,7 @@ from server.administration.live_settings import LiveSettings, has_other_rules
 from server.administration.running_server import RunningServer
 from server.clients.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.clients.client_request import Exchange, exchange_of
-from server.clients.client_workspaces import WorkspacePolicy, ask_roots, follow_roots
+from server.clients.client_workspaces import WorkspacePolicy, follow_roots, learn_roots
 from server.consent.client_confirmer import ConsentPolicy
 from server.protocol.json_rpc import Json
 from server.protocol.request_table import MODERN, RequestContext, RequestTable
@@ -370,7 +370,7 @@ class App:
 
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
         """Ask a client for its folders, because the tool list that it received may lack the skills in its folders."""
-        roots = await ask_roots(client.folders, exchange)
+        roots = await learn_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.known_skills(client, ctx)).found:
             await self._announcements.tell("tools", [ctx.connection])
 
@@ -381,6 +381,6 @@ class App:
             exchange = exchange_of(ctx, client.state.key)
             await self.router.roots_changed(exchange)
             if (outside := exchange.outside_request()) is not None:
-                await ask_roots(client.folders, outside)
+                await learn_roots(client.folders, outside)
 
         await follow_roots(client.folders, ctx, take)

@@ -188,8 +188,8 @@ async def follow_roots(
         state.news = None
 
 
-async def ask_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-    """Ask a client for its roots once, if it declared the capability; `None` if there is no response."""
+async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
+    """Learn a client's roots: ask for them once, if it declared the capability. `None` if there is no response."""
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots

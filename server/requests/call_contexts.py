@@ -22,7 +22,7 @@ from server.clients.client_workspaces import (
     ClientRoots,
     RootsState,
     WorkspacePolicy,
-    ask_roots,
+    learn_roots,
 )
 from server.clients.principals import principal_of, rights_of
 from server.protocol.request_table import McpConnection, RequestContext, progress_token
@@ -203,7 +203,7 @@ class Contexts:
         folders, rights = client.folders, rights_of(ctx)
         changes, roots = folders.changes, folders.roots
         if roots is None and self.workspaces.asks_for_roots:
-            roots = await ask_roots(folders, exchange_of(ctx, client.state.key))
+            roots = await learn_roots(folders, exchange_of(ctx, client.state.key))
         plans = client.state.approval_mode is ApprovalMode.PLAN
         readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None
@@ -234,7 +234,7 @@ class Contexts:
             return tuple(self.workspaces.folders(ClientRoots(), ALL_RIGHTS)[0])
         roots = client.folders.roots
         if roots is None and self.workspaces.asks_for_roots:
-            roots = await ask_roots(client.folders, exchange, PLACE_WAIT_SECONDS)
+            roots = await learn_roots(client.folders, exchange, PLACE_WAIT_SECONDS)
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:

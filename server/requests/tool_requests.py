@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from server.clients.client_request import WELCOMES, Exchange, exchange_of
-from server.clients.client_workspaces import ask_roots
+from server.clients.client_workspaces import learn_roots
 from server.clients.principals import rights_of
 from server.consent.client_confirmer import (
     QUESTION_KEY,
@@ -343,7 +343,7 @@ class ToolRequests:
             return Skills()
         exchange = exchange_of(ctx, client.state.key)
         if folders.roots is None and (exchange.is_modern or exchange.capabilities.get("roots") is None):
-            await ask_roots(folders, exchange)  # returns at once, because this client cannot list roots
+            await learn_roots(folders, exchange)  # returns at once, because this client cannot list roots
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
             skills = await tool.known(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
