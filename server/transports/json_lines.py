@@ -138,10 +138,10 @@ class Outgoing(Protocol):
 class OutgoingLines:
     """A queue of outgoing lines, which does not copy large ones."""
 
-    def __init__(self, on_data: Callable[[], None], backpressure: Backpressure) -> None:
+    def __init__(self, on_queued: Callable[[], None], backpressure: Backpressure) -> None:
         self.size = 0  # number of unwritten bytes
         self.backpressure = backpressure  # full when too much is queued, and free when everything is written
-        self._on_data = on_data  # called when there is something to write
+        self._on_queued = on_queued  # called when there is something to write
         self._pieces: deque[bytes | memoryview] = deque()
         self._is_closed = False
         self._empty = asyncio.Event()
@@ -160,7 +160,7 @@ class OutgoingLines:
         self._empty.clear()
         if self.size > OUTGOING_BYTES:
             self.backpressure.is_full = True
-        self._on_data()
+        self._on_queued()
 
     put_answer = put
 
