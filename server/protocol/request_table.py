@@ -88,7 +88,10 @@ class Outbound(Protocol):
 
 
 class RequestOutbound(Outbound, Protocol):
-    """Sends messages to a client within one of its requests."""
+    """Sends messages to a client within one of its requests.
+
+    An `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`; either one may be inside a `PatientWay`.
+    """
 
     def person_is_asked(self) -> AbstractContextManager[None]:
         """Within this context, the request waits for a person who is asked some other way than through the client."""

@@ -127,11 +127,11 @@ class Incoming:
                 INVALID_REQUEST,
                 f"The client cannot receive a request '{method}' after the response to its own request.",
             )
-        return await self.dispatcher.ask(self.outgoing, method, params)
+        return await self.dispatcher.send_request(self.outgoing, method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
         if not self.is_done:
-            await self.dispatcher.tell(self.outgoing, method, params)
+            await self.dispatcher.send_notification(self.outgoing, method, params)
 
 
 OnRequest = Callable[[Incoming, Request], Awaitable[Json]]  # in the product, `Conversation.on_request`
@@ -314,13 +314,13 @@ class Dispatcher:
 
     async def request(self, method: str, params: Json | None) -> Json:
         """Send a request to the client outside of its requests."""
-        return await self.ask(self._outgoing, method, params)
+        return await self.send_request(self._outgoing, method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
         """Send a notification to the client outside of its requests."""
-        await self.tell(self._outgoing, method, params)
+        await self.send_notification(self._outgoing, method, params)
 
-    async def ask(self, outgoing: Outgoing, method: str, params: Json | None) -> Json:
+    async def send_request(self, outgoing: Outgoing, method: str, params: Json | None) -> Json:
         """Send a request to the client and wait for the response.
 
         Raises `MCPError` if the response is an error, or the client is gone.
@@ -344,7 +344,7 @@ class Dispatcher:
                 cancelled = {"requestId": identity, "reason": "its result is no longer needed"}
                 outgoing.put(encoded(fields_of(Notification("notifications/cancelled", cancelled))))
 
-    async def tell(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
+    async def send_notification(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
         """Send a notification to the client, or drop it if the client is gone or only waits for responses."""
         if self._ended.is_set() or self._is_input_ended:
             return
