@@ -241,7 +241,7 @@ class Inbox:
         self.count = 0  # number of queued messages
         self.size = 0  # size of the queued messages in bytes
         self._messages: deque[Message] = deque()
-        self._listener: Callable[[Message], None] | None = None
+        self._listener: Callable[[Message], None] | None = None  # `JsonRpcChannel.take`, once its session is open
         self._closed = asyncio.Event()
         self._on_empty = on_empty
 
