@@ -168,11 +168,11 @@ async def test_an_abandoned_call_that_is_never_answered_is_forgotten_after_a_tim
     assert peer.has_abandoned_beside("")
     assert not peer.has_abandoned_beside("ada")
     assert peer.open_requests == 0
-    peer.take(Response(call, {}))
+    peer.receive(Response(call, {}))
     assert not peer.has_abandoned_beside("bob")
     call = await abandoned(peer, "")
     assert peer.has_abandoned_beside("")
-    peer.take(Response(call, {}))
+    peer.receive(Response(call, {}))
     monkeypatch.setattr(peers, "ABANDONED_SECONDS", 0.0)
     await abandoned(peer, "ada")
     assert not peer.has_abandoned_beside("bob")
@@ -183,10 +183,10 @@ async def test_no_client_makes_the_calls_forgotten_that_others_have_abandoned(pe
     of_ada = await abandoned(peer, "ada")
     of_bob = [await abandoned(peer, "bob") for _ in range(peers.MAX_ABANDONED + 100)]
     assert peer.has_abandoned_beside("bob")
-    peer.take(Response(of_ada, {}))
+    peer.receive(Response(of_ada, {}))
     assert not peer.has_abandoned_beside("bob")
     for call in of_bob:
-        peer.take(Response(call, {}))
+        peer.receive(Response(call, {}))
     assert peer.has_abandoned_beside("ada"), "those that were too many count until their time is over"
 
 
@@ -195,7 +195,7 @@ async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_eve
     count = 2 * peers.MAX_ABANDONED + 1
     calls = [await abandoned(peer, f"client {number}") for number in range(count)]
     for call in calls[:-1]:
-        peer.take(Response(call, {}))
+        peer.receive(Response(call, {}))
     assert peer.has_abandoned_beside(f"client {count - 1}")
 
 
@@ -223,7 +223,7 @@ async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothin
 @pytest.mark.requirement("upstream.challenge")
 async def test_a_request_that_fails_for_want_of_a_login_says_how_the_server_wants_it(pending: PendingRequest) -> None:
     challenge = Challenge(403, ('Bearer error="insufficient_scope", scope="write"',))
-    pending.channel.take(unusable(pending.identity, "it requires a token or a login (HTTP status 403)", challenge))
+    pending.channel.receive(unusable(pending.identity, "it requires a token or a login (HTTP status 403)", challenge))
     with pytest.raises(UnusableAnswerError) as failed:
         await pending.result()
     assert failed.value.challenge == challenge

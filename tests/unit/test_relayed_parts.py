@@ -63,7 +63,7 @@ async def test_a_question_is_asked_within_another_call_if_the_first_one_ends_bef
         over, open_one = asked_in(Way(is_over=True)), asked_in(Way())
         questions.begin(over)
         questions.begin(open_one)
-        questions.take(1, "elicitation/create", ASKED)
+        questions.receive(1, "elicitation/create", ASKED)
         questions.end(over)
     assert upstream.told == [(1, ANSWERED)]
 

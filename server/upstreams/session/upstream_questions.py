@@ -246,7 +246,7 @@ class SessionQuestions:
             return []
         return self.calls
 
-    def take(self, identity: RequestId, method: str, params: Json) -> None:
+    def receive(self, identity: RequestId, method: str, params: Json) -> None:
         options = self._options
         if identity in self._live:
             return
@@ -287,7 +287,7 @@ class SessionQuestions:
         elif (waiting := next((call for call in able if not call.is_suspended), None)) is not None:
             waiting.pending.put(QuestionWaits())
 
-    def take_back(self, identity: Any) -> None:
+    def withdraw(self, identity: Any) -> None:
         for question in tuple(self._open.values()):
             if question.identity == identity:
                 question.answer.cancel()

@@ -141,7 +141,7 @@ class UpstreamSession:
 
     def _on_request(self, identity: RequestId, method: str, params: Json) -> None:
         if self.is_greeted and method in QUESTIONS:
-            self.questions.take(identity, method, params)
+            self.questions.receive(identity, method, params)
         elif self.is_greeted and method == "ping":
             self._background.start(self.channel.answer, identity, dict[str, Any]())
         else:
@@ -156,7 +156,7 @@ class UpstreamSession:
         elif method == "notifications/resources/updated":
             self.options.resource_updated(str(params.get("uri", "")))
         elif method == "notifications/cancelled":
-            self.questions.take_back(params.get("requestId"))
+            self.questions.withdraw(params.get("requestId"))
         elif method in IN_STREAMS:
             identity = as_mapping(params.get("_meta")).get(SUBSCRIPTION_ID_META_KEY)
             if (take := self.streams.get(str(identity))) is not None:

@@ -241,7 +241,7 @@ class Inbox:
         self.count = 0  # number of queued messages
         self.size = 0  # size of the queued messages in bytes
         self._messages: deque[Message] = deque()
-        self._listener: Callable[[Message], None] | None = None  # `JsonRpcChannel.take`, once its session is open
+        self._listener: Callable[[Message], None] | None = None  # `JsonRpcChannel.receive`, once `open_session` reads
         self._closed = asyncio.Event()
         self._on_empty = on_empty
 
@@ -448,7 +448,7 @@ class JsonRpcChannel:
     async def read(self, reader: MessageReader) -> None:
         """Receive messages until the connection ends; every open request then fails."""
         try:
-            await reader.listen(self.take)
+            await reader.listen(self.receive)
         finally:
             self._is_lost = True
             for pending in tuple(self._pending.values()):
@@ -457,7 +457,7 @@ class JsonRpcChannel:
             if self._timer is not None:
                 self._timer.cancel()
 
-    def take(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         try:
             match message:
                 case Response(identity, said) | ErrorResponse(identity, said):
