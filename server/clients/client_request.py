@@ -56,7 +56,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # sends messages to the client, as long as the request or the connection is open
+    outbound: Outbound  # that of the `RequestContext`; outside of requests, that of the `McpConnection`
     params: Mapping[str, Any]
     version: str
     capabilities: Json

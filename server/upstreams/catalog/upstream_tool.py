@@ -163,7 +163,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self._digest = known.now if known is not None else ""
         self.version = f"{reach}-{known.now}" if known is not None else ""
         self._trusted = trusted
-        self._call = call
+        self._relay_call = call
         # Annotations count only if the server is trusted. Without them, the protocol's defaults apply: the worst.
         claimed: Mapping[str, Any] = (definition.get("annotations") or {}) if trusted else {}
         read_only = claimed.get("readOnlyHint") is True
@@ -187,7 +187,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, known: ToolRecord, *, trusted: bool) -> bool:
         """Return whether a tool created from these arguments would be the same as this one."""
-        is_same = self.definition is definition and self._call is call and self._trusted == trusted
+        is_same = self.definition is definition and self._relay_call is call and self._trusted == trusted
         return is_same and self._known is known and self._digest == known.now
 
     @property
@@ -304,9 +304,10 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
-        return await self._call(self, params, context)
+        return await self._relay_call(self, params, context)
 
 
 UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
+"""Calls a tool: `Relay.call` with its upstream, which `UpstreamRouter` gives to the pool, and the pool to the tools."""
 
 Definition = Mapping[str, Any]

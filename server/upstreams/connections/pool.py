@@ -117,7 +117,7 @@ class UpstreamPool:
         registry: ToolRegistry,
         first_list_wait_seconds: float,
         name_budget: int,
-        call_of: Callable[[Upstream], UpstreamCall],
+        relay_call_of: Callable[[Upstream], UpstreamCall],
         *,
         on_offer: Callable[[OfferedKind, bool], None] = lambda _kind, _is_said: None,
         on_updated: Callable[[Upstream, str, SessionKey | None], None] = lambda _upstream, _uri, _whose: None,
@@ -148,7 +148,7 @@ class UpstreamPool:
         self._on_offer = on_offer
         self._on_updated = on_updated
         self._registry = registry
-        self._call_of = call_of
+        self._relay_call_of = relay_call_of
         self._wait_seconds = first_list_wait_seconds
         self._wait_until: float | None = None
         self._told_late: set[str] = set()  # aliases already logged as late
@@ -526,7 +526,7 @@ class UpstreamPool:
         elif kind is TOOLS:
             call = self._calls.get(upstream)
             if call is None:
-                call = self._calls[upstream] = self._call_of(upstream)
+                call = self._calls[upstream] = self._relay_call_of(upstream)
             is_stored, is_ours = kind.field in offer.stored, upstream.is_login_offered
             self.catalog.set_listed(upstream.alias, offer.items(TOOLS), call, is_stored=is_stored, is_ours=is_ours)
         self._on_offer(kind, is_said and not self.is_recalling)
