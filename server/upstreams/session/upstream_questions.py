@@ -196,7 +196,7 @@ class SessionQuestions:
         self.roots_turn = anyio.Lock()
         self._options = options
         self._log = logging.LoggerAdapter(logger, {"upstream": options.alias})
-        self._peer = channel
+        self._channel = channel
         self._tasks = tasks
         self._background = background
         self._open: dict[str, UpstreamQuestion] = {}
@@ -242,7 +242,7 @@ class SessionQuestions:
         """
         if not self._options.is_shared:
             return self.calls
-        if len(self.calls) != 1 or self._peer.has_abandoned_beside(self.calls[0].exchange.client_key):
+        if len(self.calls) != 1 or self._channel.has_abandoned_beside(self.calls[0].exchange.client_key):
             return []
         return self.calls
 
@@ -264,7 +264,7 @@ class SessionQuestions:
             live = options.client
         if live is not None:
             self._live[identity] = LiveQuestion(method, list(calls))
-            self._tasks.start_soon(self._ask, identity, method, shown, live)
+            self._tasks.start_soon(self._relay_live, identity, method, shown, live)
             return
         # The session's only client may have roots, but can be asked for them only during calls.
         is_of_one = options.client is None and not options.is_shared and options.announced.get("roots") is not None
@@ -354,7 +354,7 @@ class SessionQuestions:
 
         The upstream may be waiting for the answer before it sends lists, which calls need.
         """
-        if self._peer.open_requests > len(self.calls):
+        if self._channel.open_requests > len(self.calls):
             self.refuse([key])
 
     async def _settle(self, question: UpstreamQuestion) -> None:
@@ -383,7 +383,7 @@ class SessionQuestions:
             self._open.pop(question.key, None)
             question.is_settled.set()
 
-    async def _ask(self, identity: RequestId, method: str, shown: Json, client: Exchange) -> None:
+    async def _relay_live(self, identity: RequestId, method: str, shown: Json, client: Exchange) -> None:
         """Ask a client during its call, and relay the answer. The calls' timeouts are paused in the meantime."""
         live = self._live[identity]
         waiting = [call.pending for call in live.calls]
@@ -392,7 +392,7 @@ class SessionQuestions:
             pending.pause_clock(is_asking=True)
         with live.scope:
             try:
-                response = await self._answer(live, shown, client)
+                response = await self._ask_client(live, shown, client)
             except NotAskedError:
                 self._log.info("a question from upstream %s got no answer", self._options.alias)
             finally:
@@ -411,7 +411,7 @@ class SessionQuestions:
             live.is_settled.set()
             del self._live[identity]
 
-    async def _answer(self, live: LiveQuestion, shown: Json, client: Exchange) -> Json:
+    async def _ask_client(self, live: LiveQuestion, shown: Json, client: Exchange) -> Json:
         """Ask a client. If its call has ended by then, ask within another call that may have caused the question."""
         while True:
             try:
@@ -427,9 +427,9 @@ class SessionQuestions:
     async def _reply(self, identity: RequestId, response: Json) -> None:
         """Respond to an upstream's question. A refusal that cannot be expressed as a result becomes an error."""
         if response is NO_ANSWER:
-            await self._peer.refuse(identity, METHOD_NOT_FOUND, "The client does not accept such requests.")
+            await self._channel.refuse(identity, METHOD_NOT_FOUND, "The client does not accept such requests.")
             return
-        await self._peer.answer(identity, response)
+        await self._channel.answer(identity, response)
 
 
 NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an error
