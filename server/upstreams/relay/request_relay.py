@@ -1,7 +1,17 @@
 """Relays client requests to the right session of an upstream, and passes the upstream's messages back to the client.
 
-In the 2026-07-28 revision, a client gets a question as the result of its call. If a handshake-era upstream asks a
-question during a call, the call is suspended until the client continues it with its next request.
+The path of an upstream's question depends on both revisions:
+
+- Both of the handshake era: `SessionQuestions` asks the client while its call waits.
+- Handshake-era upstream, 2026-07-28 client: `SessionQuestions.receive` wakes `_until_answer`, which suspends the call
+  and returns the question as its result. The client's next request comes through `resumed` to `_send_once`, which
+  passes the answer to `SessionQuestions.resume` and waits in `_until_answer` again.
+- 2026-07-28 upstream, handshake-era client: the question is a result. `_in_rounds` asks the client in `_answers` while
+  its call waits, and then sends the next round.
+- Both of 2026-07-28: `_in_rounds` returns the question, and sends the next round when the client's next request comes.
+
+If this server waits for a task of a 2026-07-28 upstream, `_follow` asks the task's questions. It suspends the call of a
+2026-07-28 client meanwhile.
 """
 
 from __future__ import annotations

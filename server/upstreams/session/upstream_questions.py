@@ -1,10 +1,10 @@
 """Questions from a handshake-era upstream: who is asked, and how the answer gets back.
 
 Such an upstream does not say which call caused a question. The question therefore belongs to the session, and goes to a
-client with a call in progress in that session. A handshake-era client is asked while its call waits. A 2026-07-28
-client gets the question as the result of its call, and answers with its next request. Some upstreams request roots
-outside of calls (file servers do so right after the handshake). If the client can only be asked during calls, this
-request is deferred to its next call, which is sent after the client's answer.
+client with a call in progress in that session. A handshake-era client is asked while its call waits (`LiveQuestion`).
+A 2026-07-28 client gets the question as the result of its call, and answers with its next request (`UpstreamQuestion`).
+Some upstreams request roots outside of calls (file servers do so right after the handshake). If the client can only be
+asked during calls, this request is deferred to its next call, which is sent after the client's answer.
 
 The load from one upstream is bounded: both the number of background tasks and the number of relayed messages.
 """
