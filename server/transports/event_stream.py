@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Self
 
-from starlette.types import Message, Receive, Send
+from starlette.types import Receive, Send
 
 from server.protocol.json_rpc import RequestId, error_of
 from server.transports.json_lines import OUTGOING_BYTES, Backpressure
@@ -242,14 +242,3 @@ async def send_events(
         if stream.turn == turn:
             stream.is_read = False
             stream.backpressure.free()
-
-
-async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    length = b"%d" % len(body)
-    start: Message = {
-        "type": "http.response.start",
-        "status": status,
-        "headers": [(b"content-type", b"application/json"), (b"content-length", length), *headers],
-    }
-    await send(start)
-    await send({"type": "http.response.body", "body": body})

@@ -15,8 +15,8 @@ from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.clients.principals import PRINCIPAL, Principal, TokenRefusedError
+from server.transports.http_messages import OPEN_REQUEST, refuse
 from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
-from server.transports.posted_messages import OPEN_REQUEST, refuse
 
 if TYPE_CHECKING:
     from server.transports.issuer import Issuer

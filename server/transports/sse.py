@@ -20,7 +20,7 @@ from server.protocol.json_rpc import ID_IS_TAKEN, Request, error_of
 from server.protocol.request_table import RequestTable
 from server.transports.dispatcher import Conversation, Dispatcher
 from server.transports.event_stream import ClientWatch, EventStream, send_events
-from server.transports.posted_messages import (
+from server.transports.http_messages import (
     OPEN_REQUEST,
     ROOT_PATH,
     SERVER_ENDS,

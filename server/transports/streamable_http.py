@@ -67,9 +67,8 @@ from server.transports.event_stream import (
     EventStream,
     RequestStream,
     send_events,
-    send_json,
 )
-from server.transports.posted_messages import SERVER_ENDS, read_posted, refuse, refuse_json, say_accepted
+from server.transports.http_messages import SERVER_ENDS, read_posted, refuse, refuse_json, say_accepted, send_json
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,15 @@
-"""Reads messages that clients post over HTTP, and rejects invalid ones."""
+"""Messages over HTTP: reads those that clients post, and sends answers that are not event streams."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 
 from starlette.types import Receive, Scope, Send
 
 from server.protocol.json_rpc import BatchError, Json, Message, error_of, read_of_client
-from server.transports.event_stream import send_json
 from server.transports.json_lines import refusal_of_unreadable
 from tools.machine.threads import THREADS
 
@@ -79,3 +79,9 @@ async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str]
     body = json.dumps(error_of(None, sentence)).encode()
     given = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
     await send_json(body, status, send, given)
+
+
+async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
