@@ -382,7 +382,9 @@ class StreamableHttp:
             owner, whose = (None, "") if principal is None else (principal.owner, principal.unique_name)
             session = self.sessions.open(owner, whose)
         else:
-            found = await self._session(scope, send)  # the session may have been closed in the meantime
+            # This also refuses a request that names no session, and one whose session has ended in the meantime. The
+            # first check refuses before the body is read, and shows whether the body may be a batch.
+            found = await self._session(scope, send)
             if found is None:
                 return
             session = found
