@@ -1,12 +1,25 @@
-"""Encodes and decodes parameter values that the 2026-07-28 revision repeats in HTTP headers, in base64 if necessary."""
+"""HTTP headers. In the 2026-07-28 revision, they repeat values of parameters, in base64 if necessary."""
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
 
+from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS
+
+REVISION_HEADER = b"mcp-protocol-version"
 _PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL)
+
+
+def header_of(headers: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:
+    return next((value.decode("latin-1") for name, value in headers if name == header), None)
+
+
+def is_of_handshake_era(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    revision = header_of(headers, REVISION_HEADER)
+    return revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 def encode_header(value: str) -> str:

@@ -26,6 +26,7 @@ from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.clients.principals import principal_of
+from server.protocol.headers import header_of
 from server.protocol.json_rpc import error_of
 from server.protocol.request_table import RequestTable
 from server.transports.http_gate import SEND_HEADER, HttpGate, metadata_routes
@@ -33,7 +34,7 @@ from server.transports.http_messages import OPEN_REQUEST, ROOT_PATH
 from server.transports.http_options import HttpOptions
 from server.transports.slow_clients import ClientConnection
 from server.transports.sse import SseSessions
-from server.transports.streamable_http import MAX_SESSIONS, StreamableHttp, header_of
+from server.transports.streamable_http import MAX_SESSIONS, StreamableHttp
 from tools.permissions.client_rights import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)

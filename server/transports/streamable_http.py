@@ -14,7 +14,7 @@ import re
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -25,7 +25,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
 from server.clients.principals import principal_of
-from server.protocol.headers import decode_header
+from server.protocol.headers import REVISION_HEADER, decode_header, header_of, is_of_handshake_era
 from server.protocol.json_rpc import (
     ID_IS_TAKEN,
     Json,
@@ -58,7 +58,7 @@ from server.protocol.request_table import (
     opened_by,
     unsupported,
 )
-from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
+from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
 from server.transports.dispatcher import Conversation, Dispatcher
 from server.transports.event_stream import (
     EVENT_STREAM,
@@ -84,7 +84,6 @@ connection, because a sent response may not have arrived.
 """
 JSON, STREAM = "application/json", "text/event-stream"
 SESSION_HEADER = b"mcp-session-id"
-REVISION_HEADER = b"mcp-protocol-version"
 METHOD_HEADER = b"mcp-method"
 NAME_HEADER = b"mcp-name"
 EVENT_HEADER = b"last-event-id"
@@ -112,15 +111,6 @@ NO_SESSION = (
     "This request names no session: send initialize first, and repeat the Mcp-Session-Id header of its response in "
     "every later request."
 )
-
-
-def header_of(headers: Iterable[tuple[bytes, bytes]], header: bytes) -> str | None:
-    return next((value.decode("latin-1") for name, value in headers if name == header), None)
-
-
-def is_of_handshake_era(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    revision = header_of(headers, REVISION_HEADER)
-    return revision is None or revision in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 class HttpSession:
