@@ -27,10 +27,10 @@ SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of thi
 
 
 class HttpGate:
-    """Passes permitted requests to an application, and refuses all others."""
+    """Passes permitted requests to an endpoint, and refuses all others."""
 
-    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
-        self._app = app
+    def __init__(self, endpoint: ASGIApp, options: HttpOptions) -> None:
+        self._endpoint = endpoint
         self._tokens, self._issuer, self._needs_token = options.tokens, options.issuer, options.needs_token
         http, names = options.http, dict.fromkeys((*LOOPBACK_NAMES, options.host_in_urls))
         schemes = ("http", "https") if http.tls_cert else ("http",)
@@ -90,7 +90,7 @@ class HttpGate:
             told = "OPTIONS is only for pages in http.allowedOrigins that ask what they may send."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
             return
-        await self._app(scope, receive, send)
+        await self._endpoint(scope, receive, send)
 
     async def _whose(self, shown: list[str]) -> Principal:
         # If there are two Authorization headers, a reverse proxy may have checked the other one.

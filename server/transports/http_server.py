@@ -148,8 +148,8 @@ class OpenRequests:
     called with the status of each refusal.
     """
 
-    def __init__(self, app: ASGIApp, stopping: anyio.Event, on_refusal: Callable[[int], None]) -> None:
-        self._app = app
+    def __init__(self, web_app: ASGIApp, stopping: anyio.Event, on_refusal: Callable[[int], None]) -> None:
+        self._web_app = web_app
         self._stopping = stopping
         self._on_refusal = on_refusal
         self._open: set[anyio.CancelScope] = set()
@@ -160,7 +160,7 @@ class OpenRequests:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self._web_app(scope, receive, send)
             return
         has_head = has_end = False
 
@@ -180,7 +180,7 @@ class OpenRequests:
             scope[OPEN_REQUEST] = request
             self._open.add(request)
             try:
-                await self._app(scope, receive, watched)
+                await self._web_app(scope, receive, watched)
             finally:
                 self._open.discard(request)
         if request.cancelled_caught and not has_end:
@@ -204,7 +204,7 @@ class WebApp(Starlette):
         is_ready: Callable[[], bool],
         most_sessions: int = MAX_SESSIONS,
     ) -> None:
-        self._app, self._options, self._is_ready = app, options, is_ready
+        self._application, self._options, self._is_ready = app, options, is_ready
         idle_seconds = options.http.session_idle / 1000
         self.mcp = StreamableHttp(
             app.table, app.schema_with_headers, options.max_body_bytes, most_sessions, idle_seconds
@@ -257,11 +257,11 @@ class WebApp(Starlette):
 
     async def _metrics(self, request: Request) -> Response:
         principal = principal_of(request)
-        if self._app.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
+        if self._application.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
             # Metrics contain the names of servers and tools, and a token may be restricted to some of these.
             said = "Metrics need a token of http.tokens that has no workspace, profile or rules of its own."
             return JSONResponse(error_of(None, said), HTTPStatus.FORBIDDEN)
-        return Response(await self._app.metrics(), media_type="text/plain; version=0.0.4")
+        return Response(await self._application.metrics(), media_type="text/plain; version=0.0.4")
 
     async def _leads_nowhere(self, request: Request, error: Exception) -> Response:
         """Return the response for a path that has no route, or no route for this method."""
