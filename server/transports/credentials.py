@@ -38,7 +38,7 @@ class Tokens:
     def __bool__(self) -> bool:
         return bool(self._digests)
 
-    def principal_of(self, token: str) -> Principal | None:
+    def principal_with(self, token: str) -> Principal | None:
         """Return the principal of a token. The token is compared with every known token in constant time."""
         given = digest_of(token)
         matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]

@@ -95,13 +95,13 @@ class HttpGate:
     async def _whose(self, shown: list[str]) -> Principal:
         # If there are two Authorization headers, a reverse proxy may have checked the other one.
         token = shown[0][7:] if len(shown) == 1 and shown[0][:7].lower() == "bearer " else None
-        if token and (principal := self._tokens.principal_of(token)) is not None:
+        if token and (principal := self._tokens.principal_with(token)) is not None:
             return principal
         if self._issuer is None:
             sentence = "A token is required" if token is None else "The token is unknown"
             raise TokenRefusedError(f"{sentence}: {SEND_HEADER}.")
         if token:
-            return await self._issuer.principal_of(token)
+            return await self._issuer.principal_with(token)
         settings = self._issuer.settings
         asked = f"A token of {settings.issuer} is required: log in there."
         raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))

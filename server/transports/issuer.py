@@ -113,7 +113,7 @@ class Issuer:
             "resource_name": "coretools-mcp",
         }
 
-    async def principal_of(self, token: str) -> Principal:
+    async def principal_with(self, token: str) -> Principal:
         """Return the principal of a token.
 
         Raises:

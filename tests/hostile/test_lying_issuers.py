@@ -35,7 +35,7 @@ async def test_a_time_of_four_hundred_digits_is_a_time_like_any_other(
 ) -> None:
     token, checks = signed(issuer.base, {name: size}), checking(issuer)
     if (name == "exp") == (size > 0):
-        assert (await checks.principal_of(token)).unique_name == f"{issuer.base} alice"
+        assert (await checks.principal_with(token)).unique_name == f"{issuer.base} alice"
     else:
         assert (await refusal(checks, token)).status == 401
 
@@ -67,7 +67,7 @@ async def test_an_answer_about_a_token_is_held_against_what_an_access_token_is(
         assert why in str(refused)
         assert refused.status == 401
     else:
-        assert (await checks.principal_of("opaque")).unique_name == f"{issuer.base} alice"
+        assert (await checks.principal_with("opaque")).unique_name == f"{issuer.base} alice"
 
 
 @pytest.mark.requirement("oauth.introspection")
@@ -78,11 +78,11 @@ async def test_the_many_tokens_of_a_stranger_push_out_nobody_who_is_known(
     usual = {"active": True, "exp": time.time() + 300, "aud": RESOURCE, "sub": "alice", "scope": "read"}
     issuer.said["/about"] = usual
     checks = checking(issuer, introspection=IntrospectionSettings(url=f"{issuer.base}/about", client_id="server"))
-    await checks.principal_of("hers")
+    await checks.principal_with("hers")
     issuer.said["/about"] = {"active": False}
     for number in range(20):
         await refusal(checks, f"stranger-{number}")
-    assert (await checks.principal_of("hers")).unique_name == f"{issuer.base} alice"
+    assert (await checks.principal_with("hers")).unique_name == f"{issuer.base} alice"
     assert sum("token=hers" in posted for posted in issuer.asked) == 1
 
 
@@ -93,13 +93,13 @@ async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
     monkeypatch.setattr("server.transports.issuer.FETCH_SECONDS", 0.0)
     monkeypatch.setattr("server.transports.issuer.KEYS_SECONDS", 0.0)
     checks = checking(issuer)
-    await checks.principal_of(signed(issuer.base))
+    await checks.principal_with(signed(issuer.base))
     issuer.said["/moved"] = issuer.said.pop(KEYS)
     issuer.said[METADATA]["jwks_uri"] = f"{issuer.base}/moved"
     issuer.said["/moved"] = {"keys": [{**JWK, "kid": "renamed"}]}
     renamed = signed(issuer.base, {"sub": "bob"}, headers={"kid": "renamed"})
     assert (await refusal(checks, renamed)).status == 503  # where they were there are none
-    assert (await checks.principal_of(renamed)).unique_name == f"{issuer.base} bob"
+    assert (await checks.principal_with(renamed)).unique_name == f"{issuer.base} bob"
 
 
 @pytest.mark.requirement("oauth.principals")
@@ -116,13 +116,13 @@ async def test_keys_that_have_moved_are_found_where_the_issuer_says_now(
 async def test_people_are_called_by_what_few_can_choose_themselves(
     issuer: ScriptedIssuer, said: dict[str, Any], name: str
 ) -> None:
-    assert (await checking(issuer).principal_of(signed(issuer.base, said))).readable_name == name
+    assert (await checking(issuer).principal_with(signed(issuer.base, said))).readable_name == name
 
 
 @pytest.mark.requirement("oauth.keys")
 async def test_a_token_that_names_no_key_is_of_the_only_one_and_of_none_among_several(issuer: ScriptedIssuer) -> None:
     token = signed(issuer.base, headers={"kid": ""})
-    assert (await checking(issuer).principal_of(token)).unique_name == f"{issuer.base} alice"
+    assert (await checking(issuer).principal_with(token)).unique_name == f"{issuer.base} alice"
     issuer.said[KEYS] = {"keys": [JWK, {**JWK, "kid": "other"}]}
     assert (await refusal(checking(issuer), token)).status == 401
 
@@ -146,7 +146,7 @@ async def test_a_token_that_names_no_key_is_of_the_only_one_and_of_none_among_se
 async def test_keys_that_are_none_let_nobody_in(issuer: ScriptedIssuer, keys: list[Any]) -> None:
     issuer.said[KEYS] = {"keys": keys}
     with pytest.raises(TokenRefusedError) as refused:
-        await checking(issuer).principal_of(signed(issuer.base))
+        await checking(issuer).principal_with(signed(issuer.base))
     assert refused.value.status == 503
 
 

@@ -33,22 +33,22 @@ def refusal(sources: Mapping[str, TokenSource], environment: Mapping[str, str]) 
 def test_a_token_of_a_file_or_a_variable_tells_whose_it_is(tmp_path: Path) -> None:
     tokens = read_tokens({"laptop": token_file(tmp_path, FIRST), "bot": TokenSource(env="BOT")}, {"BOT": SECOND})
     for token, name in ((FIRST, "laptop"), (SECOND, "bot")):
-        known = tokens.principal_of(token)
+        known = tokens.principal_with(token)
         assert known is not None
         assert known.unique_name == name
         assert token not in repr(known)
     for wrong in ("", FIRST[:-1], FIRST + "a", FIRST.upper(), "é\udcff"):
-        assert tokens.principal_of(wrong) is None
+        assert tokens.principal_with(wrong) is None
     assert FIRST not in repr(vars(tokens))
 
 
 @pytest.mark.requirement("network.tokens")
 def test_without_named_ones_the_token_of_the_environment_counts(tmp_path: Path) -> None:
-    known = read_tokens({}, {VARIABLE: f" {FIRST}\n"}).principal_of(FIRST)
+    known = read_tokens({}, {VARIABLE: f" {FIRST}\n"}).principal_with(FIRST)
     assert known is not None
     assert known.unique_name == VARIABLE_NAME
     named = read_tokens({"laptop": token_file(tmp_path, SECOND)}, {VARIABLE: FIRST})
-    assert named.principal_of(FIRST) is None
+    assert named.principal_with(FIRST) is None
     assert not read_tokens({}, {})
 
 

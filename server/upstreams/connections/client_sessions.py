@@ -56,7 +56,7 @@ class ClientSessions:
     audience: Audience
     tasks: TaskGroup
     starter: ProcessStarter
-    principal_of: Callable[[Exchange], str]
+    login_principal: Callable[[Exchange], str]
     idle_seconds: ClassVar[float] = IDLE_SECONDS
     _held: dict[SessionKey, _SessionSlot] = field(default_factory=dict[SessionKey, _SessionSlot], init=False)
     _may_shake_hands: bool = field(default=True, init=False)
@@ -72,7 +72,7 @@ class ClientSessions:
         """
         upstream = self.upstream
         listing_session = upstream.live_session
-        principal = self.principal_of(exchange)
+        principal = self.login_principal(exchange)
         is_shared = self.audience.is_one or upstream.entry.isolation == "shared" or not exchange.client_key
         is_shared = is_shared and not principal
         held: _SessionSlot | None = None
@@ -135,7 +135,7 @@ class ClientSessions:
                 f"The server {upstream.alias} already has the maximum number of clients, {most} "
                 f"(mcpServers.{upstream.alias}.maxSessions). Try the call again later, or continue without it.",
             )
-        known, login = upstream.transport, upstream.login_of(self.principal_of(exchange))
+        known, login = upstream.transport, upstream.login_of(self.login_principal(exchange))
         transports = transports_to(upstream.alias, entry, self.starter, login=login, by_proxy=upstream.by_proxy)
         transport = next((each for each in transports if known is None or each.name == known.name), transports[0])
         held = self._held[key] = _SessionSlot(last_used=anyio.current_time())

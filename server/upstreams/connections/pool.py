@@ -271,7 +271,7 @@ class UpstreamPool:
             by_proxy=self._by_proxy,
         )
 
-    def principal_of(self, upstream: Upstream, exchange: Exchange) -> str:
+    def login_principal(self, upstream: Upstream, exchange: Exchange) -> str:
         """Return the principal whose login is used for a client's requests; empty for this machine's user."""
         oauth = upstream.entry.oauth
         is_shared = upstream.login is None or (oauth is not None and oauth.shared)
@@ -347,7 +347,7 @@ class UpstreamPool:
                     starter = self._starter = BrokeredStarter(is_shared=True)
                 async with anyio.create_task_group() as tasks:
                     self.sessions[upstream] = ClientSessions(
-                        upstream, audience, tasks, starter, partial(self.principal_of, upstream)
+                        upstream, audience, tasks, starter, partial(self.login_principal, upstream)
                     )
                     await upstream.run(starter, audience)
         finally:

@@ -374,7 +374,7 @@ class Relay:
         return await self._send_once(request, exchange)
 
     def _login_needed(self, upstream: Upstream, exchange: Exchange) -> LoginNeededError | None:
-        login = upstream.login_of(self.pool.principal_of(upstream, exchange))
+        login = upstream.login_of(self.pool.login_principal(upstream, exchange))
         return LoginNeededError(login) if login is not None and login.needs_person else None
 
     async def log_in(

@@ -209,7 +209,7 @@ class Watching:
                 self._end(watch)
 
     async def _begin(self, route: Route, exchange: Exchange) -> Watch:
-        if self._relay.pool.principal_of(route.upstream, exchange) and route.upstream.change_stream is not None:
+        if self._relay.pool.login_principal(route.upstream, exchange) and route.upstream.change_stream is not None:
             # The upstream's single change stream would use the login of this machine's user.
             raise ToolError(
                 ToolErrorType.UPSTREAM_UNAVAILABLE,

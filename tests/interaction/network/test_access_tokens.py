@@ -102,7 +102,7 @@ def issuer_of(server: AuthorizationServer, **more: Any) -> Issuer:
 
 async def refusal(issuer: Issuer, token: str) -> TokenRefusedError:
     with pytest.raises(TokenRefusedError) as refused:
-        await issuer.principal_of(token)
+        await issuer.principal_with(token)
     return refused.value
 
 
@@ -135,13 +135,13 @@ async def names_of(client: Client) -> set[str]:
 @pytest.mark.requirement("oauth.tokens")
 async def test_a_token_of_the_issuer_tells_who_it_is_and_what_it_gives(company: AuthorizationServer) -> None:
     issuer = issuer_of(company)
-    alice = await issuer.principal_of(token_of(company, "alice", "read run"))
+    alice = await issuer.principal_with(token_of(company, "alice", "read run"))
     assert alice.unique_name == f"{company.base} alice"
     assert alice.rights.scopes == {"read", "run"}
-    assert (await issuer.principal_of(token_of(company, "bob"))).unique_name == f"{company.base} bob"
+    assert (await issuer.principal_with(token_of(company, "bob"))).unique_name == f"{company.base} bob"
     for kind in ("JWT", "application/at+jwt", None):
-        assert await issuer.principal_of(signed(company.base, headers={"typ": kind}))
-    assert await issuer.principal_of(signed(company.base, {"aud": ["https://x.example.com", RESOURCE]}))
+        assert await issuer.principal_with(signed(company.base, headers={"typ": kind}))
+    assert await issuer.principal_with(signed(company.base, {"aud": ["https://x.example.com", RESOURCE]}))
 
 
 RSA = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
@@ -220,7 +220,7 @@ async def test_a_token_is_taken_in_one_spelling_and_with_claims_alone(company: A
         begin = f"{head}.{as_base64(text)}"
         proof = ES256.sign(begin.encode(), OLD)
         assert "not valid" in str(await refusal(issuer, f"{begin}.{as_base64(proof)}"))
-    assert await issuer.principal_of(f"{header}.{said}.{signature}")
+    assert await issuer.principal_with(f"{header}.{said}.{signature}")
 
 
 @pytest.mark.requirement("oauth.refused")
@@ -246,10 +246,10 @@ async def test_a_token_without_a_scope_that_counts_gives_too_little(company: Aut
     demanding = issuer_of(company, required_scopes=("openid",), default_scopes=("read",))
     refused = await refusal(demanding, signed(company.base))
     assert (refused.status, refused.scope) == (403, "openid")
-    known = await demanding.principal_of(signed(company.base, {"scope": "openid"}))
+    known = await demanding.principal_with(signed(company.base, {"scope": "openid"}))
     assert known.rights.scopes == {"read"}
     prefixed = issuer_of(company, scope_prefix="tools.")
-    known = await prefixed.principal_of(signed(company.base, {"scope": None, "scp": ["tools.read", "write"]}))
+    known = await prefixed.principal_with(signed(company.base, {"scope": None, "scp": ["tools.read", "write"]}))
     assert known.rights.scopes == {"read"}
 
 
@@ -257,13 +257,13 @@ async def test_a_token_without_a_scope_that_counts_gives_too_little(company: Aut
 async def test_a_thousand_unknown_keys_are_fetched_for_once(company: AuthorizationServer) -> None:
     company.post("/reset")
     issuer = issuer_of(company)
-    await issuer.principal_of(signed(company.base))
+    await issuer.principal_with(signed(company.base))
     tokens = [signed(company.base, key=NEW, headers={"kid": f"key-{number}"}) for number in range(1_000)]
     async with anyio.create_task_group() as tasks:
         for token in tokens:
             tasks.start_soon(refusal, issuer, token)
     assert company.requests("/jwks") == 1
-    await issuer.principal_of(signed(company.base, {"sub": "bob"}))
+    await issuer.principal_with(signed(company.base, {"sub": "bob"}))
 
 
 @pytest.mark.requirement("oauth.keys")
@@ -279,15 +279,15 @@ async def test_a_key_that_is_new_counts_after_a_while_and_one_that_is_gone_no_mo
         pytest.skip("not run: the authorization server is not here; `python -P tests/conformance/fetch.py` brings it")
     with authorization_server(options(port, OLD, "old")) as company:
         issuer = issuer_of(company)
-        await issuer.principal_of(signed(company.base))
+        await issuer.principal_with(signed(company.base))
         assert "does not have" in str(await refusal(issuer, after()))
     # The issuer is away: what was known stays, and of the rest nothing can be said.
     monkeypatch.setattr("server.transports.issuer.FETCH_SECONDS", 0.0)
-    await issuer.principal_of(signed(company.base, {"sub": "bob"}))
+    await issuer.principal_with(signed(company.base, {"sub": "bob"}))
     away = await refusal(issuer, after())
     assert (away.status, away.code) == (503, "")
     with authorization_server(options(port, NEW, "new")):
-        await issuer.principal_of(after())
+        await issuer.principal_with(after())
         assert "does not have" in str(await refusal(issuer, signed(company.base, {"sub": "carol"})))
 
 
@@ -301,10 +301,10 @@ async def test_an_opaque_token_is_asked_about_once_a_minute(company: Authorizati
     elsewhere = token_of(company, "alice", "read", "https://other.example.com/mcp")
     assert "." not in alice
     for _ in range(3):
-        known = await issuer.principal_of(alice)
+        known = await issuer.principal_with(alice)
         assert known.unique_name == f"program alice of {company.base}"
         assert known.rights.scopes == {"read", "write"}
-    assert (await issuer.principal_of(bob)).unique_name == f"program bob of {company.base}"
+    assert (await issuer.principal_with(bob)).unique_name == f"program bob of {company.base}"
     for _ in range(3):
         assert "expired, or is not from the issuer" in str(await refusal(issuer, "never-given"))
     assert "another audience" in str(await refusal(issuer, elsewhere))
@@ -312,7 +312,7 @@ async def test_an_opaque_token_is_asked_about_once_a_minute(company: Authorizati
     another = token_of(company, "alice", "read")
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
-            tasks.start_soon(issuer.principal_of, another)
+            tasks.start_soon(issuer.principal_with, another)
     assert company.requests("/token/introspection") == 5
     assert "not from the issuer" in str(await refusal(issuer_of(company), alice))
     company.post("/reset")
