@@ -82,7 +82,8 @@ class ToolContext:
     progress: Progress = no_progress  # reports progress to the client (done, total or `None`, message)
     signal: AbortSignal = field(default_factory=AbortSignal)  # set when the client cancels the call
     view: CommandView | None = None  # for a command: the chosen view of the machine
-    keeps_folders: Callable[[], bool] = lambda: True  # whether the client still uses these workspace folders
+    # Returns whether the client still uses these workspace folders; made in `Contexts.for_request` of the server
+    keeps_folders: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # the rights of this request's token; a client may have several tokens
     # Returns the skills of upstream servers: those already known, or if called with `True`, a fresh list, which can be

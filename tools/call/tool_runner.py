@@ -78,7 +78,7 @@ class ToolRunner:
 
     registry: ToolRegistry  # finds the tool of a call
     policy: PermissionPolicy  # decides whether a call may run, needs a question, or is denied
-    keeper: RuleKeeper | None = None  # saves permanent rules, if they can be saved
+    keeper: RuleKeeper | None = None  # saves permanent rules, if they can be saved; the server's `SavedRules`
     audit: Audit | None = None  # records every decision; may be set later
     shared_grants: GrantStore | None = None  # grants from other processes, if there are any
 
