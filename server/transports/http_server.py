@@ -32,8 +32,8 @@ from server.protocol.request_table import RequestTable
 from server.transports.http_gate import SEND_HEADER, HttpGate, metadata_routes
 from server.transports.http_messages import OPEN_REQUEST, ROOT_PATH
 from server.transports.http_options import HttpOptions
+from server.transports.legacy_sse import SseSessions
 from server.transports.slow_clients import ClientConnection
-from server.transports.sse import SseSessions
 from server.transports.streamable_http import MAX_SESSIONS, StreamableHttp
 from tools.permissions.client_rights import ALL_RIGHTS
 
