@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -26,6 +26,7 @@ from server.settings.tool_models import WebSettings
 from server.settings.workspace_trust import trust_file, trusted_files
 from tools.call.tool_registry import ToolRegistry
 from tools.files.workspace import SCRATCH_NAME, Scratch
+from tools.machine.cached_properties import cached_property
 from tools.memory.memory_files import is_memory_name
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.permission_policy import PermissionPolicy

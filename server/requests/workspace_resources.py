@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from server.clients.principals import rights_of
@@ -31,6 +31,7 @@ from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
 from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
+from tools.machine.cached_properties import cached_property
 from tools.machine.threads import run_blocking
 from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemoryScope
 from tools.permissions.verdict import Permission

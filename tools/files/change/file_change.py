@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 from tools.contract.confirmation import Answer, EditConfirmation
@@ -31,6 +30,7 @@ from tools.files.path_opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
 from tools.files.text_encodings import Encoding, decode, encode
 from tools.files.workspace import Location, Workspace, explain
+from tools.machine.cached_properties import cached_property
 from tools.text.file_names import exact_path, meant_path, sendable_name, shown_name
 
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
