@@ -39,7 +39,7 @@ from tools.files.child_process import find_configured
 from tools.files.search.ripgrep import find_ripgrep
 from tools.files.workspace import is_inside
 from tools.machine.threads import THREADS
-from tools.shell.process_spec import command_environment
+from tools.shell.command_environment import command_environment
 from tools.web.search_settings import SETUP
 
 CHECK_SECONDS = 40.0  # time limit per check; slow checks have their own, shorter limit
