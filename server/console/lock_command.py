@@ -33,7 +33,7 @@ from server.upstreams.catalog.lock_file import (
     tool_entry,
     write_approved,
 )
-from server.upstreams.catalog.tool_checks import labels_of
+from server.upstreams.catalog.suspicious_tools import labels_of
 from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream

@@ -326,7 +326,7 @@ def settled_text(proposed: str, answer: Answer | None) -> tuple[str, bool]:
 
 def make_change(
     target: TargetFile,
-    plan: Callable[[str, bool], FileChange],
+    plan_now: Callable[[str, bool], FileChange],
     proposed: str,
     *,
     planned: FileChange | None,
@@ -335,9 +335,9 @@ def make_change(
 ) -> ToolResult:
     """Make a change, and record the file as seen by this client. Blocking.
 
-    `plan` takes the new text, and whether the user wrote that text, and returns the planned change. `planned` is the
-    plan made for the question, which is reused if it still fits. `confirmed_state` is the state of the file that the
-    user saw.
+    `planned` is the plan made for the question, which is reused if it still fits. If not, `plan_now` makes a plan while
+    other writers are locked out; it takes the new text, and whether the user wrote that text. `confirmed_state` is the
+    state of the file that the user saw.
 
     Raises:
         ToolError: The change cannot be made. The old content is intact.
@@ -347,7 +347,7 @@ def make_change(
     with exclusive(location, target.signal):
         change = planned
         if change is None or is_users or change.target.location != location or not change.is_current():
-            change = plan(text, is_users)
+            change = plan_now(text, is_users)
         target.signal.raise_if_aborted()
         if confirmed_state is not None and confirmed_state != change.state:
             raise ToolError(
