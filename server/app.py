@@ -17,9 +17,9 @@ from server.administration.running_server import RunningServer
 from server.clients.announcements import Announcements, ListenBus, ListenStreams, ListKind
 from server.clients.client_request import Exchange, exchange_of
 from server.clients.client_workspaces import WorkspacePolicy, follow_roots, learn_roots
-from server.consent.client_confirmer import ConsentPolicy
 from server.protocol.json_rpc import Json
 from server.protocol.request_table import MODERN, RequestContext, RequestTable
+from server.questions.client_confirmer import ConsentPolicy
 from server.requests import call_contexts
 from server.requests.instructions import instructions
 from server.requests.progress_reports import report_waiting

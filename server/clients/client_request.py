@@ -12,8 +12,6 @@ from typing import Any, TypeGuard
 import anyio
 
 from server.clients.principals import principal_of
-from server.consent.client_confirmer import QUESTION_KEY
-from server.consent.pending_questions import ASKED
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import MCPError
 from server.protocol.request_table import (
@@ -26,6 +24,8 @@ from server.protocol.request_table import (
     progress_token,
 )
 from server.protocol.revisions import LOG_LEVEL_META_KEY
+from server.questions.client_confirmer import QUESTION_KEY
+from server.questions.pending_questions import ASKED
 from tools.contract.display import visible
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 

@@ -30,7 +30,7 @@ from server.settings.settings_files import home_folder, real_path
 from server.settings.upstream_entries import unpinned_package_of
 from server.settings.variable_expansion import HINT
 from server.upstreams.catalog.lock_file import COMMAND
-from server.upstreams.catalog.tool_checks import labels_of
+from server.upstreams.catalog.suspicious_tools import labels_of
 from server.upstreams.connections.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
 from server.upstreams.session.list_reader import TOOLS, told
 from tools.builtin.discovered_tools import DiscoveryStatus
@@ -39,7 +39,7 @@ from tools.files.child_process import find_configured
 from tools.files.search.ripgrep import find_ripgrep
 from tools.files.workspace import is_inside
 from tools.machine.threads import THREADS
-from tools.shell.process_spec import command_environment
+from tools.shell.command_environment import command_environment
 from tools.web.search_settings import SETUP
 
 CHECK_SECONDS = 40.0  # time limit per check; slow checks have their own, shorter limit

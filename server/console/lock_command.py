@@ -33,7 +33,7 @@ from server.upstreams.catalog.lock_file import (
     tool_entry,
     write_approved,
 )
-from server.upstreams.catalog.tool_checks import labels_of
+from server.upstreams.catalog.suspicious_tools import labels_of
 from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
@@ -177,7 +177,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
     """Approve the current definitions of the tools with these published names, after showing the blocked ones."""
     tools: dict[str, DiscoveredMCPTool] = {}
     by_alias: dict[str, dict[str, Json]] = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         tool = app.registry.find(name)
         upstream = app.pool.owner_of_tool(tool) if tool is not None else None
         if upstream is None or upstream.is_login_offered or not isinstance(tool, DiscoveredMCPTool):

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import anyio
 
-from server.consent.form import OTHER
 from server.console import CommandFailure
 from server.console.terminal import question_text, read_key, read_line, show
+from server.questions.form import OTHER
 from tools.contract.confirmation import Decision
 from tools.contract.display import visible_line
 

@@ -13,12 +13,12 @@ import re
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_REQUEST, MCPError
+from tools.machine.cached_properties import cached_property
 
 if TYPE_CHECKING:
     import mcp_types as types

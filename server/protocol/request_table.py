@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from server import VERSION
@@ -33,6 +33,7 @@ from server.protocol.revisions import (
     SERVER_INFO_META_KEY,
 )
 from tools.contract.display import visible_line
+from tools.machine.cached_properties import cached_property
 
 if TYPE_CHECKING:
     from starlette.requests import Request as HttpRequest

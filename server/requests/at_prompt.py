@@ -7,10 +7,9 @@ from typing import Any
 
 from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
 from tools.call.tool_context import ToolContext
-from tools.call.tool_runner import package
 from tools.contract.confirmation import Question
 from tools.contract.tool_errors import ToolError
-from tools.contract.tool_results import FunctionCall, TextPart, ToolResult
+from tools.contract.tool_results import FunctionCall, TextPart, ToolResult, package
 from tools.machine.threads import run_blocking
 
 AT = "at"

@@ -12,9 +12,8 @@ from server.protocol.request_table import LINKS_SINCE
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.wire.own_meta import FACTS_KEY
 from tools.call.base_tool import BaseTool
-from tools.call.tool_runner import package
 from tools.contract.display import display_block, display_object
-from tools.contract.tool_results import FileDataPart, InlineDataPart, Part, TextPart, ToolResult
+from tools.contract.tool_results import FileDataPart, InlineDataPart, Part, TextPart, ToolResult, package
 
 DISPLAY_KEY = "coretools-mcp/display"
 ERROR_KEY = "coretools-mcp/error"

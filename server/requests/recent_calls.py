@@ -12,7 +12,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from server.protocol.json_rpc import Json, as_list, as_mapping
+from server.protocol.json_rpc import as_list, as_mapping
 from server.protocol.request_table import CallNext, RequestContext
 from server.requests.protocol_mapping import ERROR_KEY
 from tools.call.audit_entries import without_secrets
@@ -97,12 +97,9 @@ def _beginning(value: Any, room: list[int]) -> Any:
         room[0] -= len(kept)
         return kept
     if isinstance(value, dict):
-        fields: Json = {}
-        for key, item in as_mapping(value).items():
-            if room[0] <= 0:
-                break
-            fields[_beginning(key, room)] = _beginning(item, room)
-        return fields
+        # A key is truncated before its value: without its key, a secret may not be recognized.
+        fields = takewhile(lambda _: room[0] > 0, as_mapping(value).items())
+        return {_beginning(key, room): _beginning(item, room) for key, item in fields}
     if isinstance(value, list):
         return [_beginning(item, room) for item in takewhile(lambda _: room[0] > 0, as_list(value))]
     return value

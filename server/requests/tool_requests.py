@@ -11,16 +11,16 @@ from typing import Any
 from server.clients.client_request import WELCOMES, Exchange, exchange_of
 from server.clients.client_workspaces import learn_roots
 from server.clients.principals import rights_of
-from server.consent.client_confirmer import (
+from server.protocol.json_rpc import Json, ReadyList, as_list, as_mapping
+from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from server.protocol.request_table import NEVER_CACHED, CallNext, McpConnection, RequestContext, check_params
+from server.questions.client_confirmer import (
     QUESTION_KEY,
     AlreadyConsented,
     ClientConfirmer,
     ConsentPolicy,
     with_marked_answer,
 )
-from server.protocol.json_rpc import Json, ReadyList, as_list, as_mapping
-from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
-from server.protocol.request_table import NEVER_CACHED, CallNext, McpConnection, RequestContext, check_params
 from server.requests.call_contexts import Client, ClientTable, Contexts
 from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
 from server.requests.recent_calls import show_as

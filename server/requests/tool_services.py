@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -26,6 +26,7 @@ from server.settings.tool_models import WebSettings
 from server.settings.workspace_trust import trust_file, trusted_files
 from tools.call.tool_registry import ToolRegistry
 from tools.files.workspace import SCRATCH_NAME, Scratch
+from tools.machine.cached_properties import cached_property
 from tools.memory.memory_files import is_memory_name
 from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.permission_policy import PermissionPolicy
@@ -234,8 +235,8 @@ class Commands:
         """Return the command runner, created at first use, because many servers never run commands."""
         if self._runner is not None:
             return self._runner
+        from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded with the first command
         from tools.shell.command_runner import CommandRunner, ShellOptions  # noqa: PLC0415
-        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded with the first command
 
         shell = self._shell
         options = ShellOptions(
@@ -271,7 +272,7 @@ class Commands:
         """Return the client for language servers, created at first use."""
         if self.code_asked is None:
             from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - loaded with the first question
-            from tools.shell.process_spec import command_environment  # noqa: PLC0415
+            from tools.shell.command_environment import command_environment  # noqa: PLC0415
 
             self.code_asked = CodeIntelligence(
                 self.language_servers(),
@@ -361,7 +362,7 @@ class CustomTools:
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
         """Set the environment that all programs share, so that those that start from now on get these variables."""
-        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded only with a discovery command
+        from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded only with a discovery command
 
         fresh = command_environment(given, os.environ)
         for name in self._environment.keys() - fresh.keys():

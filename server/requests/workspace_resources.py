@@ -11,15 +11,15 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 from server.clients.principals import rights_of
-from server.consent.client_confirmer import ClientConfirmer, ConsentPolicy
 from server.protocol.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
 from server.protocol.json_rpc import as_mapping
 from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError
 from server.protocol.request_table import NEVER_CACHED, Handler, RequestContext, RequestTable
+from server.questions.client_confirmer import ClientConfirmer, ConsentPolicy
 from server.requests.at_prompt import AT, AT_PROMPT, PATHS, read_at
 from server.requests.at_prompt import READER as MANY_READER
 from server.requests.call_contexts import TooManyCallsError
@@ -31,6 +31,7 @@ from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
 from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
+from tools.machine.cached_properties import cached_property
 from tools.machine.threads import run_blocking
 from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemoryScope
 from tools.permissions.verdict import Permission

@@ -152,7 +152,8 @@ def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
         command, *args = cast("list[Any]", command)
     # A bridge program gets the address as an argument.
     addresses = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
-    addresses += cast("list[Any]", args) if isinstance(args, list) else []
+    for given in (entry.get("args"), args):
+        addresses += cast("list[Any]", given) if isinstance(given, list) else []
     return options_for_us(command, args) is not None or any(
         isinstance(address, str) and _is_our_address(address, ports) for address in addresses
     )

@@ -14,11 +14,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from server.settings.stored_json import read_stored
 from server.store.replica import Replica
+from tools.machine.cached_properties import cached_property
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import stat
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.forked_commands import run_forked
-from tests.harness import PEERS, command_line, stdio_upstream, write_config
+from tests.harness import LAUNCHER, PEERS, command_line, stdio_upstream, write_config
 from tests.terminals import at_terminal
 
 
@@ -384,3 +385,19 @@ def test_explain_tells_which_answers_are_offered_and_the_rules_that_each_adds(
 def test_explain_offers_no_answer_to_what_is_not_asked(root: Path) -> None:
     done = run("permissions", "explain", "Read(a.txt)", "--json", "--workspace", str(root))
     assert (json.loads(done.stdout)["verdict"], json.loads(done.stdout)["answers"]) == ("allow", [])
+
+
+@pytest.mark.requirement("sandbox.auto_run_most")
+def test_folders_of_the_server_inside_the_workspace_are_not_called_changes_by_a_command(outer_root: Path) -> None:
+    temporary = outer_root / "tmp"
+    temporary.mkdir()
+    options = ["command=echo hi > f", "needs=write", "--approval-mode", "yolo", "--workspace", str(outer_root)]
+    done = subprocess.run(
+        [sys.executable, "-P", str(LAUNCHER), "call", "run_shell_command", *options],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, (outer_root / "f").read_text()) == (0, "hi\n"), done.stderr
+    assert "changed or vanished" not in done.stdout

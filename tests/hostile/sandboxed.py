@@ -43,9 +43,10 @@ from tests.processes import PRIVATE_FOLDERS, Passing
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.tool_errors import ToolError
 from tools.shell.broker import broker_messages
+from tools.shell.command_environment import command_environment
 from tools.shell.command_runner import sandbox_failed
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process_spec import EndedEarlyError, Mount, MountStep, ProcessSpec, SandboxChanges, command_environment
+from tools.shell.process_spec import EndedEarlyError, Mount, MountStep, ProcessSpec, SandboxChanges
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.bubblewrap import (
     BubblewrapConfinement,

@@ -33,8 +33,9 @@ from tools.contract.command_views import CommandView, Network
 from tools.contract.tool_errors import ToolError
 from tools.shell import private_folders
 from tools.shell.brokered_starter import BrokeredStarter
+from tools.shell.command_environment import command_environment
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.process_spec import ProcessSpec, SandboxChanges, command_environment
+from tools.shell.process_spec import ProcessSpec, SandboxChanges
 from tools.shell.resource_limits import GROUP_PROCESSES, is_root
 from tools.shell.result_text import sandbox_notes
 from tools.shell.sandbox.auto_run_guard import COPIED_ENTRIES, AutoRunLookout, is_harmless

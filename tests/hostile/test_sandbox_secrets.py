@@ -25,7 +25,7 @@ from tests.harness import HANDSHAKE, server_arguments, speaking
 from tests.hostile.sandboxed import Ran, run, sandbox_for
 from tests.hostile.secret_files import MIXED, PURE, odd_forms
 from tests.tables import each_of
-from tools.shell.process_spec import command_environment
+from tools.shell.command_environment import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
 from tools.shell.sandbox.credential_masks import SEARCHED_FILE_BYTES, secret_places

@@ -15,7 +15,8 @@ import pytest
 
 from tests.hostile.sandboxed import WORKING, Ran, look_at, run, run_confined, sandbox_for
 from tools.contract.tool_errors import ToolError
-from tools.shell.process_spec import ProcessSpec, SandboxChanges, command_environment
+from tools.shell.command_environment import command_environment
+from tools.shell.process_spec import ProcessSpec, SandboxChanges
 from tools.shell.sandbox.auto_run_guard import FOLDERS, MODULE_FOLDERS, AutoRunLookout
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxedCommand
 from tools.shell.sandbox.visible_file_system import KEPT, Site

@@ -13,7 +13,7 @@ import pytest
 from mcp.client import Client
 
 from server.app import App
-from server.consent.client_confirmer import QUESTION_KEY
+from server.questions.client_confirmer import QUESTION_KEY
 from server.settings import load_settings
 from tests.harness import HANDSHAKE, MODERN, own_state, write_config
 from tests.in_process import in_process

@@ -14,8 +14,8 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import FileUrl
 
-from server.consent.client_confirmer import ConsentPolicy
 from server.protocol.request_table import RequestTable
+from server.questions.client_confirmer import ConsentPolicy
 from server.requests.workspace_resources import FileRequests, MemoryResources
 from server.store.replica import lone_replica
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config

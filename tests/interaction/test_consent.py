@@ -11,7 +11,7 @@ import mcp_types as types
 import pytest
 from mcp.client import Client
 
-from server.consent.client_confirmer import QUESTION_KEY, _read_reply  # pyright: ignore[reportPrivateUsage] - pure
+from server.questions.client_confirmer import QUESTION_KEY, _read_reply  # pyright: ignore[reportPrivateUsage] - pure
 from server.store.replica import lone_replica
 from server.store.sealed_states import SealedStates
 from tests.harness import HANDSHAKE, MODERN, connected, write_config

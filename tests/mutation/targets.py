@@ -85,9 +85,9 @@ TARGETS = {
         (
             "tools/call/consent.py",
             "server/clients/shared_grants.py",
-            "server/consent/client_confirmer.py",
-            "server/consent/form.py",
-            "server/consent/pending_questions.py",
+            "server/questions/client_confirmer.py",
+            "server/questions/form.py",
+            "server/questions/pending_questions.py",
         ),
         (
             "unit/test_flow.py",

@@ -35,6 +35,7 @@ WORK = (
     "tools.shell.shell_command",
     "tools.shell.program_output",
     "tools.shell.process_spec.",
+    "tools.shell.command_environment.",
     "tools.shell.command_runner",
     "tools.shell.sandbox.bubblewrap",
     "tools.shell.result_text",

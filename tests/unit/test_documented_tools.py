@@ -16,8 +16,15 @@ from tools.builtin.all_tools import builtin_tools
 from tools.builtin.discovered_tools import DiscoveredTool
 from tools.call.base_tool import BaseTool, BuiltinTool
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import package
-from tools.contract.tool_results import FileDataPart, FileDiff, InlineDataPart, PartListUnion, TextPart, ToolResult
+from tools.contract.tool_results import (
+    FileDataPart,
+    FileDiff,
+    InlineDataPart,
+    PartListUnion,
+    TextPart,
+    ToolResult,
+    package,
+)
 from tools.planning.agent_command import AgentCommand
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.command_runner import ProgramRunner

@@ -16,7 +16,7 @@ from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.consent import GrantScope, RuleKeeper
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import ToolRunner, package
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import (
     Answer,
     ApprovalConfirmation,
@@ -33,7 +33,7 @@ from tools.contract.display import render_question
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import HostSubject, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
-from tools.contract.tool_results import FunctionCall, InlineDataPart, TextPart, ToolResult
+from tools.contract.tool_results import FunctionCall, InlineDataPart, TextPart, ToolResult, package
 from tools.permissions.client_rights import Rights
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import read_rules

@@ -8,8 +8,8 @@ from functools import partial
 import anyio
 import pytest
 
-from server.consent import pending_questions
-from server.consent.pending_questions import TOO_MANY, PendingQuestions
+from server.questions import pending_questions
+from server.questions.pending_questions import TOO_MANY, PendingQuestions
 from tests.waiting import until
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, InfoConfirmation, Question, Unavailable
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from tools.builtin.file_changes import COMMON_OUTPUT, FOREIGN_PARAMETERS, SHA256_PATTERN, ChangeParams, ChangingTool
+from tools.builtin.changing_tool import COMMON_OUTPUT, FOREIGN_PARAMETERS, SHA256_PATTERN, ChangeParams, ChangingTool
 from tools.builtin.path_parameters import FILE_ALIASES, shown
 from tools.call.base_tool import Behaviour
 from tools.call.tool_context import ToolContext

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from pydantic import Field
 
-from tools.builtin.file_changes import author_of
+from tools.builtin.changing_tool import author_of
 from tools.call.base_tool import Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import EditConfirmation

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.file_changes import COMMON_OUTPUT, author_of, change_and_tell_errors
+from tools.builtin.changing_tool import COMMON_OUTPUT, author_of, change_and_tell_errors
 from tools.call.base_tool import READS, Behaviour, BuiltinTool
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import ConfirmationDetails

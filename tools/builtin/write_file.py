@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.file_changes import (
+from tools.builtin.changing_tool import (
     COMMON_OUTPUT,
     CREATE_ONLY,
     FOREIGN_PARAMETERS,

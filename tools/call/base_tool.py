@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tools.contract.permission_subjects import Subject, ToolKind, ToolTraits
@@ -21,6 +20,7 @@ from tools.contract.tool_parameters import (
     published_schema,
     rename,
 )
+from tools.machine.cached_properties import cached_property
 
 if TYPE_CHECKING:
     from tools.call.tool_context import ToolContext

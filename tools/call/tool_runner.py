@@ -8,8 +8,8 @@
 
 Nothing has a side effect until the question is answered. Once there is an answer, the call therefore runs again from
 the beginning, together with the answer. Step 6 also applies what the answer allows beyond this call. Steps 8 and 9
-belong to the caller: `package` returns the content for the model, and `ToolResult.return_display` is what a person
-sees.
+belong to the caller: `package` (`tools.contract.tool_results`) returns the content for the model, and
+`ToolResult.return_display` is what a person sees.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from tools.contract.confirmation import (
 from tools.contract.limits import Progress, no_progress
 from tools.contract.permission_subjects import Access, PathSubject, Subject
 from tools.contract.tool_errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
-from tools.contract.tool_results import FunctionCall, FunctionResponse, Part, TextPart, ToolResult
+from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.machine.threads import run_blocking
 from tools.permissions.client_rights import ALL_RIGHTS
 from tools.permissions.permission_policy import PermissionPolicy, PermissionRequest
@@ -277,15 +277,3 @@ class LateProgress:
         self._told = monotonic()
         with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):  # the client is gone
             await self._progress(done, total, message)
-
-
-def package(name: str, result: ToolResult) -> FunctionResponse:
-    """Step 8: return the content for the model, which is never empty. A failed call has only the error and any note."""
-    note = (TextPart(result.note),) if result.note else ()
-    if result.error is not None:
-        failure = TextPart(f"{result.error.message} [{result.error.code}]")
-        return FunctionResponse(name, (failure, *note), result.error)
-    content = result.llm_content
-    items = [content] if isinstance(content, str | Part) else content
-    parts = [TextPart(item) if isinstance(item, str) else item for item in items]
-    return FunctionResponse(name, (*parts, *note) or (TextPart(""),))

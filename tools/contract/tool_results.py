@@ -110,3 +110,15 @@ class FunctionResponse:
     name: str  # the tool's registered name
     parts: tuple[Part, ...]  # the content in order; never empty
     error: ToolFailure | None = None  # why the call failed, or `None`
+
+
+def package(name: str, result: ToolResult) -> FunctionResponse:
+    """Return the content for the model, which is never empty. A failed call has only the error and any note."""
+    note = (TextPart(result.note),) if result.note else ()
+    if result.error is not None:
+        failure = TextPart(f"{result.error.message} [{result.error.code}]")
+        return FunctionResponse(name, (failure, *note), result.error)
+    content = result.llm_content
+    items = [content] if isinstance(content, str | Part) else content
+    parts = [TextPart(item) if isinstance(item, str) else item for item in items]
+    return FunctionResponse(name, (*parts, *note) or (TextPart(""),))

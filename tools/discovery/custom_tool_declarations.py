@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from importlib import import_module
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +22,7 @@ from urllib.parse import unquote
 from tools.contract.display import visible
 from tools.contract.tool_parameters import coerce
 from tools.discovery.json_values import UnreadableError, read_json, require_sendable
+from tools.machine.cached_properties import cached_property
 from tools.permissions.tool_names import BETWEEN
 from tools.text.file_names import brief, one_line
 
@@ -69,14 +70,11 @@ class SchemaError(ValueError):
 
 def readable_schema(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a declared schema to the published JSON Schema (2020-12). Raises a `SchemaError` if it is unusable."""
-    from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
-
     schema = _normal({**raw, "nullable": None})
     if schema.setdefault("type", "object") != "object":
         raise SchemaError(f"its parameters are of type {brief(json.dumps(schema['type']))}, but must be an object")
     schema.setdefault("properties", {})
-    metaschema = cast("Validator", Draft202012Validator(Draft202012Validator.META_SCHEMA))
-    wrong = next(metaschema.iter_errors(schema), None)
+    wrong = next(_metaschema().iter_errors(schema), None)
     if wrong is not None:
         where, value = wrong.absolute_path, brief(json.dumps(wrong.instance, default=str))
         raise SchemaError(f"its {where[-1] if where else 'schema'} is {value}, which JSON Schema does not define")
@@ -130,6 +128,13 @@ def _normal(node: Any) -> Any:
         if isinstance(fields.get("enum"), list) and None not in fields["enum"]:
             fields["enum"] = [*fields["enum"], None]
     return with_children(fields, _normal)
+
+
+@cache
+def _metaschema() -> Validator:
+    from jsonschema import Draft202012Validator  # noqa: PLC0415 - loaded on first use, because it is slow to import
+
+    return Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 
 def with_children(fields: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
+
+from tools.machine.cached_properties import cached_property
 
 Eol = Literal["lf", "crlf", "cr", "mixed"]
 _ANY_ENDING = re.compile(r"(\r\n|\r|\n)")

@@ -16,7 +16,6 @@ from itertools import accumulate, chain, groupby
 from typing import Any, cast
 
 from tools.contract.display import fenced
-from tools.text.terminal_text import terminal_text
 
 # Larger notebooks are not parsed, because parsing holds the interpreter's lock, for up to 50 ms at this size
 MAX_NOTEBOOK_BYTES = 16_000_000
@@ -349,6 +348,8 @@ def render(data: bytes) -> str | None:
 
 def _outputs(outputs: Sequence[Any]) -> str:
     """Return the outputs of a cell, truncated to a reasonable length."""
+    from tools.text.terminal_text import terminal_text  # noqa: PLC0415 - this module is loaded at start
+
     shown, left_out = "", 0
     # A stream comes in pieces, and a later piece may overwrite an earlier one.
     pieces = groupby(map(mapping, outputs), lambda each: each.get("output_type") == "stream" and each.get("name"))

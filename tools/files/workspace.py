@@ -15,11 +15,11 @@ import unicodedata
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
 from tools.files import path_opener
 from tools.files.path_opener import TEMPORARY_PREFIX, Folder, NotRegularError, OpenedFile, PathKind, is_temporary
+from tools.machine.cached_properties import cached_property
 from tools.text.file_names import meant_path, shown_path
 from tools.text.look_alikes import visible_form
 

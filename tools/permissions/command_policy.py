@@ -19,13 +19,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 
 from tools.contract.command_views import CommandView, Engine, FileRestrictions, Network, ViewKind
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import Access, CommandSubject, Needs
 from tools.contract.tool_errors import ExecutionDeniedError, sandbox_unavailable
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
+from tools.machine.cached_properties import cached_property
 from tools.permissions import tool_names
 from tools.permissions.command_lists import (
     changes_by_git_alone,

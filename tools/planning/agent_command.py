@@ -43,7 +43,7 @@ class AgentCommand:
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Return the agent's whole environment: that of commands, plus the variables of `inherit_env` and `env`."""
-        from tools.shell.process_spec import command_environment  # noqa: PLC0415 - loaded on first use
+        from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded on first use
 
         passed = {name: inherited[name] for name in self.inherit_env if name in inherited}
         depth = str(depth_in(inherited) + 1)

@@ -9,7 +9,6 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 from server.protocol.json_rpc import as_mapping
@@ -24,6 +23,7 @@ from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_results import ToolResult
+from tools.machine.cached_properties import cached_property
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
 
 logger = logging.getLogger(__name__)

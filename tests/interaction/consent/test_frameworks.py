@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.consent.client_confirmer import FRAMEWORKS
+from server.questions.client_confirmer import FRAMEWORKS
 from tests.harness import ROOT, write_config
 from tests.in_process import in_process
 from tests.interaction.relay.clients import Json, accepting, app_of, client_on

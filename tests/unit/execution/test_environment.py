@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.shell.process_spec import FIXED, command_environment
+from tools.shell.command_environment import FIXED, command_environment
 
 
 @pytest.mark.requirement("environment.known")

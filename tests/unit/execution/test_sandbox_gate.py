@@ -14,7 +14,8 @@ import pytest
 from tests.hostile.sandboxed import WORKING, sandbox_for
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.brokered_starter import BrokeredStarter
-from tools.shell.process_spec import EndedEarlyError, ProcessSpec, command_environment
+from tools.shell.command_environment import command_environment
+from tools.shell.process_spec import EndedEarlyError, ProcessSpec
 from tools.shell.sandbox.bubblewrap import SandboxedCommand
 from tools.shell.sandbox.mount_check import MountGate, MountTable
 from tools.shell.sandbox.visible_file_system import PreparedView, Site

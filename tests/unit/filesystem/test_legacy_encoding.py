@@ -12,9 +12,8 @@ from tools.builtin.edit import EditTool
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.tool_context import ToolContext
-from tools.call.tool_runner import package
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.contract.tool_results import TextPart, ToolResult
+from tools.contract.tool_results import TextPart, ToolResult, package
 from tools.files.read.file_reader import HASHED_BYTES
 from tools.files.text_encodings import STEP_BYTES, Encoding, decode_as, encode, guess, named
 

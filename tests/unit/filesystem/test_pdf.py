@@ -13,10 +13,9 @@ from tests.variants import one_in
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.read_many_files import ReadManyFilesTool
 from tools.call.tool_context import ToolContext
-from tools.call.tool_runner import package
 from tools.contract.limits import Limits, MediaHandling
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
-from tools.contract.tool_results import FileDataPart, InlineDataPart, TextPart, ToolResult
+from tools.contract.tool_results import FileDataPart, InlineDataPart, TextPart, ToolResult, package
 from tools.files.read.media_files import FileKind
 from tools.files.read.pdf import Pages
 

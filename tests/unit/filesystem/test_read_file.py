@@ -14,9 +14,8 @@ from tests.image_files import png
 from tests.pdf_files import document
 from tools.builtin.read_file import ReadFileTool
 from tools.call.tool_context import ClientState, ToolContext
-from tools.call.tool_runner import package
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
-from tools.contract.tool_results import InlineDataPart, TextPart, ToolResult
+from tools.contract.tool_results import InlineDataPart, TextPart, ToolResult, package
 
 pytestmark = pytest.mark.anyio
 

@@ -15,10 +15,10 @@ from tools.builtin.file_requests import FileResourceTool
 from tools.builtin.todo_write import TodoWriteTool
 from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
-from tools.call.tool_runner import ToolRunner, package
+from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
 from tools.contract.tool_errors import ToolErrorType
-from tools.contract.tool_results import FunctionCall, TextPart, ToolResult
+from tools.contract.tool_results import FunctionCall, TextPart, ToolResult, package
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles
 from tools.permissions.permission_policy import PermissionPolicy

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from server.consent.form import MAX_ANSWER_CHARS, questionnaire_schema, read_answer, read_questionnaire
+from server.questions.form import MAX_ANSWER_CHARS, questionnaire_schema, read_answer, read_questionnaire
 from tests.people import Person
 from tools.builtin.ask_user_question import (
     MAX_DESCRIPTION_CHARS,

@@ -63,6 +63,14 @@ def test_what_starts_this_program_is_known_however_it_is_spelled(command: str, a
 
 
 @pytest.mark.requirement("install.own")
+@pytest.mark.parametrize("command", ["npx", ["npx"], {"path": "npx"}])
+def test_an_address_of_this_server_among_the_arguments_is_found_beside_any_form_of_command(command: object) -> None:
+    entry = {"command": command, "args": ["mcp-remote", "http://127.0.0.1:8808/mcp"]}
+    assert is_own(entry, [8808])
+    assert not is_own(entry, [8809])
+
+
+@pytest.mark.requirement("install.own")
 @pytest.mark.parametrize(("command", "args"), OTHERS)
 def test_what_only_names_this_program_is_another(command: str, args: list[str]) -> None:
     assert not is_own({"command": command, "args": args}, [8808])

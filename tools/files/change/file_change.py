@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 from tools.contract.confirmation import Answer, EditConfirmation
@@ -31,6 +30,7 @@ from tools.files.path_opener import identity_of
 from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
 from tools.files.text_encodings import Encoding, decode, encode
 from tools.files.workspace import Location, Workspace, explain
+from tools.machine.cached_properties import cached_property
 from tools.text.file_names import exact_path, meant_path, sendable_name, shown_name
 
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
@@ -326,7 +326,7 @@ def settled_text(proposed: str, answer: Answer | None) -> tuple[str, bool]:
 
 def make_change(
     target: TargetFile,
-    plan: Callable[[str, bool], FileChange],
+    plan_now: Callable[[str, bool], FileChange],
     proposed: str,
     *,
     planned: FileChange | None,
@@ -335,9 +335,9 @@ def make_change(
 ) -> ToolResult:
     """Make a change, and record the file as seen by this client. Blocking.
 
-    `plan` takes the new text, and whether the user wrote that text, and returns the planned change. `planned` is the
-    plan made for the question, which is reused if it still fits. `confirmed_state` is the state of the file that the
-    user saw.
+    `planned` is the plan made for the question, which is reused if it still fits. If not, `plan_now` makes a plan while
+    other writers are locked out; it takes the new text, and whether the user wrote that text. `confirmed_state` is the
+    state of the file that the user saw.
 
     Raises:
         ToolError: The change cannot be made. The old content is intact.
@@ -347,7 +347,7 @@ def make_change(
     with exclusive(location, target.signal):
         change = planned
         if change is None or is_users or change.target.location != location or not change.is_current():
-            change = plan(text, is_users)
+            change = plan_now(text, is_users)
         target.signal.raise_if_aborted()
         if confirmed_state is not None and confirmed_state != change.state:
             raise ToolError(

@@ -13,11 +13,11 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from itertools import accumulate
 
 from tools.files.line_endings import LineEndings, to_lf
 from tools.files.text_encodings import UTF_8, Encoding
+from tools.machine.cached_properties import cached_property
 from tools.text.look_alikes import fold
 
 BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes

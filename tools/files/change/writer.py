@@ -87,8 +87,9 @@ def alone_in(folder: Folder) -> Generator[None]:
         yield
         return
     end = time.monotonic() + BUSY_SECONDS
+    which = _folder_id(descriptor)
     with _guard:
-        lock = _folder_locks.setdefault(_folder_id(descriptor), threading.Lock())
+        lock = _folder_locks.setdefault(which, threading.Lock())
     if not lock.acquire(timeout=BUSY_SECONDS):
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
     try:

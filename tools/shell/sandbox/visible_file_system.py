@@ -213,17 +213,19 @@ class ViewPreparation:
         hidden_folders = tuple(path for path in folders if path not in present and _is_there(path, view, hidden))
         others = dict.fromkeys((*hidden.files, *(path for path in in_etc if path not in folders)))
         hidden_files = tuple(path for path in others if _is_there(path, view, hidden))
-        settings = (path for path in hidden.settings if _is_there(path, view, hidden))
+        settings = (path for path in hidden.settings if _is_there(path, view, hidden) and not is_inside(path, masked))
+        shown_settings = {path: stand_ins().settings for path in settings}
 
-        auto_run, held, kept, uncovered = self._protected(present, restrictions)
+        # The folders of this server, which may be in the workspace, must exist before files are compared with later.
         lasting, alone, scratch = self._lasting(workspace)
+        auto_run, held, kept, uncovered = self._protected(present, restrictions)
         view = replace(
             view,
             lasting=lasting,
             private=(*view.private, CACHE) if CACHE in lasting else view.private,
             hidden_folders=hidden_folders,
             hidden_files=hidden_files,
-            settings={path: stand_ins().settings for path in settings if not is_inside(path, masked)},
+            settings=shown_settings,
             shown=tuple(path for path in hidden.shown if is_inside(path, hidden_folders)),
             masked=masked,
             # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.

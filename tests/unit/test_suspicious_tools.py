@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.upstreams.catalog.tool_checks import labels_of
+from server.upstreams.catalog.suspicious_tools import labels_of
 
 
 def tool(name: str, description: str, **more: Any) -> dict[str, Any]:

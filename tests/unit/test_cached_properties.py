@@ -1,0 +1,47 @@
+"""Properties that are computed once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.waiting import CEILING
+from tools.machine.cached_properties import cached_property
+
+
+class Folder:
+    def __init__(self, gate: threading.Event | None = None) -> None:
+        self.gate = gate
+        self.begun = threading.Event()
+        self.looks = 0
+
+    @cached_property
+    def entries(self) -> int:
+        self.begun.set()
+        if self.gate is not None:
+            self.gate.wait()
+        self.looks += 1
+        return self.looks
+
+
+@pytest.mark.requirement("scarcity.hung_folder")
+def test_an_object_whose_folder_does_not_answer_keeps_no_other_one_waiting() -> None:
+    gate, answered = threading.Event(), list[int]()
+    stuck, other = Folder(gate), Folder()
+
+    def look(folder: Folder) -> None:
+        answered.append(folder.entries)
+
+    threads = [threading.Thread(target=look, args=(folder,)) for folder in (stuck, other)]
+    try:
+        threads[0].start()
+        assert stuck.begun.wait(CEILING)
+        threads[1].start()
+        threads[1].join(CEILING)
+        assert answered == [1]
+    finally:
+        gate.set()
+        for thread in threads:
+            thread.join()
+    assert (other.entries, other.looks) == (1, 1)

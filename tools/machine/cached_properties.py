@@ -1,0 +1,33 @@
+"""`functools.cached_property` as it is since Python 3.12, without a lock.
+
+Python 3.11 holds one lock for all objects of a class while one of them computes its value. One folder that does not
+answer, such as a network mount, would then block every other client.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property  # noqa: TID251 - the only place
+else:
+
+    class cached_property:  # noqa: N801 - the name in the standard library
+        """Stores the value in the object's `__dict__`, where later accesses find it first."""
+
+        def __init__(self, compute: Any) -> None:
+            self.compute = compute
+            self.__doc__ = compute.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self.name = name
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            value = instance.__dict__[self.name] = self.compute(instance)
+            return value
+
+
+__all__ = ["cached_property"]
