@@ -1,7 +1,7 @@
-"""`functools.cached_property` as it is since Python 3.12, without a lock.
+"""`functools.cached_property` without the lock that it has before Python 3.12.
 
-Python 3.11 holds one lock for all objects of a class while one of them computes its value. One folder that does not
-answer, such as a network mount, would then block every other client.
+That lock is held for all objects of a class while one of them computes its value. A single folder that does not
+answer, such as a network mount, would block every other client.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ The path of an upstream's question depends on both revisions:
   its call waits, and then sends the next round.
 - Both of 2026-07-28: `_in_rounds` returns the question, and sends the next round when the client's next request comes.
 
-If this server waits for a task of a 2026-07-28 upstream, `_follow` asks the task's questions. It suspends the call of a
-2026-07-28 client meanwhile.
+If this server waits for a task of a 2026-07-28 upstream, `_follow` asks the task's questions. If there is room, it
+suspends the call of a 2026-07-28 client meanwhile. A `roots/list` request outside of any call is answered by
+`SessionQuestions` alone.
 """
 
 from __future__ import annotations

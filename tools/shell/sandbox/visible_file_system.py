@@ -25,7 +25,7 @@ from tools.shell.private_folders import (
     remove_tree,
 )
 from tools.shell.process_spec import SandboxChanges
-from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunState
+from tools.shell.sandbox.auto_run_guard import AutoRunLookout, AutoRunPaths, AutoRunState
 from tools.shell.sandbox.credential_masks import HiddenPaths, secret_places
 from tools.shell.sandbox.mount_check import ExpectedMount, MountTable
 from tools.shell.sandbox.reading_view import (
@@ -216,9 +216,11 @@ class ViewPreparation:
         settings = (path for path in hidden.settings if _is_there(path, view, hidden) and not is_inside(path, masked))
         shown_settings = {path: stand_ins().settings for path in settings}
 
-        # The folders of this server, which may be in the workspace, must exist before files are compared with later.
+        # Scan before any folder is created: a scan may fail, and nobody would remove the folder.
+        found = [self.lookout.look(root) for root in present]
         lasting, alone, scratch = self._lasting(workspace)
-        auto_run, held, kept, uncovered = self._protected(present, restrictions)
+        # The server's folders may be in the workspace, so record its state only once they exist.
+        auto_run, held, kept, uncovered = self._protected(present, found, restrictions)
         view = replace(
             view,
             lasting=lasting,
@@ -274,16 +276,20 @@ class ViewPreparation:
         return replace(view, private=private, seen=tuple(seen))
 
     def _protected(
-        self, present: Sequence[str], restrictions: FileRestrictions
+        self, present: Sequence[str], found: Sequence[AutoRunPaths], restrictions: FileRestrictions
     ) -> tuple[AutoRunState, tuple[str, ...], tuple[str, ...], int]:
-        """Find what keeps auto-run files and denied paths from being changed or moved.
+        """Decide what keeps auto-run files and denied paths from being changed or moved.
+
+        Args:
+            present: The root folders in the view.
+            found: The auto-run files in each of them.
+            restrictions: The files that rules protect.
 
         Returns:
             The auto-run files before the command, the pinned paths, the read-only paths, and the number of auto-run
             paths that are not protected.
         """
         site, lookout, allowed, hidden = self.site, self.lookout, self.allowed, self.hidden
-        found = [lookout.look(root) for root in present]
         # Create the missing hooks folders of repositories, because a missing folder cannot be protected.
         for each in found:
             for repository in each.pinned:
