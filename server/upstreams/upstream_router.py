@@ -126,7 +126,7 @@ class OwnOffer:
     has_resources: bool = False
 
     def has(self, uri: str) -> bool:
-        """Return whether this server itself serves a URI or template, so that no upstream gets it."""
+        """Return whether this server itself serves a URI or template; if so, no upstream is asked for it."""
         return self.has_resources and scheme_of(uri) in OWN_SCHEMES
 
 
@@ -378,7 +378,8 @@ class UpstreamRouter:
                     raise protocol_error(TASKS_REQUIRED)
                 async with self.relay.tasks.listen(names, ctx, exchange) as telling:
                     return await call_next(telling)
-        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # an upstream's stream has ended
+        # Reached only when an upstream has ended its stream.
+        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
         return ended
 
     async def _task(self, ctx: RequestContext) -> Json:

@@ -201,7 +201,7 @@ class _LockFile(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The current approvals, from the lock file and on top of it. If the file cannot be used, nothing is approved."""
+    """The approvals in the lock file, and any that replicas share. If the file cannot be used, nothing is approved."""
 
     path: str
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json])

@@ -364,4 +364,4 @@ class ToolCatalog:
         for hidden in fresh[:MAX_TOLD]:
             logger.warning("%s", hidden, extra={"upstream": hidden.origin.alias})
         if len(fresh) > MAX_TOLD:
-            logger.warning("%d more names are taken; run coretools-mcp tools to list them", len(fresh) - MAX_TOLD)
+            logger.warning("further names are taken (%d); run coretools-mcp tools to list them", len(fresh) - MAX_TOLD)

@@ -66,7 +66,7 @@ MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than
 LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 LEAST_LOOK_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
 
-STORE_SECONDS = 5.0  # limit for storing the lists for the next run
+STORE_SECONDS = 5.0  # time limit for storing the lists for the next run
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
@@ -171,12 +171,12 @@ class LoginNeededError(ToolError):
             told += f" If it needs a token instead, the operator can set one. {WAYS_TO_AUTHENTICATE}"
         super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
         self.login = login
-        self.had = login.latest_header  # the `Authorization` that was not enough, if any
+        self.had = login.latest_header  # the `Authorization` header that was not sufficient, if any
 
 
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
-"""Returns the workspace folders of a client or, for `None`, those that apply to all clients. Without folders, a program
-sees no files.
+"""Returns the workspace folders of a client or, for `None`, those that apply to all clients. If there are none, a
+program without a `cwd` starts in an empty folder.
 """
 
 
@@ -630,12 +630,12 @@ class Upstream:
         if status.state is UpstreamState.CONNECTED:
             why = "its connection was just lost"  # the state will be updated in a moment
         left = math.ceil(self._spared_until - time.monotonic())
-        when = f"in {left} s; try the call after that" if left > 0 else "automatically; try the call later"
+        when = f"in {left} s; try the call after that" if left > 0 else "automatically; try the call again later"
         what_next = f"The connection is retried {when}, or continue without it."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             what_next = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"
         elif status.state is UpstreamState.LEFT_OUT:
-            what_next = "Use the tools by their own names."
+            what_next = "Use this server's own tool names instead."
         return ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
             f"The server {self.alias} is unavailable ({why}). {what_next}",

@@ -182,8 +182,8 @@ class AuthorizationServerClient:
         """Reject an authorization server that does not announce PKCE, unless `oauth.assumePkce` is set."""
         if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self.oauth.assume_pkce:
             raise server.problem(
-                f"does not announce PKCE with {_PKCE}; without it, anyone who sees a code could use it. If you know "
-                "that the server supports it, set oauth.assumePkce: true"
+                f"does not announce PKCE with {_PKCE}; without PKCE, anyone who sees an authorization code could use "
+                "the code. If you know that the server supports PKCE, set oauth.assumePkce: true"
             )
 
     async def register(

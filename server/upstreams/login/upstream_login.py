@@ -58,7 +58,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOGIN_SECONDS = 300.0  # time limit for a person at the authorization server (as in FastMCP)
-EARLY_SECONDS = 30.0  # a token is renewed this long before expiry, or after four fifths of a shorter lifetime
+# A token is renewed this long before it expires, but not before four fifths of its lifetime have passed.
+EARLY_SECONDS = 30.0
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
 RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled, because its result must not be lost
 POLL_SECONDS = 0.1  # how often to check whether another process has finished
@@ -315,7 +316,7 @@ class Login:
             return False
 
     def close(self, why: str) -> None:
-        """Abort any login in progress or preparation, and open no others."""
+        """Abort a login that is in progress or being prepared, and open no others."""
         self._closed = why
         if self._attempt is not None:
             self._attempt.give_up(why)
@@ -326,11 +327,11 @@ class Login:
 
     @property
     def latest_header(self) -> str | None:
-        """The latest known `Authorization`, even if the upstream rejects it; `None` without a token."""
+        """The latest known `Authorization` header, even if the upstream rejects it; `None` without a token."""
         return _header_of(self._record)
 
     async def stored_header(self) -> str | None:
-        """Return the stored `Authorization`; `None` without a token, or if it cannot be read."""
+        """Return the stored `Authorization` header; `None` without a token, or if the login cannot be read."""
         return _header_of(await self._read_usable())
 
     async def begin(
@@ -346,7 +347,7 @@ class Login:
 
         Args:
             tasks: Runs the login.
-            had: The `Authorization` that was not enough. A login is not needed if another one is stored.
+            had: The `Authorization` header that was not sufficient. If a different one is stored, no login is needed.
             on_wait: Called with the reason for the wait.
             readable_name: The principal's display name.
 

@@ -42,7 +42,7 @@ class _SubscriptionState:
     watchers: int = 0
     is_subscribed: bool = False
     is_settling: bool = False
-    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # what all current watchers wait for
+    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # the attempt that current watchers wait for
 
     def fail(self, error: Exception) -> None:
         """Report an error to the current waiters; later waiters wait for another attempt."""

@@ -198,7 +198,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             if is_last or response.status_code not in _LOCKED:
                 break
             challenge = _challenge_of(response)
-            # Without asking a person, only an expired token or a program's token can be renewed.
+            # Without a person, only an expired token can be renewed, unless the login never needs a person.
             is_renewable = not login.needs_person or (header is not None and not challenge.wants_scopes)
             if not is_renewable or (challenge.status == HTTPStatus.FORBIDDEN and not challenge.wants_scopes):
                 break
@@ -645,7 +645,7 @@ class SseWriter(_Writer):
     takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message. If it is a request, do not wait until it is accepted, which some servers delay."""
+        """Send a message. If it is a request, do not wait until it is accepted, because some servers delay that."""
         del headers
         if isinstance(message, Request):
             self._begin(message, _POSTED, is_modern=False)
