@@ -289,7 +289,7 @@ def test_a_folder_that_is_not_ours_is_not_used(kind: str, tmp_path: Path) -> Non
         os.chown(folder, 65534, -1)
     store = TokenStore(str(tmp_path))
     why = "its folder belongs to another user or is a symlink"
-    said = f"The stored logins cannot be used ({why}): check logins in the state folder."
+    said = f"The stored logins cannot be used ({why}): check the folder logins in the state folder."
     assert refusal(lambda: store.read(*KEY)) == said
     assert refusal(lambda: store.try_lock(*KEY)) == said
     assert refusal(lambda: store.remove(*KEY)) == said

@@ -30,7 +30,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
-MAX_PLACE_CHARS = 200  # maximum length of a location in the file that a message names
+MAX_PLACE_CHARS = 200  # maximum length, in a message, of a location in the file
 MAX_EXECUTABLE_BYTES = 32 << 20  # maximum size of a program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")

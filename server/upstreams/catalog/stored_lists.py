@@ -44,7 +44,7 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # in place of a revision: the server was too slow for the first list
-# How long such a file is valid: not long, because a server that was still being installed is faster the next time
+# How long a file with `NEVER_LISTED` is valid: a short time, because a server may only have been slow to install
 NEVER_LISTED_SECONDS = 3_600
 
 _ENDING = ".json"
@@ -93,7 +93,7 @@ def key_of(entry: UpstreamSettings) -> str:
 
     The entry has unexpanded variables. Values of variables and headers are not hashed, nor are likely secrets, because
     a hash allows guesses to be tested. If two servers differ only in such values, either may be listed with the other's
-    items until it responds. Likewise, a server whose lists depend on the client may be listed with another client's.
+    items until it responds. Likewise, if a server's lists depend on the client, a client may get another client's.
     """
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []

@@ -131,7 +131,7 @@ class ToolCatalog:
 
     @contextmanager
     def at_once(self) -> Generator[None]:
-        """Publish everything listed within this context together when the context exits."""
+        """When the context exits, publish everything that was listed within it, all at once."""
         self._is_publishing = True
         try:
             yield

@@ -40,9 +40,9 @@ _FORGOTTEN = "forgotten"  # replaces a digest, and never matches one
 class ToolRecord:
     """A tool's history in this run, as digests of its definitions."""
 
-    first: str  # the digest when it was first listed; empty if unknown
+    first: str  # the digest when the tool was first listed; empty if unknown
     now: str  # the current digest; empty once the operator has changed the server's entry
-    is_stopped: bool = False  # whether the lock file blocks it
+    is_stopped: bool = False  # whether the lock file blocks the tool
     # Pairs of a client's key and a digest that the person behind that client agreed to
     agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
@@ -193,7 +193,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The full name, the published name if it begins with the alias, the CLIs' forms of both, the server's name."""
+        """The names by which permission rules can mean this tool.
+
+        They are the full name, the published name if it begins with the alias, the CLIs' forms of both, and the CLIs'
+        name for all tools of the server.
+        """
         names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
         prefix = f"{self.alias}{BETWEEN}"
         if self.name.startswith(prefix):

@@ -206,7 +206,7 @@ class Upstream:
         entry: How to reach the upstream, and what to publish.
         changed: Called with the kind of a list that may have changed, and whether clients should be notified.
         resource_updated: Called with the URI of a changed resource, and the key of the client's own session that
-            reported the change; `None` if the session is not one client's own.
+            reported the change; `None` if the listing session reported it.
         prepare: Does expensive work before a list is used.
         store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
         login_of: Returns the login of a principal, if the server has logins.
@@ -598,13 +598,13 @@ class Upstream:
             self._hurry.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """Return the error that asks for the login that listing uses; `None` if this upstream has no logins."""
+        """Return the error that requests the login used for listing; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
         """Start a new listing session if needed.
 
-        Called when the server has lost a session, because it may also have lost the listing session.
+        This is called when the server has lost a session, because it may also have lost the listing session.
         """
         if (listing := self.live_session) is not None:
             await listing.flush()
@@ -630,7 +630,7 @@ class Upstream:
         if status.state is UpstreamState.CONNECTED:
             why = "its connection was just lost"  # the state will be updated in a moment
         left = math.ceil(self._spared_until - time.monotonic())
-        when = f"in {left} s; try the call after that" if left > 0 else "automatically; try the call again later"
+        when = f"in {left} s; try the call again after that" if left > 0 else "automatically; try the call again later"
         what_next = f"The connection is retried {when}, or continue without it."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             what_next = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"

@@ -40,7 +40,7 @@ GATHER_WAIT_SECONDS = 0.5  # how long `bounded_gather` waits; longer work contin
 GATHER_SECONDS = 10.0  # time limit for the work, including the part in the background
 STORED_SECONDS = 1.0  # time limit for reading the stored lists, because a disk may hang
 LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first
-LOOK_WAIT_SECONDS = 1.0  # how long a client's list waits until old lists are read again; later changes are announced
+LOOK_WAIT_SECONDS = 1.0  # how long a list request waits for old lists to be read again; later changes are announced
 # How long the first list may keep another coretools-mcp server waiting: in a loop, each server waits for the next one.
 PROXY_WAIT_SECONDS = 1.0
 
@@ -139,7 +139,7 @@ class UpstreamPool:
         """Why other configured servers are not used, keyed by alias; changes with the settings."""
         self.written: Mapping[str, UpstreamSettings] = {}
         """Entries with variables unexpanded; changes with the settings."""
-        self.is_recalling = False  # whether the stored lists are still being read, before any list is answered
+        self.is_recalling = False  # whether the stored lists are still being read; until then, no list is sent
         self.listed: set[str] = set()  # the capabilities whose list a client has received
         self._stored: StoredLists | None = None
         self.approvals: SharedApprovals | None = None  # the shared approvals of replicas, if there are any

@@ -191,7 +191,8 @@ def _bound(port: int) -> socket.socket:
         if sys.platform == "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # keeps other processes off the port
         else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections would block the port
+            # Without this option, closed connections would block the port.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
         listener.listen()
         listener.setblocking(False)

@@ -32,8 +32,8 @@ CALLBACK, CONNECT = "/oauth/callback", "/connect"
 COOKIE_SECONDS = 600  # lifetime of the cookie, longer than the time limit for a login
 
 _NOT_OPEN = (
-    "This login is no longer open: it was completed, cancelled or timed out, or the server was restarted. If your "
-    "client still asks for it, repeat the call to get a new link."
+    "This login is no longer open: it was completed or cancelled, it has timed out, or the server was restarted. If "
+    "your client still asks for it, repeat the call to get a new link."
 )
 _ELSEWHERE = (
     "This login continues in another browser. Continue there, or repeat the call in your client and open the new "
@@ -71,7 +71,7 @@ class ConnectPages:
 
     Args:
         public_url: This server's public address, as browsers write it.
-        place: The name of this replica, for load balancers; empty if there are no others.
+        place: The name of this replica, for load balancers; empty if there are no other replicas.
     """
 
     def __init__(self, public_url: str, place: str = "") -> None:
@@ -85,7 +85,7 @@ class ConnectPages:
         self._links: dict[bytes, _ConnectLink] = {}
         self._states: dict[str, _OpenLogin] = {}
         self.uri = f"{self._base}{CALLBACK}"
-        # A reverse proxy that publishes this server under a path strips the path.
+        # A reverse proxy that publishes this server under a path strips that path from requests.
         self.routes = [
             Route(f"{CONNECT}/{{token}}", self._show_page, methods=["GET"]),
             Route(f"{CONNECT}/{{token}}", self._start_login, methods=["POST"]),

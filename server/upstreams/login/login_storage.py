@@ -2,7 +2,7 @@
 
 On this machine, each login is a file in the user's state folder, with its secrets there or in the system keyring. A
 file's name is a digest of the server's address and the principal. The file names the authorization server and contains
-everything that came from there, so a login is never used with another server. Moving from the keyring to files requires
+everything that came from it, so a login is never used with another server. Moving from the keyring to files requires
 a new login.
 """
 
@@ -373,7 +373,7 @@ def _spoiled(why: str) -> TokenStoreError:
 
 def _unusable(error: OSError) -> TokenStoreError:
     why = error.strerror or "its disk has failed"
-    return TokenStoreError(f"The stored logins cannot be used ({why}): check {FOLDER} in the state folder.")
+    return TokenStoreError(f"The stored logins cannot be used ({why}): check the folder {FOLDER} in the state folder.")
 
 
 def _unlock(descriptor: int) -> None:
@@ -399,8 +399,8 @@ def _keyring() -> Generator[Any]:
         from keyring import errors  # noqa: PLC0415
     except ImportError:
         raise TokenStoreError(
-            "Logins should be stored in the keyring (proxy.tokenStorage), but the package keyring is missing: run pipx "
-            f"install --force 'coretools-mcp[keyring]', {_INSTEAD}."
+            "The setting proxy.tokenStorage is keyring, but the package keyring is missing: run pipx install --force "
+            f"'coretools-mcp[keyring]', {_INSTEAD}."
         ) from None
     try:
         yield cast("ModuleType", keyring)

@@ -212,8 +212,8 @@ class SharedLogins:
 def _login_in(row: SealedRow[StoredLogin]) -> StoredLogin:
     if row.value is None:
         raise TokenStoreError(
-            "A login in the store (store.url) cannot be decrypted with http.stateKeys, or is damaged: remove the login with "
-            "coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+            "A login in the store (store.url) cannot be decrypted with http.stateKeys, or is damaged: remove the login "
+            "with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
         )
     return replace(row.value, version=row.version)
 

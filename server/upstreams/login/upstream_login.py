@@ -61,7 +61,7 @@ LOGIN_SECONDS = 300.0  # time limit for a person at the authorization server (as
 # A token is renewed this long before it expires, but not before four fifths of its lifetime have passed.
 EARLY_SECONDS = 30.0
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
-RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled, because its result must not be lost
+RENEW_SECONDS = 15.0  # time limit for a renewal, which continues if its call is cancelled, so that no token is lost
 POLL_SECONDS = 0.1  # how often to check whether another process has finished
 WATCH_SECONDS = 1.0  # how often to check for a login by another process while a person is logging in
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
@@ -78,7 +78,7 @@ class LoginStoreUnavailableError(LoginError):
     def __init__(self) -> None:
         super().__init__(
             "the store that the replicas of this server share is unavailable (store.url), so no login can be read, "
-            "made, renewed or ended. Its content is not affected: try again a little later"
+            "made, renewed or ended. The stored logins are not affected: try again a little later"
         )
 
 
@@ -341,7 +341,7 @@ class Login:
         on_wait: Callable[[str], object] = lambda _: None,
         readable_name: str = "",
     ) -> LoginAttempt | None:
-        """Open a login for a person; `None` if another process has logged in in the meantime.
+        """Open a login for a person. Returns `None` if another process has logged in meanwhile.
 
         While another process uses the same port for a login, this method waits and calls `on_wait`.
 
@@ -569,7 +569,7 @@ class Login:
         return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
-        """Request the challenge's scopes too in the next login, even if another process opens that login."""
+        """Make sure that the next login also requests the challenge's scopes, also in another process."""
         named = challenge.parameter("scope")
         if named is None:
             return

@@ -39,7 +39,7 @@ class LoginQuestions:
 
     seconds: float  # the time limit for an answer
     is_local: bool  # whether the clients' users are on this machine
-    has_pages: bool  # whether logins start at a page of this server, on any machine
+    has_pages: bool  # whether logins start at a page of this server, in a browser on any machine
     has_replicas: bool  # whether another replica may have asked the question; a login through it is valid here too
     _attempts: dict[str, LoginAttempt] = field(default_factory=dict[str, LoginAttempt])
 

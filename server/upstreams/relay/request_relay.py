@@ -652,7 +652,7 @@ def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> Login
     elif not login.wants_more(challenge):
         told += (
             ", although the login requested them. The user's account may not be entitled to them; "
-            f"`{login.command}` logs in again."
+            f"to log in again, run `{login.command}`."
         )
     else:
         return LoginNeededError(login, f"wants more scopes ({scopes}) for this call than the login has")

@@ -40,8 +40,8 @@ class TooManyWatchedError(Exception):
 class Watch:
     """A client's subscription to a resource, which the client knows under the URI `name`.
 
-    The subscription stores only the upstream's alias, because the alias may belong to another upstream after a settings
-    change. A handshake-era client is identified by its connection.
+    The subscription stores only the upstream's alias. After a settings change, it is renewed at the upstream that then
+    has this alias. A handshake-era client is identified by its connection.
     """
 
     alias: str

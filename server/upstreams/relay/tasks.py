@@ -96,7 +96,7 @@ def requires_tasks(error: UpstreamError) -> bool:
 
 
 def as_task_client(exchange: Exchange) -> Exchange:
-    """Return the request as if its client supported tasks, which this server handles in place of the client."""
+    """Return the request as if its client supported tasks. This server handles the tasks in place of the client."""
     extensions: Json = {**as_mapping(exchange.capabilities.get("extensions")), TASKS: {}}
     return replace(exchange, capabilities={**exchange.capabilities, "extensions": extensions})
 
@@ -122,7 +122,7 @@ def _result_of(task: Json) -> Json:
 
 
 def _milliseconds(told: Any) -> float | None:
-    """Return a duration from a task in milliseconds; `None` if it is invalid, or unreasonably long."""
+    """Return a duration that a task gives, in milliseconds; `None` if it is invalid or unreasonably long."""
     is_number = isinstance(told, int | float) and not isinstance(told, bool)
     return float(told) if is_number and 0 <= told < LONGEST_MS else None
 

@@ -83,7 +83,7 @@ class Era:
     is_modern: bool = field(kw_only=True)
 
     def announces(self, *path: str) -> bool:
-        """Return whether a capability is declared: the last key of the path exists and is not false."""
+        """Return whether a capability is declared: the value at the path exists, and is neither null nor false."""
         found: Any = self.capabilities
         for name in path:
             if not isinstance(found, Mapping):
@@ -193,7 +193,7 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
 
 
 def _mutual(supported: list[Any]) -> str | None:
-    """Return the newest revision without a handshake that both sides support; `None` if there is none."""
+    """Return the newest revision that both sides support and that has no handshake; `None` if there is none."""
     return next((version for version in reversed(MODERN_PROTOCOL_VERSIONS) if version in supported), None)
 
 

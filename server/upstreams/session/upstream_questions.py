@@ -220,7 +220,7 @@ class SessionQuestions:
                     live.is_void = True
                     live.scope.cancel()
         if self._open:
-            # Refuse this call's questions, and all questions that are not deferred if this was the last call.
+            # Refuse this call's questions. If this was the last call, also refuse all questions that are not deferred.
             self.refuse(
                 key
                 for key, question in self._open.items()
@@ -299,7 +299,7 @@ class SessionQuestions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """Return the questions that this call may show and no client has yet, and mark them as handed out.
+        """Return the questions that this call may show and that no client has yet, and mark them as handed out.
 
         The caller must then see to it that they are answered or refused, or that the call is resumed.
         """
@@ -351,7 +351,7 @@ class SessionQuestions:
         ]
 
     def _doubt(self, key: str) -> None:
-        """Refuse the question if a request that is not a call is open.
+        """Refuse the question if a request other than a call is open.
 
         The upstream may be waiting for the answer before it sends lists, which calls need.
         """

@@ -81,7 +81,7 @@ _PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')  #
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A login challenge (HTTP status 401 or 403). Only logins use `schemes`, which are never shown."""
+    """A login challenge (HTTP status 401 or 403)."""
 
     status: int
     schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, unchanged
@@ -279,7 +279,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Notice:
-    """A notification other than progress that arrived while a request was open."""
+    """A notification, other than progress, that arrived while a request was open."""
 
     method: str
     params: Json
@@ -308,7 +308,7 @@ class PendingRequest:
     method: str
     client_key: str | None = None
     """The key of the client to remember if the request is abandoned; empty if the client is unidentified, and `None` if
-    no client has to be remembered.
+    no client needs to be remembered.
     """
     is_answered: bool = False
     on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if there was no response

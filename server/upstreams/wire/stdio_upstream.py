@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 # At any log level, show the lines that people would see if they ran the upstream themselves.
 logger.setLevel(logging.INFO)
 
-LOG_LINE_BYTES = 1 << 14  # maximum bytes of a line to examine for the log
+LOG_LINE_BYTES = 1 << 14  # maximum number of bytes of a line that are examined for the log
 LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
 LAST_LINES = 5  # lines of a program's output kept to explain its exit
 LOG_LINES_PER_SECOND = 200  # lines shown per second (more than a traceback has); further lines are only counted
@@ -72,7 +72,7 @@ _NOT_A_MESSAGE = "wrote something other than a JSON-RPC message to standard outp
 
 
 class StderrLog:
-    """Writes an upstream's lines to the log, with a limit per second."""
+    """Writes an upstream's lines to the log, with a limit on the number of lines per second."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -374,7 +374,7 @@ class UpstreamProgram:
 async def stdio_streams(
     alias: str, program: UpstreamProgram, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None = None
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
-    """Start an upstream and connect to it until the context exits. No process is left behind.
+    """Start an upstream, and stay connected to it until the context exits. No process is left behind.
 
     `on_end` is called with a description of how the program exited.
 

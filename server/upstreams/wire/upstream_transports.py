@@ -36,7 +36,7 @@ Streams = tuple[MessageReader, MessageWriter]
 class Transport:
     """One transport to an upstream.
 
-    `open` takes a callback, which is called if the connection seems to be lost, and the workspace folders.
+    `open` takes two arguments: a callback for when the connection seems to be lost, and the workspace folders.
     """
 
     name: str
