@@ -93,7 +93,7 @@ def key_of(entry: UpstreamSettings) -> str:
 
     The entry has unexpanded variables. Values of variables and headers are not hashed, nor are likely secrets, because
     a hash allows guesses to be tested. If two servers differ only in such values, either may be listed with the other's
-    items until it responds. Likewise, if a server's lists depend on the client, a client may get another client's.
+    items until it responds. Likewise, if a server's lists depend on the client, one client may get another's lists.
     """
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []

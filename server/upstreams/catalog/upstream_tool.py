@@ -125,8 +125,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     Args:
         definition: The tool as the upstream lists it, in wire format.
-        trusted: Whether the operator trusts this upstream. If so, annotations are published unchanged, and calls need
-            consent only if the tool has changed.
+        trusted: Whether the operator trusts this upstream. If so, annotations are published unchanged, and this tool
+            asks for consent only if it has changed.
         bare_name: The name, without an alias, that the server's apps can use; empty if there is none.
         known: The tool's history, and who has agreed to which version; `None` for a tool that never changes. If the
             upstream changes the tool, this object keeps the version that it was created with.

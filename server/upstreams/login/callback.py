@@ -172,7 +172,7 @@ class CallbackListener:
         parts = urlsplit(target)
         if method != "GET":
             return "405 Method Not Allowed", "text/plain", "Only GET is supported.", None
-        # The host is checked against DNS rebinding: a foreign page's request would contain that page's host name.
+        # Checking `Host` prevents DNS rebinding: a foreign page's request would contain that page's host name.
         if parts.path == OPEN_LOGINS and f"\r\nhost: {HOST}:{self._port}\r\n".encode() in head.lower():
             logins = sorted(redirect.login for redirect in self._redirects.values())
             return "200 OK", "application/json", json.dumps({"coretoolsLogins": logins}), None

@@ -569,7 +569,7 @@ class Login:
         return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
-        """Make sure that the next login also requests the challenge's scopes, also in another process."""
+        """Make the next login also request the challenge's scopes, even if another process opens that login."""
         named = challenge.parameter("scope")
         if named is None:
             return

@@ -48,7 +48,7 @@ class LoginQuestions:
     ) -> Json | None:
         """Have a person log in, and return `None` once the login is complete.
 
-        For a client of the 2026-07-28 revision, returns a result with the question instead.
+        For a client of the 2026-07-28 revision, first returns a result with the question.
 
         Args:
             needed: The error that says which login is missing. It is raised if nobody can be asked to log in.
