@@ -126,21 +126,21 @@ class OwnOffer:
     has_resources: bool = False
 
     def has(self, uri: str) -> bool:
-        """Return whether this server itself serves a URI or template, so that no upstream gets it."""
+        """Return whether this server itself serves a URI or template; if so, no upstream is asked for it."""
         return self.has_resources and scheme_of(uri) in OWN_SCHEMES
 
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     registry: ToolRegistry  # where tools are published
-    served_over: Literal["stdio", "network"]  # stdio has one client, the network may have many
+    served_over: Literal["stdio", "network"]  # stdio has one client; the network may have many
     key_of: Callable[[RequestContext], str]  # returns a request's `ClientState.key`
     own: OwnOffer  # this server's own items
     large_results: LargeResults  # stores results that are too long for a conversation
     # returns why an upstream is hidden from clients with these rights; empty if it is visible
     why_denied: Callable[[str, Rights], str]
     before: Callable[[RequestContext], object]  # called before each request; the first call starts the upstreams
-    bus: ListenBus  # reaches clients of the 2026-07-28 revision that listen for changes
+    bus: ListenBus  # reaches 2026-07-28 clients that listen for changes
     changed: Callable[[ListKind], None]  # called when a list has changed, or an upstream announces a change
     replica: Replica  # provides the keys that protect the state that clients send back
     observer_of: Callable[[str, UpstreamSettings], Observer] | None  # creates the observer of requests to upstreams
@@ -378,7 +378,8 @@ class UpstreamRouter:
                     raise protocol_error(TASKS_REQUIRED)
                 async with self.relay.tasks.listen(names, ctx, exchange) as telling:
                     return await call_next(telling)
-        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}  # an upstream's stream has ended
+        # Reached only when an upstream has ended its stream.
+        ended: Json = {"_meta": {SUBSCRIPTION_ID_META_KEY: ctx.request_id}}
         return ended
 
     async def _task(self, ctx: RequestContext) -> Json:
@@ -553,7 +554,7 @@ class UpstreamRouter:
                 return self.routes.find((open_names or error.names)[0])
             names = open_names[:MAX_NAMED]
             message = (
-                "More than one server could have this URI, so none was asked. Use one of these names: "
+                "More than one server could have this URI, so none was asked. Use one of these URIs: "
                 f"{' or '.join(visible_line(name) for name in names)}."
             )
             raise MCPError(INVALID_PARAMS, message, {"uri": uri, "names": names}) from None

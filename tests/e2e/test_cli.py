@@ -51,7 +51,7 @@ def test_tools_tells_whose_tool_a_name_is_and_what_is_hidden_and_why(root: Path,
     assert "= odd name! of the server three; changed, because clients accept" in shown.stdout
     assert "of the server three\n" not in shown.stdout
     hidden = "'echo' of the server two is not listed, because the name 'echo' belongs to 'echo' of the server one."
-    assert f"Not listed:\n  {hidden} Calls reach it as 'two__echo'" in shown.stdout
+    assert f"Not listed:\n  {hidden} The unlisted item is reachable as 'two__echo'" in shown.stdout
     found = json.loads(run("doctor", "--json", *options).stdout)["findings"]
     texts = {(entry["subject"], entry["health"]): entry["text"] for entry in found}
     assert texts["server two", "absent"].startswith(hidden)

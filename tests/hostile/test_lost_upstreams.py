@@ -90,7 +90,7 @@ async def test_calls_do_not_start_an_upstream_that_crashes_again_and_again_each_
             assert "unavailable" in said
         for _ in range(10):
             assert "state crashing again and again" in said
-            assert re.search(r"is retried in 3[56]\d\d s; try the call after that", said)
+            assert re.search(r"is retried in 3[56]\d\d s; try the call again after that", said)
             said = await scene.call()
     assert tale.read_text().count("start\n") == 3
 

@@ -26,7 +26,7 @@ from tests.tables import all_cases
 pytestmark = pytest.mark.anyio
 
 REFUSED = "nothing is listening at its address: the connection was refused"
-LOST = "The connection to the server {alias} was lost during the call of echo"
+LOST = "The connection to the server {alias} was lost during the call to echo"
 
 
 @pytest.mark.requirement("proxy.faults.http")

@@ -148,7 +148,7 @@ async def test_an_upstream_that_hangs_at_its_start_is_given_up_in_its_time_and_t
     assert tale.read_text().count("start\n") == 2
 
 
-LOST = "The connection to the server {alias} was lost during the call of echo"
+LOST = "The connection to the server {alias} was lost during the call to echo"
 FAILING_CALLS = {
     "exit": LOST,
     "close": LOST,

@@ -125,7 +125,7 @@ def test_without_a_prefix_the_first_of_the_configuration_has_the_name() -> None:
     (hidden,) = names.hidden
     assert str(hidden) == (
         "'search' of the server two is not listed, because the name 'search' belongs to 'search' of the server one. "
-        "Calls reach it as 'two__search'; the setting rename can give it another name."
+        "The unlisted item is reachable as 'two__search'; the setting rename can give it another name."
     )
     assert mapped(two, one).published["search"] == ("two", "search")
 

@@ -308,7 +308,7 @@ async def test_a_flood_on_standard_error_holds_nothing_up_and_is_counted(
     async with speaking(python(code + line("after")), starter) as streams:
         assert await words(streams) == ["after"]
     told = [record.getMessage() for record in caplog.records if record.name == "server.upstreams.wire.stdio_upstream"]
-    left_out = [int(message.split()[2]) for message in told if "more lines are not shown" in message]
+    left_out = [int(message.split()[2]) for message in told if "further line(s) not shown" in message]
     shown = told.count("upstream demo: flood")
     assert shown + sum(left_out) == 100_000
     assert LOG_LINES_PER_SECOND <= shown < 50 * LOG_LINES_PER_SECOND

@@ -37,7 +37,7 @@ LOGIN = StoredLogin(
     expires_at=1_800_000_000.5,
 )
 KEY = (LOGIN.resource, LOGIN.principal)
-NEW_LOGIN = "remove it with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+NEW_LOGIN = "remove the login with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
 
 posix = pytest.mark.skipif(os.name != "posix", reason="not run: modes, links and owners are those of POSIX")
 
@@ -289,7 +289,7 @@ def test_a_folder_that_is_not_ours_is_not_used(kind: str, tmp_path: Path) -> Non
         os.chown(folder, 65534, -1)
     store = TokenStore(str(tmp_path))
     why = "its folder belongs to another user or is a symlink"
-    said = f"The stored logins cannot be used ({why}): check logins in the state folder."
+    said = f"The stored logins cannot be used ({why}): check the folder logins in the state folder."
     assert refusal(lambda: store.read(*KEY)) == said
     assert refusal(lambda: store.try_lock(*KEY)) == said
     assert refusal(lambda: store.remove(*KEY)) == said
@@ -472,8 +472,8 @@ def test_a_login_that_is_kept_otherwise_than_the_settings_say_is_told_and_loggin
     said = refusal(lambda: store.read(*KEY))
     place = "in the keyring" if storage == "keyring" else "in a file"
     assert said == (
-        f"The secrets of the login to up are {place}, but proxy.tokenStorage is {other}: change that, or "
-        "remove it with coretools-mcp logout up, then log in with coretools-mcp login up."
+        f"The secrets of the login to up are {place}, but proxy.tokenStorage is {other}: change that setting, or "
+        "remove the login with coretools-mcp logout up, then log in with coretools-mcp login up."
     )
     assert list(map(str, store.all())) == [said]
     assert store.remove(*KEY)

@@ -121,7 +121,7 @@ def test_what_is_hidden_is_logged_once_and_a_flood_is_cut(caplog: pytest.LogCapt
         lists(catalog, "a", *many)
         lists(catalog, "b", *many)
     assert len(caplog.records) == MAX_TOLD + 1
-    assert caplog.records[-1].getMessage().startswith("5 more names are taken")
+    assert caplog.records[-1].getMessage().startswith("further names are taken (5)")
 
 
 @pytest.mark.requirement("upstream.filters")

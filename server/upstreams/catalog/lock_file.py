@@ -30,7 +30,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 FORMULA = 1
 COMMAND = "coretools-mcp lock"
-MAX_PLACE_CHARS = 200  # maximum length of a location in the file that a message names
+MAX_PLACE_CHARS = 200  # maximum length, in a message, of a location in the file
 MAX_EXECUTABLE_BYTES = 32 << 20  # maximum size of a program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
@@ -201,7 +201,7 @@ class _LockFile(_Entry):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The current approvals, from the lock file and on top of it. If the file cannot be used, nothing is approved."""
+    """The approvals in the lock file, and any that replicas share. If the file cannot be used, nothing is approved."""
 
     path: str
     servers: Mapping[str, Json] = field(default_factory=dict[str, Json])

@@ -1,4 +1,4 @@
-"""MCP Apps (SEP-1865): the resource with the page that displays a tool, and the tools that this page may call.
+"""MCP Apps (SEP-1865): the page that is a tool's user interface, and the tools that this page may call.
 
 Clients take the page's URI from the tool's `_meta`, which must therefore contain the published URI. A page calls tools
 by the names that its own server uses, because it knows no other server.

@@ -111,7 +111,11 @@ class HiddenName:
     way_out: str  # another name that still reaches the item; empty if there is none
 
     def __str__(self) -> str:
-        way_out = f"Calls reach it as '{self.way_out}'" if self.way_out else "Nothing reaches it"
+        way_out = (
+            f"The unlisted item is reachable as '{self.way_out}'"
+            if self.way_out
+            else "The unlisted item is not reachable"
+        )
         return visible_line(
             f"'{self.origin.name}' of the server {self.origin.alias} is not listed, because the name '{self.name}' "
             f"belongs to {self.holder}. {way_out}; the setting rename can give it another name."
@@ -154,8 +158,9 @@ def name_map(upstreams: Sequence[NameList], taken: Collection[str], budget: int)
     """Assign a name to every item of `upstreams`.
 
     A prefixed name depends only on the alias, the item's own name and renames. Names in `taken` are never assigned. If
-    several items want the same name, prefixed names win, then the order of the configuration decides. `upstreams` must
-    include upstreams that have listed nothing yet, because names that begin with their alias are reserved.
+    several items want the same name, prefixed names win; after that, the order of the configuration decides.
+    `upstreams` must include upstreams that have listed nothing yet, because names that begin with their alias are
+    reserved.
     """
     aliases = {listed.alias for listed in upstreams}
     wishes: list[_Wish] = []

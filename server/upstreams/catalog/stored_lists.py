@@ -44,7 +44,8 @@ MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
 NEVER_LISTED = ""  # in place of a revision: the server was too slow for the first list
-NEVER_LISTED_SECONDS = 3_600  # how long such a file is valid, because a server that was being installed is faster later
+# How long a file with `NEVER_LISTED` is valid: a short time, because a server may only have been slow to install
+NEVER_LISTED_SECONDS = 3_600
 
 _ENDING = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
@@ -92,7 +93,7 @@ def key_of(entry: UpstreamSettings) -> str:
 
     The entry has unexpanded variables. Values of variables and headers are not hashed, nor are likely secrets, because
     a hash allows guesses to be tested. If two servers differ only in such values, either may be listed with the other's
-    items until it responds. Likewise, a server whose lists depend on the client may be listed as for another client.
+    items until it responds. Likewise, if a server's lists depend on the client, one client may get another's lists.
     """
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
@@ -198,7 +199,7 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
     """Return the content of one file; `None` if nothing should be stored.
 
     Nothing is stored if the content is too large, or if the server is a coretools-mcp server. Such a server stores the
-    lists of its upstreams itself, and marks items with a number that is different in each run.
+    lists of its upstreams itself, and marks items with an id that is different in each run.
     """
     head = json.dumps({"key": key, "version": version})
     size = len(head)

@@ -139,7 +139,7 @@ def _alone(text: str) -> Iterator[str]:
         yield f"contains invisible characters ({codes})"
     for run in _ENCODED.findall(text):
         data = b""
-        # A hexadecimal number is valid Base64 too, so try it last.
+        # Hexadecimal text is often valid Base64 too, so the hexadecimal reading comes last and takes precedence.
         with suppress(ValueError):
             data = base64.b64decode(run + "=" * (-len(run) % 4))
         with suppress(ValueError):

@@ -131,7 +131,7 @@ class ToolCatalog:
 
     @contextmanager
     def at_once(self) -> Generator[None]:
-        """Publish everything listed within this context together when the context exits."""
+        """When the context exits, publish everything that was listed within it, all at once."""
         self._is_publishing = True
         try:
             yield
@@ -364,4 +364,4 @@ class ToolCatalog:
         for hidden in fresh[:MAX_TOLD]:
             logger.warning("%s", hidden, extra={"upstream": hidden.origin.alias})
         if len(fresh) > MAX_TOLD:
-            logger.warning("%d more names are taken; run coretools-mcp tools to list them", len(fresh) - MAX_TOLD)
+            logger.warning("further names are taken (%d); run coretools-mcp tools to list them", len(fresh) - MAX_TOLD)

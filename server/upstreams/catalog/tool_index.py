@@ -173,11 +173,11 @@ for _number, _group in enumerate(_GROUPS):
 
 @dataclass(frozen=True, slots=True)
 class SearchText:
-    name: str  # the name that clients know
-    server: str  # the alias of its server
-    own_name: str  # its name at its server
+    name: str  # the tool's name for clients
+    server: str  # the alias of the tool's server
+    own_name: str  # the tool's name at its server
     title: str = ""
-    hint: str = ""  # the search keywords that it declares
+    hint: str = ""  # the search keywords that the tool declares
     description: str = ""
     parameters: Mapping[str, str] | None = None  # argument names with their descriptions
 
@@ -208,7 +208,7 @@ class _Concept:
     alike: Set[str]  # words with the same prefix, if no tool contains the word itself
     is_name: bool  # whether the word is written like a proper name
     postings: Sequence[tuple[float, Postings]]  # for each kind of match, its weight and the tools that it finds
-    weight: float  # its rarity
+    weight: float  # the word's rarity
 
 
 class ToolIndex:

@@ -25,7 +25,7 @@ class Stop:
 
     definition: Definition  # the placeholder's definition, in this server's words
     shown: Definition  # the tool's definition, with invisible characters marked
-    entry: Json  # its entry for the lock file, once approved
+    entry: Json  # the tool's entry in the lock file, if the tool is approved
     standing: str  # "new", "changed" with the fields, or "closed" if the lock file cannot be used
     closed: str  # why nothing can be approved, and what to do; empty if the lock file can be used
     version: str  # a hash of the tool, its entry and the reason
@@ -117,7 +117,7 @@ class StoppedMCPTool(DiscoveredMCPTool):
         return ApprovalConfirmation(
             title=f"Approve a tool of the MCP server {self.alias}",
             prompt=self.words,
-            way_out=f"The user can approve it {command}on the dashboard (`coretools-mcp dashboard`), nowhere else.",
+            way_out=f"The user can approve it {command}on the dashboard (`coretools-mcp dashboard`), but nowhere else.",
         )
 
     @property

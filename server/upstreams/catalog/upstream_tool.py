@@ -40,9 +40,9 @@ _FORGOTTEN = "forgotten"  # replaces a digest, and never matches one
 class ToolRecord:
     """A tool's history in this run, as digests of its definitions."""
 
-    first: str  # the digest when it was first listed; empty if unknown
+    first: str  # the digest when the tool was first listed; empty if unknown
     now: str  # the current digest; empty once the operator has changed the server's entry
-    is_stopped: bool = False  # whether the lock file blocks it
+    is_stopped: bool = False  # whether the lock file blocks the tool
     # Pairs of a client's key and a digest that the person behind that client agreed to
     agreed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
@@ -94,7 +94,7 @@ class ToolHistory:
             said = f"upstream {alias} has changed its tool '{name}'; its next call needs consent"
             log.warning("%s", visible_line(said))
         if len(changed) > MAX_TOLD:
-            log.warning("upstream %s has changed %d more tools", alias, len(changed) - MAX_TOLD)
+            log.warning("upstream %s has changed further tools (%d)", alias, len(changed) - MAX_TOLD)
 
     def record(self, alias: str, name: str) -> ToolRecord:
         return self._known[alias][name]
@@ -125,10 +125,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     Args:
         definition: The tool as the upstream lists it, in wire format.
-        trusted: Whether the operator trusts this upstream: no questions, and annotations are published unchanged.
-        bare_name: The name, without an alias, that apps of its server can use; empty if there is none.
-        known: Its history, and who has agreed to which version; `None` for a tool that never changes. If the upstream
-            changes the tool, this object keeps the version that it was created with.
+        trusted: Whether the operator trusts this upstream. If so, annotations are published unchanged, and this tool
+            asks for consent only if it has changed.
+        bare_name: The name, without an alias, that the server's apps can use; empty if there is none.
+        known: The tool's history, and who has agreed to which version; `None` for a tool that never changes. If the
+            upstream changes the tool, this object keeps the version that it was created with.
         reach: A digest of how the server is reached. It distinguishes the tool from one with the same name whose server
             is reached differently.
         shown: The definition with invisible characters marked, if known.
@@ -164,7 +165,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         self.version = f"{reach}-{known.now}" if known is not None else ""
         self._trusted = trusted
         self._relay_call = call
-        # Annotations count only if the server is trusted. Without them, the protocol's defaults apply: the worst.
+        # Annotations count only if the server is trusted. Otherwise, the protocol's defaults apply: the worst case.
         claimed: Mapping[str, Any] = (definition.get("annotations") or {}) if trusted else {}
         read_only = claimed.get("readOnlyHint") is True
         self.behaviour = Behaviour(
@@ -192,7 +193,11 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @property
     def rule_names(self) -> tuple[str, ...]:
-        """The full name, the published name if it begins with the alias, the CLIs' forms of both, the server's name."""
+        """The names by which permission rules can mean this tool.
+
+        They are the full name, the published name if it begins with the alias, the CLIs' forms of both, and the CLIs'
+        name for all tools of the server.
+        """
         names = [rule_name(self.alias, self.upstream_name), *names_of_upstream_tool(self.alias, self.upstream_name)]
         prefix = f"{self.alias}{BETWEEN}"
         if self.name.startswith(prefix):
@@ -224,7 +229,10 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     @cached_property
     def repeated(self) -> Mapping[tuple[str, ...], str]:
-        """The names of the headers that repeat arguments (`x-mcp-header`, 2026-07-28), keyed by the argument's path."""
+        """The names of the headers that repeat arguments, keyed by the argument's path.
+
+        Tools request them with `x-mcp-header` (2026-07-28 revision).
+        """
         if "x-mcp-header" not in json.dumps(schema := as_mapping(self.definition.get("inputSchema"))):
             return {}
         from mcp.shared.inbound import x_mcp_header_map  # noqa: PLC0415 - few tools need it
@@ -308,6 +316,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
 
 UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
-"""Calls a tool: `Relay.call` with its upstream, which `UpstreamRouter` gives to the pool, and the pool to the tools."""
+"""Calls a tool. This is `Relay.call`, bound to an upstream; `UpstreamRouter` passes it to the pool, which passes it to
+the tools.
+"""
 
 Definition = Mapping[str, Any]

@@ -172,7 +172,7 @@ class ClientSessions:
         taken = [key for key in may_take if key[0] != client_key and counts[key[0]] > share]
         if not taken:
             return False
-        # The newest of these sessions comes last. It is the one to close.
+        # The sessions are in the order in which they were opened. Close the newest one.
         self.upstream.log.info(
             "a client's session with upstream %s was closed to make room for another client", self.upstream.alias
         )
@@ -203,7 +203,7 @@ class ClientSessions:
                             await session.flush()
                     held.session = session
                     held.ready.set()
-                    if transport.name != "stdio":  # over stdio, a new program is no sign of a restart
+                    if transport.name != "stdio":  # over stdio, each session has its own program
                         self.upstream.session_began()
                     await self._until_unused(held, session)
             if held.session is None:

@@ -66,7 +66,7 @@ MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than
 LOOK_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 LEAST_LOOK_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
 
-STORE_SECONDS = 5.0  # limit for storing the lists for the next run
+STORE_SECONDS = 5.0  # time limit for storing the lists for the next run
 
 SETTLE_SECONDS = 0.05
 LONGEST_SETTLE_SECONDS = 2.0
@@ -171,12 +171,12 @@ class LoginNeededError(ToolError):
             told += f" If it needs a token instead, the operator can set one. {WAYS_TO_AUTHENTICATE}"
         super().__init__(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
         self.login = login
-        self.had = login.latest_header  # the `Authorization` that was not enough, if any
+        self.had = login.latest_header  # the `Authorization` header that was not sufficient, if any
 
 
 FoldersOf = Callable[[Exchange | None], Awaitable[tuple[str, ...]]]
-"""Returns the workspace folders of a client or, for `None`, those that apply to all clients. Without folders, a program
-sees no files.
+"""Returns the workspace folders of a client or, for `None`, those that apply to all clients. If there are none, a
+program without a `cwd` starts in an empty folder.
 """
 
 
@@ -206,7 +206,7 @@ class Upstream:
         entry: How to reach the upstream, and what to publish.
         changed: Called with the kind of a list that may have changed, and whether clients should be notified.
         resource_updated: Called with the URI of a changed resource, and the key of the client's own session that
-            reported the change; `None` if the session is not one client's own.
+            reported the change; `None` if the listing session reported it.
         prepare: Does expensive work before a list is used.
         store: Stores the upstream's lists for the next run, with the protocol revision in which they were sent.
         login_of: Returns the login of a principal, if the server has logins.
@@ -598,13 +598,13 @@ class Upstream:
             self._hurry.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """Return the error that asks for the login that listing uses; `None` if this upstream has no logins."""
+        """Return the error that requests the login used for listing; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:
         """Start a new listing session if needed.
 
-        Called when the server has lost a session, because it may also have lost the listing session.
+        This is called when the server has lost a session, because it may also have lost the listing session.
         """
         if (listing := self.live_session) is not None:
             await listing.flush()
@@ -630,12 +630,12 @@ class Upstream:
         if status.state is UpstreamState.CONNECTED:
             why = "its connection was just lost"  # the state will be updated in a moment
         left = math.ceil(self._spared_until - time.monotonic())
-        when = f"in {left} s; try the call after that" if left > 0 else "automatically; try the call later"
+        when = f"in {left} s; try the call again after that" if left > 0 else "automatically; try the call again later"
         what_next = f"The connection is retried {when}, or continue without it."
         if status.state is UpstreamState.NEEDS_AUTHENTICATION:
             what_next = f"The operator must set credentials. {WAYS_TO_AUTHENTICATE}"
         elif status.state is UpstreamState.LEFT_OUT:
-            what_next = "Use the tools by their own names."
+            what_next = "Use this server's own tool names instead."
         return ToolError(
             ToolErrorType.UPSTREAM_UNAVAILABLE,
             f"The server {self.alias} is unavailable ({why}). {what_next}",

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 GATHER_WAIT_SECONDS = 0.5  # how long `bounded_gather` waits; longer work continues in the background
-GATHER_SECONDS = 10.0  # limit for the work, including the part in the background
-STORED_SECONDS = 1.0  # limit for reading the stored lists, because a disk may hang
+GATHER_SECONDS = 10.0  # time limit for the work, including the part in the background
+STORED_SECONDS = 1.0  # time limit for reading the stored lists, because a disk may hang
 LIST_FIRST_SECONDS = 0.02  # delay before servers start, so that a pending list is sent first
-LOOK_WAIT_SECONDS = 1.0  # how long a client's list waits for upstreams to be read again; later changes are announced
-# How long the first list may keep another coretools-mcp waiting: in a loop of servers, each one waits for the next.
+LOOK_WAIT_SECONDS = 1.0  # how long a list request waits for old lists to be read again; later changes are announced
+# How long the first list may keep another coretools-mcp server waiting: in a loop, each server waits for the next one.
 PROXY_WAIT_SECONDS = 1.0
 
 
@@ -52,7 +52,7 @@ async def bounded_gather(
 
     Returns whether all of them are done.
 
-    Unfinished work continues in `tasks` until `GATHER_SECONDS` are over, or until `scope` is cancelled.
+    Unfinished work continues in `tasks` until `GATHER_SECONDS` have passed, or until `scope` is cancelled.
     """
     done = anyio.Event()
 
@@ -74,13 +74,13 @@ class LoginOptions:
     """How to log in to upstreams, and where to store logins."""
 
     replica: Replica
-    """Its store has the logins if the store is shared and there are keys; otherwise they are in local files."""
+    """Its store has the logins if it is shared and there are keys; otherwise they are stored on this machine."""
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
     port: int = 18_809  # for redirects, unless an entry sets another one
     options: str = ""  # the command-line options that result in the same settings
     has_principals: bool = False  # whether there are several people with their own logins
-    is_local: bool = True  # whether a client's browser is on this machine, so that the redirect reaches it
+    is_local: bool = True  # whether a client's browser is on this machine, so that a redirect can reach this server
     pages: ConnectPages | None = None  # the login pages, which any browser can reach
 
 
@@ -106,7 +106,7 @@ class UpstreamPool:
         first_list_wait_seconds: How long after startup a list waits for upstreams that are still connecting.
         on_offer: Called with the kind of each list that may have changed, and whether clients should be notified.
         logins: How people log in; `None` if nobody can.
-        reserved: Names that upstream tools cannot get.
+        reserved: Names that upstream tools never get.
         by_proxy: Whether to use the proxies from the environment for remote servers.
         waits_again: Whether the first list also waits for a server that was too slow for the last run's first list.
     """
@@ -139,7 +139,7 @@ class UpstreamPool:
         """Why other configured servers are not used, keyed by alias; changes with the settings."""
         self.written: Mapping[str, UpstreamSettings] = {}
         """Entries with variables unexpanded; changes with the settings."""
-        self.is_recalling = False  # whether the stored lists are still being read, before any list is answered
+        self.is_recalling = False  # whether the stored lists are still being read; until then, no list is sent
         self.listed: set[str] = set()  # the capabilities whose list a client has received
         self._stored: StoredLists | None = None
         self.approvals: SharedApprovals | None = None  # the shared approvals of replicas, if there are any
@@ -307,7 +307,7 @@ class UpstreamPool:
                             try:
                                 await upstream.offer_stored(replace(last_run, alias=upstream.alias))
                             except Exception:
-                                # Without a stored list, the server is listed once it responds.
+                                # Without stored lists, the server's items are listed once it responds.
                                 upstream.log.exception(
                                     "the lists from the last run cannot be used because of an internal error"
                                 )
@@ -370,7 +370,7 @@ class UpstreamPool:
             await starter.aclose()
 
     async def wait_for_first_list(self, most: float | None = None, *, is_live: bool = False) -> None:
-        """Wait a moment for upstreams at startup, so that the first list is complete if possible.
+        """Wait for upstreams at startup, for a limited time, so that the first list is complete if possible.
 
         Without `is_live`, this does not wait for upstreams whose lists from the last run are stored.
         """

@@ -54,7 +54,7 @@ _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class AuthorizationServerDownError(LoginError):
-    """The authorization server cannot be reached, so the login's state is unknown and the login is kept."""
+    """The authorization server gave no usable answer. The login is kept, because its state is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class AuthorizationServerClient:
         if not is_ours:
             raise LoginError(
                 f"the server calls itself {visible_line(resource[:_SHOWN_CHARS])}, which is not its address, so a "
-                "token for it could be meant for another server"
+                "token for that address could be meant for another server"
             )
         issuer = issuers[0]
         if not isinstance(issuer, str):
@@ -182,8 +182,8 @@ class AuthorizationServerClient:
         """Reject an authorization server that does not announce PKCE, unless `oauth.assumePkce` is set."""
         if _PKCE not in (server.metadata.code_challenge_methods_supported or ()) and not self.oauth.assume_pkce:
             raise server.problem(
-                f"does not announce PKCE with {_PKCE}; without it, anyone who sees a code could use it. If you know "
-                "that the server supports it, set oauth.assumePkce: true"
+                f"does not announce PKCE with {_PKCE}; without PKCE, anyone who sees an authorization code could use "
+                "the code. If you know that the server supports PKCE, set oauth.assumePkce: true"
             )
 
     async def register(

@@ -2,8 +2,7 @@
 
 The address has a fixed port, because some authorization servers compare it with the registered address. Only the
 process that logs in listens on the port: the system gives the port to no other process, and frees it if that process
-is killed.
-Other processes ask the listening process which logins are open, and wait for their tokens.
+is killed. Other processes ask the listening process which logins are open, and wait for their tokens.
 """
 
 from __future__ import annotations
@@ -173,7 +172,7 @@ class CallbackListener:
         parts = urlsplit(target)
         if method != "GET":
             return "405 Method Not Allowed", "text/plain", "Only GET is supported.", None
-        # Protects against DNS rebinding: a foreign page's request would contain its own host name.
+        # Checking `Host` prevents DNS rebinding: a foreign page's request would contain that page's host name.
         if parts.path == OPEN_LOGINS and f"\r\nhost: {HOST}:{self._port}\r\n".encode() in head.lower():
             logins = sorted(redirect.login for redirect in self._redirects.values())
             return "200 OK", "application/json", json.dumps({"coretoolsLogins": logins}), None
@@ -192,7 +191,8 @@ def _bound(port: int) -> socket.socket:
         if sys.platform == "win32":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)  # keeps other processes off the port
         else:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else closed connections block the port
+            # Without this option, closed connections would block the port.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((HOST, port))
         listener.listen()
         listener.setblocking(False)

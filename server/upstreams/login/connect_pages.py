@@ -32,8 +32,8 @@ CALLBACK, CONNECT = "/oauth/callback", "/connect"
 COOKIE_SECONDS = 600  # lifetime of the cookie, longer than the time limit for a login
 
 _NOT_OPEN = (
-    "This login is no longer open: it was completed, cancelled or timed out, or the server was restarted. If your "
-    "client still asks for it, repeat the call to get a new link."
+    "This login is no longer open: it was completed or cancelled, it has timed out, or the server was restarted. If "
+    "your client still asks for it, repeat the call to get a new link."
 )
 _ELSEWHERE = (
     "This login continues in another browser. Continue there, or repeat the call in your client and open the new "
@@ -71,7 +71,7 @@ class ConnectPages:
 
     Args:
         public_url: This server's public address, as browsers write it.
-        place: The name of this replica, for load balancers; empty if there are no others.
+        place: The name of this replica, for load balancers; empty if there are no other replicas.
     """
 
     def __init__(self, public_url: str, place: str = "") -> None:
@@ -85,7 +85,7 @@ class ConnectPages:
         self._links: dict[bytes, _ConnectLink] = {}
         self._states: dict[str, _OpenLogin] = {}
         self.uri = f"{self._base}{CALLBACK}"
-        # A reverse proxy that publishes this server under a path strips the path.
+        # A reverse proxy that publishes this server under a path strips that path from requests.
         self.routes = [
             Route(f"{CONNECT}/{{token}}", self._show_page, methods=["GET"]),
             Route(f"{CONNECT}/{{token}}", self._start_login, methods=["POST"]),
@@ -94,7 +94,7 @@ class ConnectPages:
 
     @asynccontextmanager
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
-        """Accept one login, like `CallbackListener.expect`.
+        """Accept one login, as `CallbackListener.expect` does.
 
         Yields a function that returns the address at which the person starts the login. The address changes once a
         browser has continued with the previous one, because that browser may be lost.
@@ -142,7 +142,7 @@ class ConnectPages:
         response = _page_response(
             200,
             "An MCP server used by coretools-mcp needs a login.",
-            f"<dl>{listed}</dl><p>Continue only if you have asked for this just now"
+            f"<dl>{listed}</dl><p>Continue only if you just asked for this"
             + (", and these calls are yours" if whose else "")
             + ". If somebody else sent you this link, close this window: they would be able to use your account.</p>"
             f'<form method="post"><button>Log in at {html.escape(visible_line(where))}</button></form>',
@@ -151,9 +151,9 @@ class ConnectPages:
         return response
 
     async def _start_login(self, request: Request) -> Response:
-        """Send a browser that has shown the page on to the authorization server.
+        """Redirect the browser to the authorization server, if it has shown the page.
 
-        The link then works in no other browser.
+        After that, the link works in no other browser.
         """
         link = self._links.get(_digest(request.path_params["token"]))
         browser = self._browser_of(request)

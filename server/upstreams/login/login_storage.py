@@ -1,8 +1,8 @@
-"""The interface to login storage, and the storage of logins on this machine; `shared_logins` has that of replicas.
+"""The interface to login storage, and the storage on this machine; `shared_logins` has the storage for replicas.
 
 On this machine, each login is a file in the user's state folder, with its secrets there or in the system keyring. A
 file's name is a digest of the server's address and the principal. The file names the authorization server and contains
-everything that came from there, so a login is never used with another server. Moving from the keyring to files requires
+everything that came from it, so a login is never used with another server. Moving from the keyring to files requires
 a new login.
 """
 
@@ -37,7 +37,7 @@ _VERSION = 1  # version of the files' format
 _ENDING, _LOCK_ENDING = ".json", ".lock"
 _OPEN_PARTS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
 _CLIENT_SECRETS = ("client_secret", "registration_access_token")  # a registration's secret fields
-_NEW_LOGIN = "remove it with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
+_NEW_LOGIN = "remove the login with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
 _INSTEAD = 'or set proxy.tokenStorage to "file", and log in again'
 
 
@@ -68,7 +68,7 @@ class StoredLogin:
     """The token response (RFC 6749, 5.1); `None` before the first one, and after a refused grant."""
     expires_at: float | None  # when the access token expires, in seconds since the epoch, if known
     version: str | None = field(default=None, compare=False)
-    """The version in a shared store that this login was made from; `None` if it is new, or in a file."""
+    """The version in a shared store that this login was made from; `None` if the login is new or in a file."""
 
 
 Release = Callable[[], Awaitable[None]]
@@ -300,7 +300,7 @@ class TokenStore:
         if record.storage != self.storage:
             place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
             said = f"The secrets of the login to {alias} are {place}, but proxy.tokenStorage is {self.storage}:"
-            raise TokenStoreError(f"{said} change that, or {_NEW_LOGIN.format(alias)}.")
+            raise TokenStoreError(f"{said} change that setting, or {_NEW_LOGIN.format(alias)}.")
         return record.login
 
 
@@ -373,7 +373,7 @@ def _spoiled(why: str) -> TokenStoreError:
 
 def _unusable(error: OSError) -> TokenStoreError:
     why = error.strerror or "its disk has failed"
-    return TokenStoreError(f"The stored logins cannot be used ({why}): check {FOLDER} in the state folder.")
+    return TokenStoreError(f"The stored logins cannot be used ({why}): check the folder {FOLDER} in the state folder.")
 
 
 def _unlock(descriptor: int) -> None:
@@ -399,8 +399,8 @@ def _keyring() -> Generator[Any]:
         from keyring import errors  # noqa: PLC0415
     except ImportError:
         raise TokenStoreError(
-            "Logins should be stored in the keyring (proxy.tokenStorage), but the package keyring is missing: run pipx "
-            f"install --force 'coretools-mcp[keyring]', {_INSTEAD}."
+            "The setting proxy.tokenStorage is keyring, but the package keyring is missing: run pipx install --force "
+            f"'coretools-mcp[keyring]', {_INSTEAD}."
         ) from None
     try:
         yield cast("ModuleType", keyring)

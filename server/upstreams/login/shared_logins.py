@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 LOCK_SECONDS = 20.0  # longer than a renewal, which is aborted after 15 s, and its requests to the store
 LOOK_SECONDS = 1.0  # how often to check for changed logins and to retry unfinished work
-# After this long without a check, a lock may have changed unnoticed. A request to a silent store takes less time.
+# After this long without a check, a lock may have changed unnoticed. A request to a silent store times out sooner.
 GAP_SECONDS = 5.0
 FORGOTTEN_SECONDS = 600.0  # after this time, an unchanged lock is no longer watched
 _INDEX = "logins"  # the store's key for the digests of all logins, separated by spaces
@@ -212,8 +212,8 @@ class SharedLogins:
 def _login_in(row: SealedRow[StoredLogin]) -> StoredLogin:
     if row.value is None:
         raise TokenStoreError(
-            "A login in the store (store.url) cannot be decrypted with http.stateKeys, or is damaged: remove it with "
-            "coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
+            "A login in the store (store.url) cannot be decrypted with http.stateKeys, or is damaged: remove the login "
+            "with coretools-mcp logout ALIAS, then log in with coretools-mcp login ALIAS."
         )
     return replace(row.value, version=row.version)
 

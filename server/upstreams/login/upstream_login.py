@@ -58,9 +58,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOGIN_SECONDS = 300.0  # time limit for a person at the authorization server (as in FastMCP)
-EARLY_SECONDS = 30.0  # a token is renewed this long before expiry, or after four fifths of a shorter lifetime
+# A token is renewed this long before it expires, but not before four fifths of its lifetime have passed.
+EARLY_SECONDS = 30.0
 TURN_SECONDS = 30.0  # how long another process may take to renew a token
-RENEW_SECONDS = 15.0  # how long a renewal continues after its call was cancelled, because its result must not be lost
+RENEW_SECONDS = 15.0  # time limit for a renewal, which continues if its call is cancelled, so that no token is lost
 POLL_SECONDS = 0.1  # how often to check whether another process has finished
 WATCH_SECONDS = 1.0  # how often to check for a login by another process while a person is logging in
 RENEWAL_PAUSE_SECONDS = 10.0  # a token rejected this soon after its renewal is not renewed again
@@ -77,7 +78,7 @@ class LoginStoreUnavailableError(LoginError):
     def __init__(self) -> None:
         super().__init__(
             "the store that the replicas of this server share is unavailable (store.url), so no login can be read, "
-            "made, renewed or ended. Its content is not affected: try again a little later"
+            "made, renewed or ended. The stored logins are not affected: try again a little later"
         )
 
 
@@ -315,7 +316,7 @@ class Login:
             return False
 
     def close(self, why: str) -> None:
-        """Abort any login in progress or preparation, and open no others."""
+        """Abort a login that is in progress or being prepared, and open no others."""
         self._closed = why
         if self._attempt is not None:
             self._attempt.give_up(why)
@@ -326,11 +327,11 @@ class Login:
 
     @property
     def latest_header(self) -> str | None:
-        """The latest known `Authorization`, even if the upstream rejects it; `None` without a token."""
+        """The latest known `Authorization` header, even if the upstream rejects it; `None` without a token."""
         return _header_of(self._record)
 
     async def stored_header(self) -> str | None:
-        """Return the stored `Authorization`; `None` without a token, or if it cannot be read."""
+        """Return the stored `Authorization` header; `None` without a token, or if the login cannot be read."""
         return _header_of(await self._read_usable())
 
     async def begin(
@@ -340,13 +341,13 @@ class Login:
         on_wait: Callable[[str], object] = lambda _: None,
         readable_name: str = "",
     ) -> LoginAttempt | None:
-        """Open a login for a person; `None` if another process has logged in in the meantime.
+        """Open a login for a person. Returns `None` if another process has logged in meanwhile.
 
         While another process uses the same port for a login, this method waits and calls `on_wait`.
 
         Args:
             tasks: Runs the login.
-            had: The `Authorization` that was not enough. A login is not needed if another one is stored.
+            had: The `Authorization` header that was not sufficient. If a different one is stored, no login is needed.
             on_wait: Called with the reason for the wait.
             readable_name: The principal's display name.
 
@@ -568,7 +569,7 @@ class Login:
         return await self.has_changed() and _header_of(await self._read_usable()) not in (None, used)
 
     async def remember_scopes(self, challenge: Challenge) -> None:
-        """Request the challenge's scopes too in the next login, even if another process opens that login."""
+        """Make the next login also request the challenge's scopes, even if another process opens that login."""
         named = challenge.parameter("scope")
         if named is None:
             return

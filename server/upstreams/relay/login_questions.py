@@ -39,14 +39,16 @@ class LoginQuestions:
 
     seconds: float  # the time limit for an answer
     is_local: bool  # whether the clients' users are on this machine
-    has_pages: bool  # whether logins start at a page of this server, on any machine
+    has_pages: bool  # whether logins start at a page of this server, in a browser on any machine
     has_replicas: bool  # whether another replica may have asked the question; a login through it is valid here too
     _attempts: dict[str, LoginAttempt] = field(default_factory=dict[str, LoginAttempt])
 
     async def ask(
         self, needed: LoginNeededError, exchange: Exchange, tasks: TaskGroup, seal: Callable[[Json], str]
     ) -> Json | None:
-        """Have a person log in. Returns a result with the question (2026-07-28), or `None` once the login is complete.
+        """Have a person log in, and return `None` once the login is complete.
+
+        For a client of the 2026-07-28 revision, first returns a result with the question.
 
         Args:
             needed: The error that says which login is missing. It is raised if nobody can be asked to log in.
@@ -129,7 +131,7 @@ class LoginQuestions:
         where = f", on a page at {urlsplit(address).netloc}" if self.has_pages else ""
         return (
             f"The MCP server {login.alias} asks you to log in at {host}{where}. coretools-mcp then keeps the login "
-            f"{'on that server' if where else 'on this machine'}, for this MCP server only."
+            f"{'on its own server' if where else 'on this machine'}, for this MCP server only."
         )
 
     async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:

@@ -81,7 +81,7 @@ def without_alias(uri: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A resource: its upstream, its URI there (`uri`), and its URI for clients (`name`)."""
+    """A resource: its upstream, its URI at that upstream (`uri`), and its URI for clients (`name`)."""
 
     upstream: Upstream
     uri: str

@@ -2,17 +2,18 @@
 
 The path of an upstream's question depends on both revisions:
 
-- Both of the handshake era: `SessionQuestions` asks the client while its call waits.
+- Both in the handshake era: `SessionQuestions` asks the client while its call waits.
 - Handshake-era upstream, 2026-07-28 client: `SessionQuestions.receive` wakes `_until_answer`, which suspends the call
   and returns the question as its result. The client's next request comes through `resumed` to `_send_once`, which
   passes the answer to `SessionQuestions.resume` and waits in `_until_answer` again.
 - 2026-07-28 upstream, handshake-era client: the question is a result. `_in_rounds` asks the client in `_answers` while
   its call waits, and then sends the next round.
-- Both of 2026-07-28: `_in_rounds` returns the question, and sends the next round when the client's next request comes.
+- Both in the 2026-07-28 revision: `_in_rounds` returns the question, and sends the next round when the client's next
+  request comes.
 
-If this server waits for a task of a 2026-07-28 upstream, `_follow` asks the task's questions. If there is room, it
-suspends the call of a 2026-07-28 client meanwhile. A `roots/list` request outside of any call is answered by
-`SessionQuestions` alone.
+If this server waits for a task of a 2026-07-28 upstream, `_follow` asks the task's questions. For a 2026-07-28 client,
+it suspends the call until the client answers, if there is room. `SessionQuestions` alone answers a `roots/list`
+request that no call caused.
 """
 
 from __future__ import annotations
@@ -103,18 +104,18 @@ MAX_ROUNDS = 10
 _THE_CALL = ("name", "arguments", "uri", "ref", "argument")  # the parameters that identify a request
 
 _MAY_ASK = frozenset({"tools/call", "prompts/get", "resources/read"})
-"""The methods whose result may be a question (2026-07-28)."""
+"""The methods whose result may be a question in the 2026-07-28 revision."""
 
 _NOT_PASSED = frozenset({"requestState", "inputResponses", "task"})
-"""Parameters that are not relayed: those for this server's own rounds of questions, and `task` (2025-11-25), because
-servers now decide whether a call becomes a task.
+"""Parameters that are not relayed: those for this server's own rounds of questions, and `task` from the 2025-11-25
+revision, because servers now decide whether a call becomes a task.
 """
 STATE_MARK = "relay."  # prefix of each `requestState` from this module, not of those for this server's own questions
 
 STALE: Json = {
     "code": INVALID_PARAMS,
     "message": (
-        "The requestState is invalid: it is forged, expired, already used, for another request, or its "
+        "The requestState is invalid: it is forged, expired, already used or for another request, or its "
         "target has changed. Send the request again without it."
     ),
 }
@@ -127,7 +128,7 @@ class CallContext(ToolContext):
 
     exchange: Exchange | None = None
     client_name: str = ""  # the client's name and version
-    protocol_errors: list[Json] = field(default_factory=list[Json])  # errors that the client is to get unchanged
+    protocol_errors: list[Json] = field(default_factory=list[Json])  # errors that the client must get unchanged
 
 
 @dataclass(eq=False, slots=True)
@@ -323,7 +324,7 @@ class Relay:
                 context.protocol_errors.append(error.error)
                 if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):  # the tool may have disappeared
                     upstream.list_changed("tools", False)
-            raise tool_error_for(error, upstream.alias, f"the call of {name}") from None
+            raise tool_error_for(error, upstream.alias, f"the call to {name}") from None
         if says_unknown(name, result):
             upstream.list_changed("tools", False)
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
@@ -408,7 +409,7 @@ class Relay:
             await upstream.come_back()  # somebody has logged in with the console command
             if not upstream.wants_login:
                 return None
-            needed.had = upstream.login.latest_header  # not enough either
+            needed.had = upstream.login.latest_header  # this new login was not sufficient either
 
         def seal(carried: Json) -> str:
             carried = {**carried, "target": target, "consented": is_consented, "logins": count}
@@ -652,7 +653,7 @@ def _more_scopes_needed(needed: LoginNeededError, challenge: Challenge) -> Login
     elif not login.wants_more(challenge):
         told += (
             ", although the login requested them. The user's account may not be entitled to them; "
-            f"`{login.command}` logs in again."
+            f"to log in again, run `{login.command}`."
         )
     else:
         return LoginNeededError(login, f"wants more scopes ({scopes}) for this call than the login has")

@@ -40,8 +40,8 @@ class TooManyWatchedError(Exception):
 class Watch:
     """A client's subscription to a resource, which the client knows under the URI `name`.
 
-    The subscription stores only the upstream's alias, because the alias may belong to another upstream after a settings
-    change. A handshake-era client is identified by its connection.
+    The subscription stores only the upstream's alias. After a settings change, it is renewed at the upstream that then
+    has this alias. A handshake-era client is identified by its connection.
     """
 
     alias: str
@@ -195,7 +195,7 @@ class Watching:
                 return
             begun.append(watch)
             if is_late:
-                # The client believes that it is already subscribed, so report a change, which it may have missed.
+                # The client believes that it is already subscribed and may have missed a change, so report one.
                 route.upstream.resource_updated(route.uri, key_of(exchange))
 
         try:
@@ -254,7 +254,7 @@ class Watching:
         ]
 
     async def _renew(self, alias: str) -> None:
-        """Renew all subscriptions lost with a connection to an upstream, once it is available again."""
+        """Renew all subscriptions lost with a connection to an upstream, once the upstream is available again."""
         pause, log = FIRST_PAUSE_SECONDS, logging.LoggerAdapter(logger, {"upstream": alias})
         try:
             while lost := self._lost_of(alias):

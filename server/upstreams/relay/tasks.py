@@ -41,8 +41,8 @@ USUAL_POLL_SECONDS = 1.0  # polling interval if a task does not set one
 LEAST_POLL_SECONDS = 0.05  # the shortest interval, even if a task sets a shorter one
 
 LONGEST_KEPT_SECONDS = 3_600.0
-"""The longest time for which a session stays open after the latest report on a task. It is shorter if the upstream
-keeps the task for less time.
+"""The longest time for which a session stays open after the latest report on a task. The session stays open for less
+time if the upstream keeps the task for less time.
 """
 
 LONGEST_MS = 10**12  # a longer lifetime or polling interval of a task (more than 30 years) is ignored
@@ -96,7 +96,7 @@ def requires_tasks(error: UpstreamError) -> bool:
 
 
 def as_task_client(exchange: Exchange) -> Exchange:
-    """Return the request as if its client supported tasks, which this server handles in place of the client."""
+    """Return the request as if its client supported tasks. This server handles the tasks in place of the client."""
     extensions: Json = {**as_mapping(exchange.capabilities.get("extensions")), TASKS: {}}
     return replace(exchange, capabilities={**exchange.capabilities, "extensions": extensions})
 
@@ -122,7 +122,7 @@ def _result_of(task: Json) -> Json:
 
 
 def _milliseconds(told: Any) -> float | None:
-    """Return a duration from a task in milliseconds; `None` if it is invalid, or unreasonably long."""
+    """Return a duration that a task gives, in milliseconds; `None` if it is invalid or unreasonably long."""
     is_number = isinstance(told, int | float) and not isinstance(told, bool)
     return float(told) if is_number and 0 <= told < LONGEST_MS else None
 
@@ -294,7 +294,7 @@ class Tasks:
             "task": _id_of(result),
         }
         _extend_session(session, result)
-        # Leave out questions here: only `tasks/get` returns them, after checking them.
+        # Omit questions here: only `tasks/get` returns them, after checking them.
         return {**_state_of(result), "taskId": self._ids.seal(_TASK, exchange.client_key, carried)}
 
     async def request(self, method: str, exchange: Exchange) -> Json:
@@ -379,7 +379,7 @@ class Tasks:
                     del self._questions[next(key for key in self._questions if key[0] == greediest)]
                 own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
                 asked = await questions.outstanding(route.session, own, exchange, seconds)
-                # Without questions, the client has already answered all of them, or this server has refused them.
+                # If no question is left, the client has answered all of them, or this server has refused them.
                 shown |= {"inputRequests": asked} if asked else {"status": "working"}
             case "working" | "cancelled":
                 pass
@@ -394,8 +394,8 @@ class Tasks:
     async def listen(self, names: list[Any], ctx: RequestContext, exchange: Exchange) -> AsyncGenerator[RequestContext]:
         """Report tasks on a client's stream, until an upstream ends the stream on which it reports them.
 
-        Yields the request context for the client's stream. This context adds the tasks that upstreams will report to
-        the acknowledgement.
+        Yields the request context for the client's stream. With this context, the stream's acknowledgement names the
+        tasks that upstreams will report.
         """
         by_session: dict[UpstreamSession, list[TaskRoute]] = {}
         for name in islice(dict.fromkeys(name for name in names if isinstance(name, str)), MAX_LISTENED):

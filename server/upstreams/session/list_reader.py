@@ -126,7 +126,8 @@ async def read_lists(
 ) -> None:
     """Read lists concurrently.
 
-    A list whose capability is missing is not requested, except the list of tools: some servers forget to declare it.
+    A list whose capability is missing is not requested. The list of tools is an exception, because some servers forget
+    to declare the `tools` capability.
 
     Each list must arrive within `seconds`, and is passed to `take` as soon as it has been read. `offer` records the
     items and what was omitted. Raises an error if the tools cannot be listed, or if a list has come through this server
@@ -217,6 +218,6 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
 
 
 def told(left_out: Sequence[str]) -> list[str]:
-    """Return what was omitted from a list, for people: at most `MAX_TOLD` entries, each of limited length."""
+    """Return readable descriptions of what was omitted from a list: at most `MAX_TOLD` entries, each shortened."""
     more = [f"and {len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
     return [*(visible_line(each[:MAX_TOLD_CHARS]) for each in left_out[:MAX_TOLD]), *more]

@@ -31,7 +31,7 @@ PROBE_SECONDS = 10.0
 servers do not respond to unknown methods.
 """
 
-_LIKE = {"2024-10-07": "2024-11-05"}  # an older revision, and the known revision to use for it
+_LIKE = {"2024-10-07": "2024-11-05"}  # maps an older revision to the known revision that it is treated as
 
 ENVELOPE_KEYS = frozenset(
     {PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY}
@@ -46,7 +46,7 @@ _NAME_BEARING: Mapping[str, str] = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""By method, the parameter that is repeated in the `Mcp-Name` header (2026-07-28, Streamable HTTP)."""
+"""By method, the parameter that the `Mcp-Name` header repeats (Streamable HTTP in the 2026-07-28 revision)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Era:
     is_modern: bool = field(kw_only=True)
 
     def announces(self, *path: str) -> bool:
-        """Return whether a capability is declared: the last key of the path exists and is not false."""
+        """Return whether a capability is declared: the value at the path exists, and is neither null nor false."""
         found: Any = self.capabilities
         for name in path:
             if not isinstance(found, Mapping):
@@ -193,7 +193,7 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
 
 
 def _mutual(supported: list[Any]) -> str | None:
-    """Return the newest revision without a handshake that both sides support; `None` if there is none."""
+    """Return the newest revision that both sides support and that has no handshake; `None` if there is none."""
     return next((version for version in reversed(MODERN_PROTOCOL_VERSIONS) if version in supported), None)
 
 

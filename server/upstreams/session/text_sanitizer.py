@@ -68,7 +68,7 @@ def with_visible_form(schema: Any) -> Any:
     fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
     if not isinstance(fields, dict):
         return cast("Any", shown)
-    # Copy the fields, because `_schema` may return objects of the upstream's message, which must not change.
+    # Copy the fields, because `_schema` may return objects from the upstream's message, which must not change.
     named = dict(cast("dict[str, Any]", fields))
     for name, given in named.items():
         if isinstance(given, dict):

@@ -4,7 +4,8 @@ Such an upstream does not say which call caused a question. The question therefo
 client with a call in progress in that session. A handshake-era client is asked while its call waits (`LiveQuestion`).
 A 2026-07-28 client gets the question as the result of its call, and answers with its next request (`UpstreamQuestion`).
 Some upstreams request roots outside of calls (file servers do so right after the handshake). If the client can only be
-asked during calls, this request is deferred to its next call, which is sent after the client's answer.
+asked during calls, this request waits for the client's next call. That call is sent to the upstream only after the
+client has answered.
 
 The load from one upstream is bounded: both the number of background tasks and the number of relayed messages.
 """
@@ -112,7 +113,7 @@ QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/li
 """The requests that an upstream may send to a client."""
 
 MAX_BYTES = 256 << 10  # a larger question is refused
-MAX_OPEN = 64  # maximum number of open questions: further ones of a session are refused, those of a task wait
+MAX_OPEN = 64  # maximum number of open questions; a session refuses further ones, and a task asks them later
 
 DOUBT_SECONDS = 2.0
 """How long to wait for an upstream or a client before assuming that the two are waiting for each other."""
@@ -145,7 +146,7 @@ class SessionOptions:
 
 @dataclass(eq=False, slots=True)
 class InFlightCall:
-    """A call in progress. While the call is suspended, its client has a question, and no request waits for the call."""
+    """A call in progress. While it is suspended, its client has a question, and no client request waits for it."""
 
     pending: PendingRequest
     exchange: Exchange
@@ -219,7 +220,7 @@ class SessionQuestions:
                     live.is_void = True
                     live.scope.cancel()
         if self._open:
-            # Refuse this call's questions, and all questions that are not deferred if this was the last call.
+            # Refuse this call's questions. If this was the last call, also refuse all questions that are not deferred.
             self.refuse(
                 key
                 for key, question in self._open.items()
@@ -298,7 +299,7 @@ class SessionQuestions:
             live.scope.cancel()
 
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
-        """Return the questions that this call may show and no client has yet, and mark them as handed out.
+        """Return the questions that this call may show and that no client has yet, and mark them as handed out.
 
         The caller must then see to it that they are answered or refused, or that the call is resumed.
         """
@@ -308,7 +309,7 @@ class SessionQuestions:
         return waiting
 
     def resume(self, call: InFlightCall, exchange: Exchange, keys: Iterable[str]) -> None:
-        """Continue a suspended call with its client's next request, which may answer the handed out questions."""
+        """Continue a suspended call with its client's next request, which may answer the handed-out questions."""
         call.exchange, call.is_suspended = exchange, False
         self.answer(exchange.input_responses)
         for question in self._unanswered(keys):
@@ -350,7 +351,7 @@ class SessionQuestions:
         ]
 
     def _doubt(self, key: str) -> None:
-        """Refuse the question if a request that is not a call is open.
+        """Refuse the question if a request other than a call is open.
 
         The upstream may be waiting for the answer before it sends lists, which calls need.
         """
@@ -412,7 +413,7 @@ class SessionQuestions:
             del self._live[identity]
 
     async def _ask_client(self, live: LiveQuestion, shown: Json, client: Exchange) -> Json:
-        """Ask a client. If its call has ended by then, ask within another call that may have caused the question."""
+        """Ask a client. If its call ends before the answer, ask in another call that may have caused the question."""
         while True:
             try:
                 return await client.ask(live.method, shown, self._options.question_seconds)

@@ -88,7 +88,7 @@ class UpstreamSession:
     async def start(
         self, method: str, params: Json, exchange: Exchange | None = None, headers: Mapping[str, str] | None = None
     ) -> PendingRequest:
-        """Send this server's own request, or a client's request with the upstream's own names.
+        """Send a request of this server or of a client; `params` must have the upstream's own names and URIs.
 
         Raises:
             ToolError: A client's request has passed through this server before, or through too many servers.
@@ -115,7 +115,7 @@ class UpstreamSession:
     async def request(
         self, method: str, params: Json, seconds: float | None = None, exchange: Exchange | None = None
     ) -> Json:
-        """Send a request like `start`, and wait for its result. Raises a `RelayError` or a `TimeoutError`."""
+        """Send a request as `start` does, and wait for its result. Raises a `RelayError` or a `TimeoutError`."""
         with anyio.fail_after(seconds):
             async with aclosing(await self.start(method, params, exchange)) as pending:
                 return await pending.result()

@@ -42,7 +42,7 @@ class _SubscriptionState:
     watchers: int = 0
     is_subscribed: bool = False
     is_settling: bool = False
-    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # what all current watchers wait for
+    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # the attempt that current watchers wait for
 
     def fail(self, error: Exception) -> None:
         """Report an error to the current waiters; later waiters wait for another attempt."""
@@ -121,7 +121,7 @@ class ResourceSubscriptions:
 
 
 class ChangeStream:
-    """Keeps a `subscriptions/listen` stream open with a 2026-07-28 upstream."""
+    """Keeps a `subscriptions/listen` stream open to a 2026-07-28 upstream."""
 
     def __init__(self, alias: str, era: Era, request: Request) -> None:
         self._alias = alias
@@ -144,7 +144,7 @@ class ChangeStream:
             self._scope.cancel()
 
     async def run(self) -> None:
-        """Listen until cancelled, until the upstream refuses the stream, or until its connection is lost."""
+        """Listen until cancelled, until the upstream refuses the stream, or until the connection is lost."""
         pause = PAUSE_SECONDS
         while True:
             era = self._era

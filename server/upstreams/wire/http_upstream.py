@@ -198,7 +198,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             if is_last or response.status_code not in _LOCKED:
                 break
             challenge = _challenge_of(response)
-            # Without asking a person, only an expired token or a program's token can be renewed.
+            # Without a person, only an expired token can be renewed, unless the login never needs a person.
             is_renewable = not login.needs_person or (header is not None and not challenge.wants_scopes)
             if not is_renewable or (challenge.status == HTTPStatus.FORBIDDEN and not challenge.wants_scopes):
                 break
@@ -256,7 +256,7 @@ class _CarefulStream(httpx2.AsyncByteStream):
         try:
             async for chunk in self._inner:
                 await STDIO_BACKPRESSURE.wait()
-                await anyio.lowlevel.checkpoint()  # many chunks may arrive without a pause
+                await anyio.lowlevel.checkpoint()  # lets other tasks run, because many chunks may arrive at once
                 count += len(chunk)
                 if self._most is not None and count > self._most:
                     logger.info("a response from an upstream was longer than %d bytes and was rejected", self._most)
@@ -500,7 +500,7 @@ class StreamableWriter(_Writer):
                 self.inbox.put(unusable(each, why, is_unknown_session=True))
 
     async def _is_session_unknown(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Return whether a ping confirms that the server refuses the whole session, and so executed nothing."""
+        """Return whether a ping confirms that the server refuses the whole session, and therefore executed nothing."""
         if status in _UNKNOWN:
             ping = Request("session", "ping")
             try:
@@ -512,7 +512,7 @@ class StreamableWriter(_Writer):
         return False
 
     async def _follow(self, reading: _StreamReading) -> None:
-        """Reopen a stream whenever it ends, for a response or for messages outside of requests."""
+        """Reopen a stream, for a response or for messages outside of requests, whenever it ends."""
         pause, refusals, is_known = FIRST_PAUSE_SECONDS, 0, reading.identity is not None
         most = math.inf if reading.identity is None else MAX_REFUSED
         while refusals < most:
@@ -551,7 +551,7 @@ class StreamableWriter(_Writer):
         except RefusedError as refused:
             return refused.status or HTTPStatus.BAD_GATEWAY
         except Exception as error:  # noqa: BLE001 - a failed stream must not end the session
-            logger.info("a stream of an upstream could not be opened (%s)", type(error).__name__)
+            logger.info("a stream from an upstream could not be opened (%s)", type(error).__name__)
             return HTTPStatus.BAD_GATEWAY
 
     async def _read(self, response: httpx2.Response, reading: _StreamReading) -> None:
@@ -598,7 +598,7 @@ def _messages_of(said: bytes) -> list[Message]:
 async def sse_streams(
     url: str, headers: Mapping[str, str], transport: CarefulTransport
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
-    """Speak the older HTTP+SSE transport: one stream brings the server's messages, and each message to it is posted."""
+    """Speak the older HTTP+SSE transport: the server sends its messages on one stream, and gets messages by POST."""
     inbox = Inbox()
     inbox.cleaned = transport.without_secrets
 
@@ -645,7 +645,7 @@ class SseWriter(_Writer):
     takes_headers = False
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message. If it is a request, do not wait until it is accepted, which some servers delay."""
+        """Send a message. If it is a request, do not wait until it is accepted, because some servers delay that."""
         del headers
         if isinstance(message, Request):
             self._begin(message, _POSTED, is_modern=False)

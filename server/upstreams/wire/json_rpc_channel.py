@@ -81,7 +81,7 @@ _PARAMETER = re.compile(r'([\w-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')  #
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """A login challenge (HTTP status 401 or 403). Used only by logins, and never shown."""
+    """A login challenge (HTTP status 401 or 403)."""
 
     status: int
     schemes: tuple[str, ...] = field(default=(), repr=False)  # the values of `WWW-Authenticate`, unchanged
@@ -279,7 +279,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Notice:
-    """A notification other than progress that arrived while a request was open."""
+    """A notification, other than progress, that arrived while a request was open."""
 
     method: str
     params: Json
@@ -308,12 +308,12 @@ class PendingRequest:
     method: str
     client_key: str | None = None
     """The key of the client to remember if the request is abandoned; empty if the client is unidentified, and `None` if
-    no client has to be remembered.
+    no client needs to be remembered.
     """
     is_answered: bool = False
     on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if there was no response
     at_end: Callable[[], None] | None = None
-    """Called when the upstream has responded, or when no caller waits for the response; it may be called twice."""
+    """Called when the upstream has responded, and when the caller stops waiting, so possibly twice."""
     deadline: float | None = None  # when the request expires, by the loop's clock
     _events: deque[Any] = field(default_factory=deque[Any])
     _waiting_bytes: int = 0
@@ -522,7 +522,7 @@ class JsonRpcChannel:
     async def start(
         self, method: str, params: Json, headers: Mapping[str, str] | None = None, client_key: str | None = None
     ) -> PendingRequest:
-        """Send a request. Its id replaces the progress token.
+        """Send a request. The request's id replaces its progress token.
 
         The client with the key `client_key` is remembered if the request is abandoned.
         """

@@ -1,8 +1,8 @@
 """This server's own keys in `_meta`. They record the origin of items, and nobody else may set them.
 
-Each running coretools-mcp server has a random id. The server sends it in `_meta` of requests to upstreams, and of lists
-to other coretools-mcp servers. List items carry the ids of the coretools-mcp servers that they came through. An item
-is not listed again to a server that it came through, so that lists stop growing even in a loop of servers.
+Each running coretools-mcp server has a random id. The server sends it in the `_meta` of requests to upstreams and of
+lists to other coretools-mcp servers. List items carry the ids of the coretools-mcp servers that they came through. An
+item is not listed again to a server that it came through, so that lists stop growing even in a loop of servers.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def has_passed_here(item: Mapping[str, Any]) -> bool:
 def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> list[Json]:
     """Adapt a list to its receiver.
 
-    Another coretools-mcp server does not get items that would loop; any other client does not get server ids.
+    Another coretools-mcp server does not get items that would loop; other clients do not get server ids.
     """
     asker = set(chain_of(meta))
     found: list[Json] = []

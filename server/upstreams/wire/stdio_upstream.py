@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 # At any log level, show the lines that people would see if they ran the upstream themselves.
 logger.setLevel(logging.INFO)
 
-LOG_LINE_BYTES = 1 << 14  # maximum bytes of a line to examine for the log
+LOG_LINE_BYTES = 1 << 14  # maximum number of bytes of a line that are examined for the log
 LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
 LAST_LINES = 5  # lines of a program's output kept to explain its exit
 LOG_LINES_PER_SECOND = 200  # lines shown per second (more than a traceback has); further lines are only counted
@@ -60,7 +60,7 @@ LARGE_READ_BYTES = 1 << 18  # bytes per read under load; without load, a pipe's 
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
 FLUSH_SECONDS = 0.5
-"""Time limit for an upstream to read what was sent before its input is closed. This value, `LEAVING_SECONDS` and
+"""How long to wait for an upstream to read what was sent, before closing its input. This value, `LEAVING_SECONDS` and
 `GRACE_SECONDS` are the same as in the SDK.
 """
 
@@ -72,7 +72,7 @@ _NOT_A_MESSAGE = "wrote something other than a JSON-RPC message to standard outp
 
 
 class StderrLog:
-    """Writes an upstream's lines to the log, with a limit per second."""
+    """Writes an upstream's lines to the log, with a limit on the number of lines per second."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -102,7 +102,7 @@ class StderrLog:
 
     def close(self) -> None:
         if self._left_out:
-            self._log.info("upstream %s: %d more lines are not shown", self._alias, self._left_out)
+            self._log.info("upstream %s: %d further line(s) not shown", self._alias, self._left_out)
             self._left_out = 0
 
 
@@ -274,7 +274,7 @@ class StdinWriter:
         return not self._backpressure.is_full
 
     async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
-        """Send a message, after waiting while too much is unwritten."""
+        """Wait until the queue of unwritten data is short enough, then send a message."""
         del headers  # a pipe has no headers
         if self._backpressure.is_full:
             await self._backpressure.wait()
@@ -293,7 +293,7 @@ class StdinWriter:
             self._descriptor = -1
 
     def _write(self) -> None:
-        """Write as much as possible at once, within a time slice."""
+        """Write as much as the pipe accepts now; the rest is written when the pipe has room."""
         try:
             self._lines.written(os.writev(self._descriptor, self._lines.next_pieces()))
         except (BlockingIOError, InterruptedError):
@@ -328,7 +328,9 @@ class UpstreamProgram:
     environment: Mapping[str, str] = field(repr=False)
 
     def locate(self) -> tuple[str, str]:
-        """Return the absolute paths of the program and of its working folder, to which relative paths are relative.
+        """Return the absolute paths of the program and of its working folder.
+
+        A relative command, and relative entries of `PATH`, are resolved against the working folder.
 
         Raises:
             OSError: The program or the folder does not exist.
@@ -346,7 +348,7 @@ class UpstreamProgram:
         return found, folder
 
     async def start(self, starter: ProcessStarter) -> tuple[Process, int]:
-        """Start the program. Also returns the descriptor for its standard input, which the caller closes."""
+        """Start the program. Also returns the descriptor for its standard input, which the caller must close."""
         standard_input, writing = os.pipe()
         try:
             path, folder = await THREADS.run(self.locate)
@@ -372,7 +374,7 @@ class UpstreamProgram:
 async def stdio_streams(
     alias: str, program: UpstreamProgram, starter: ProcessStarter, on_end: Callable[[ProgramEnd], None] | None = None
 ) -> AsyncGenerator[tuple[Inbox, StdinWriter]]:
-    """Start an upstream and connect to it until the context exits. No process is left behind.
+    """Start an upstream, and stay connected to it until the context exits. No process is left behind.
 
     `on_end` is called with a description of how the program exited.
 

@@ -1,4 +1,4 @@
-"""The transports of an upstream: stdio with the broker, or HTTP."""
+"""The transports to an upstream: the stdio of a local program, or HTTP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Streams = tuple[MessageReader, MessageWriter]
 class Transport:
     """One transport to an upstream.
 
-    `open` takes a callback, which is called if the connection seems to be lost, and the workspace folders.
+    `open` takes two arguments: a callback for when the connection seems to be lost, and the workspace folders.
     """
 
     name: str
@@ -98,7 +98,7 @@ async def _program(
     own_folder: PrivateFolders | None = None
     try:
         if folder is None:
-            # Nobody chose this server's working folder, which may be a home folder, for the program.
+            # Do not use this server's working folder: nobody chose it for the program, and it may be a home folder.
             from tools.shell.private_folders import PrivateFolders  # noqa: PLC0415 - most clients have a workspace
 
             own_folder = PrivateFolders()  # if this server is killed, the next server that starts removes the folder
