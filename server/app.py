@@ -213,7 +213,7 @@ class App:
     def _make_table(
         self, report: SettingsReport, observation: Observation | None
     ) -> tuple[RequestTable, RunningServer]:
-        """Create the request handlers and the object through which the dashboard and the commands see this server."""
+        """Create the request handlers, and the object that shows this app to the dashboard and terminal commands."""
         settings, contexts, recent_calls = report.settings, self._contexts, RecentCalls()
         remembered = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)
@@ -301,7 +301,7 @@ class App:
         """Start the upstreams and tool discovery, and begin to watch the settings. Only the first call has an effect.
 
         Over stdio, this is called once a real client has connected: some programs start a server only to probe it, and
-        the upstreams are told the capabilities of the only client. Over the network, it is called at startup.
+        the upstreams must be told the capabilities of the one client. Over the network, it is called at startup.
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()

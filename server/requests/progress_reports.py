@@ -38,7 +38,7 @@ class PatientWay:
         params = as_mapping(ctx.params)
         name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
         shown = visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method
-        self._waits_for = [f"{shown} is in progress"]  # what the request is waiting for, latest last
+        self._waits_for = [f"{shown} is in progress"]  # the things that the request is waiting for, latest last
         self._latest: Json = {}  # the parameters of the last report
         self._loop = asyncio.get_running_loop()
         self._spoke = self._loop.time()

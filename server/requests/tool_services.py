@@ -98,7 +98,7 @@ def audit_file(report: SettingsReport) -> str | None:
 
 
 def skill_folders(report: SettingsReport) -> SkillFolders:
-    """Return the skill folders: in the user's home folder, and in trusted parts of workspaces."""
+    """Return the skill folders in the user's home folder and in the trusted parts of workspaces."""
     if report.inputs is None:
         return SkillFolders()
     environ = report.inputs.environ
@@ -125,7 +125,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
         path = os.path.join(folder, memory.file_name[0])
         # An unresolvable link does not lead to a memory file.
         with suppress(OSError, ValueError):
-            # The path and its real path must both be named like a memory, so that a link makes no other file writable.
+            # The path and its real path must both name a memory file, so that a link makes no other file writable.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
                 free.append(path)
     return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
@@ -256,7 +256,7 @@ class Commands:
         return self._programs
 
     def language_servers(self) -> ServerPrograms:
-        """Return the places to search for language servers: the operator's, and those of trusted workspaces."""
+        """Return where to find language servers: in the settings, in `PATH`, and in trusted parts of workspaces."""
         from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - loaded with the first list
 
         configured = self._report.settings.lsp.for_tools()
@@ -361,7 +361,7 @@ class CustomTools:
             self.discovery.start(tasks)
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
-        """Set the environment that all programs share, so that those that start from now on get these variables."""
+        """Update the environment that all programs share, so that programs started from now on get these variables."""
         from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded only with a discovery command
 
         fresh = command_environment(given, os.environ)

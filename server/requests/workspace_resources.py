@@ -45,7 +45,7 @@ READER = "read_file"  # the tool whose rules apply to reading a resource
 TEMPLATE: Wire = {
     "uriTemplate": FILE_TEMPLATE,
     "name": "workspace-file",
-    "title": "File of the workspace",
+    "title": "Workspace file",
     "description": "A file by its absolute path. Text is truncated at the limits of read_file; any other file is "
     "returned whole, as bytes.",
 }
@@ -184,11 +184,11 @@ class FileRequests:
         if ref["type"] == "ref/prompt":
             is_known, completer = (ref["name"], name) == (AT, PATHS), complete_line
         else:
-            # Some clients mistake the operator `+` of the template expression for a part of the variable's name.
+            # Some clients mistake the `+` operator in the template for a part of the variable's name.
             is_known = ref["uri"] == FILE_TEMPLATE and name.removeprefix("+") == "path"
             completer = complete_template
         if not is_known:
-            message = f"Nothing to complete: use '{PATHS}' of the prompt {AT} or 'path' of {FILE_TEMPLATE}."
+            message = f"Nothing to complete: use '{PATHS}' of the prompt '{AT}', or 'path' of {FILE_TEMPLATE}."
             raise MCPError(INVALID_PARAMS, message)
         context = await self.context_of(ctx)
         try:

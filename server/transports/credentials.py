@@ -1,8 +1,8 @@
 """Secrets that the settings refer to but never contain: client tokens, replica keys, the store's password.
 
 The server keeps only digests of tokens, so it cannot reveal one. Each token has a name, which identifies the principal.
-A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks the tokens
-of an authorization server.
+A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks tokens
+from an authorization server.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def rights_for(place: str, own: PrincipalSettings) -> Rights:
 def read_secret(place: str, file: str | None, env: str | None, environment: Mapping[str, str]) -> str:
     """Read a secret from a file or a variable; raises `ValueError` if it is missing, or others can read it."""
     if (file is None) == (env is None):
-        raise ValueError(f"{place} needs either file or env: where the secret is stored.")
+        raise ValueError(f"{place} needs either file or env, which says where the secret is stored.")
     if env is not None:
         if secret := environment.get(env, "").strip():
             return secret

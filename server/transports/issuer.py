@@ -2,8 +2,8 @@
 
 A JWT (RFC 9068) is checked here, with the issuer's published keys. Any other token is sent to the issuer's endpoint for
 introspection (RFC 7662). Any client can trigger requests to the issuer, so their rate is bounded: keys are fetched at
-most once a minute, and few introspections run at once. Results are cached for at most a minute. The module is imported
-only if the settings name an issuer.
+most once a minute (every five seconds while there are none), and few introspections run at once. Results are cached for
+at most a minute. The module is imported only if the settings name an issuer.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Issuer:
         self._is_away = False  # whether the last request for keys failed
         self._turn = anyio.Lock()
         self._places = anyio.CapacityLimiter(MAX_ASKED)
-        # The results for tokens by digest, with their expiry.
+        # The results of token checks, keyed by the token's digest, each with its expiry
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
         self._asking: dict[bytes, anyio.Lock] = {}
@@ -367,7 +367,7 @@ class Issuer:
 
 
 def _readable_name(claims: Json) -> str:
-    """Return the display name, preferably from claims that few people can choose themselves (OIDC, RFC 7662)."""
+    """Return the display name, preferably from claims that users can rarely choose themselves (OIDC, RFC 7662)."""
     verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
     if verified is True or verified == "true":  # some issuers write the value as a string
         names.insert(0, "email")

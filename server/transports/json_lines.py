@@ -165,7 +165,7 @@ class OutgoingLines:
     put_answer = put
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """Do nothing: this wire does not signal a missing response."""
+        """Do nothing: over stdio, nothing signals a missing response."""
 
     def next_pieces(self) -> Sequence[bytes | memoryview]:
         return self._pieces if len(self._pieces) <= MAX_PIECES else tuple(islice(self._pieces, MAX_PIECES))

@@ -154,7 +154,7 @@ class _Wire:
         self._on_data(data)
 
     def _on_data(self, data: bytes) -> None:
-        """Process input; no bytes mean its end."""
+        """Process input. Empty `data` means the end of input."""
         for line in self._splitter.feed(data or b"\n"):  # the last line may lack a line ending
             try:
                 message = read_of_client(line, takes_batches=self.dispatcher.takes_batches)
