@@ -4,9 +4,11 @@ A server cannot exit if its event loop is stuck, it runs out of memory, or a lib
 small process is forked before anything else, and kills the server in the following cases. The broker then kills the
 server's children.
 
-- The server's input has ended. The server may take its time to finish open requests, as long as its event loop runs.
+- The server's input has ended, and its event loop has not responded for `STUCK_SECONDS`. As long as the event loop
+  runs, the server may take its time to finish open requests.
 - The server received SIGTERM or SIGINT (which Python's C code reports even if the interpreter hangs), or has begun to
-  shut down. After the time that the server announces for its clients, it gets `LEAVE_SECONDS`, far more than it needs.
+  shut down, and does not exit in time. After the time that the server announces for its clients, it gets
+  `LEAVE_SECONDS`, which is far more than it needs.
 """
 
 from __future__ import annotations

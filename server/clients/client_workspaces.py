@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
 NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the client did not respond last time
-PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits: its working folder cannot change later
+PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits for roots: its working folder cannot change later
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
 MAX_ROOTS = 1_000  # roots used per client; every path is compared with each of them
@@ -196,7 +196,7 @@ async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | No
     try:
         usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual if seconds is None else seconds):
-            # The client may read a request outside of its own requests late or never, so no call must wait for one.
+            # A request outside of the client's own requests may be read late or never, so no call must wait for it.
             async with nullcontext() if exchange.is_outside_request else state.turn:
                 changes, roots = state.changes, state.roots
                 if roots is None:

@@ -92,7 +92,7 @@ class ConsentPolicy:
 
 
 class AlreadyConsented:
-    """Answers yes in later rounds of a call, because consent was given in the first round."""
+    """Answers yes in later rounds of a call, because consent was given in an earlier round."""
 
     async def ask(self, question: Question) -> Answer:
         """Return a yes, because the state of this round proves the consent to the same action."""

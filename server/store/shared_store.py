@@ -1,4 +1,4 @@
-"""The store that replicas share: keys with values, counters and messages. A server without replicas has it in memory.
+"""The store that replicas share: keys with values, counters and messages. A server without replicas keeps it in memory.
 
 If the store is unavailable, it raises `StoreUnavailableError`, and callers refuse the request instead of guessing.
 """

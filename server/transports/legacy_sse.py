@@ -42,7 +42,7 @@ class _Session:
 
     def __init__(self, table: RequestTable, principal: Principal | None, request: anyio.CancelScope | None) -> None:
         self.owner = None if principal is None else principal.owner
-        self.request = request  # the open request of its stream; its deadline is the latest expiry of the client's tokens
+        self.request = request  # its stream's open request, whose deadline is the latest expiry of the client's tokens
         self._room = asyncio.Event()
         self.events = EventStream()
         self.dispatcher = Dispatcher(self.events, on_room=self._room.set)
