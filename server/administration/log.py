@@ -1,6 +1,6 @@
 """The log. A separate thread writes it to standard error, so that a slow reader delays nothing.
 
-An unread pipe fills up after some kilobytes, and the next write blocks. Here, only the log's thread blocks; records
+An unread pipe eventually fills up, and the next write blocks. Here, only the log's thread blocks; records
 that do not fit into its queue are dropped and counted.
 """
 

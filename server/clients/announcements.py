@@ -176,7 +176,7 @@ class Announcements:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
-        """Record that a list has changed, and let a task in `tasks` notify every client. Without `tasks`, do nothing."""
+        """Record that a list has changed, and let a task in `tasks` notify clients. Without `tasks`, do nothing."""
         if tasks is None:
             return
         self._changed.add(kind)

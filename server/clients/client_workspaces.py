@@ -167,7 +167,7 @@ _NO_ROOT_USABLE = (
 async def follow_roots(
     state: RootsState, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
 ) -> None:
-    """Handle changed roots with `take`, one change at a time, and again if the roots changed in the meantime."""
+    """Call `take` for changed roots, one call at a time, and again if the roots have changed in the meantime."""
     state.roots = None
     state.changes += 1
     state.turn = anyio.Lock()  # a `roots/list` request that is still open is about the old roots
@@ -189,7 +189,7 @@ async def follow_roots(
 
 
 async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-    """Learn a client's roots: ask for them once, if it declared the capability. `None` if there is no response."""
+    """Learn a client's roots: ask for them once, if it declared the capability. `None` means no response."""
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
@@ -206,7 +206,7 @@ async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | No
                     folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
                     if len(folders) < len(listed):
                         unused = len(listed) - len(folders)
-                        logger.warning("roots of the client that are not used: %d of %d", unused, len(listed))
+                        logger.warning("client roots that are not used: %d of %d", unused, len(listed))
                     roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed and not folders else "")
                     if changes == state.changes:
                         state.roots = roots

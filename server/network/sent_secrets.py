@@ -19,7 +19,7 @@ from tools.text.secrets import HIDDEN, is_secret_name
 _LEAST_SECRET = 6  # minimum length of a hidden value
 _LIKE_A_TOKEN = 16  # minimum length of a path segment that is hidden
 _MAX_REMEMBERED = 64  # headers and addresses remembered; limited, because a login uses one token after another
-# The beginnings of the names of headers whose values are public or come from a call
+# Name prefixes of headers whose values are public or come from a call
 _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
 

@@ -42,7 +42,7 @@ MAX_CALLS = 256  # concurrent calls per network client; each keeps its result un
 MAX_PROGRAMS = 16  # programs without a session, per token, whose reads are tracked separately
 LOOK_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
 STDIO_KEY = "stdio"
-SESSION_KEYS = ("http:", "sse:")  # prefixes of the keys of clients without a token
+SESSION_KEYS = ("http:", "sse:")  # key prefixes for clients without a token
 
 
 class TooManyCallsError(ToolError):
@@ -120,7 +120,7 @@ class ClientTable:
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
-        """Remember a request's connection, until it ends, to send notifications to the client.
+        """Remember a request's connection until it ends, so that the client can be sent notifications.
 
         Returns whether the connection is new.
         """

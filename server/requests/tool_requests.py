@@ -86,7 +86,7 @@ class ToolRequests:
     told: Callable[[Rights], str | None]  # returns the instructions about all tools, for given rights
     modes_changed: Callable[[Sequence[McpConnection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
-    unused_skills: set[str] = field(default_factory=set[str])  # problems with skills, already logged
+    unused_skills: set[str] = field(default_factory=set[str])  # the skill problems that have been logged
 
     async def on_list(self, ctx: RequestContext) -> Mapping[str, Any]:
         client, meta = self.clients.find(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
@@ -156,7 +156,7 @@ class ToolRequests:
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Start calls to tools, including those through `call_tool`. This is a middleware.
+        """Start tool calls, including those through `call_tool`. This is a middleware.
 
         Clients with limited rights also get their own instructions here.
         """

@@ -46,7 +46,7 @@ LARGE_CHARS = 40_000
 context of 200,000 tokens, or some 50 tools, above which models are said to make worse choices.
 """
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
-"""Prefixes, in lower case, of the names of clients that defer tools and have their own search."""
+"""Lower-case prefixes of the names of clients that defer tools and have their own search."""
 DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # default and maximum for `limit`, the number of tools to find, as in Qwen Code
 MAX_SERVER_CHARS = 3_600  # characters of the server list in the description
 MAX_ABOUT_CHARS = 100  # characters of each server's description in that list
@@ -63,7 +63,7 @@ class ToolSearch:
     policy: PermissionPolicy
     pool: UpstreamPool
     _is_large: bool | None = None  # whether the lists are too large for clients; never reset once true
-    _version: int = 0  # version of the set of tools
+    _version: int = 0  # the number of changes to the tools or their rules
     _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # the index for `_version`, and its tools
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -349,7 +349,7 @@ def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
 
 
 def _arguments_of(tool: DiscoveredMCPTool) -> str:
-    """Return the arguments of a tool for models, required ones first."""
+    """List a tool's arguments for models, required ones first."""
     required, names = as_list(tool.parameter_schema.get("required")), list(_parameters_of(tool))
     shown = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
     more = ", …" if len(shown) > MAX_ARGUMENTS else ""

@@ -132,7 +132,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
 
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
-    """Return the policy from the settings. Invalid rules are logged."""
+    """Return the permission policy that the settings define. Invalid rules are logged."""
     on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
@@ -154,7 +154,7 @@ class Commands:
         self._report = report
         self._shell = report.settings.shell
         caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
-        # Nothing is created before the first command.
+        # No folder is created before the first command.
         self.folders = PrivateFolders(
             caches=caches, comes_back=lambda key: bool(key) and not key.startswith(SESSION_KEYS)
         )
@@ -190,7 +190,7 @@ class Commands:
         return StartQueue()
 
     def confinement(self) -> BubblewrapConfinement:
-        """Return the sandbox for commands, from the settings at startup."""
+        """Return the sandbox for commands, as configured at startup."""
         if self._confinement is not None:
             return self._confinement
         from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - on first use

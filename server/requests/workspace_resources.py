@@ -1,4 +1,4 @@
-"""Prompts, resources and completion over the files of the workspace, and memories as resources.
+"""Prompts, resources and completion for workspace files, and memories as resources.
 
 All reading and listing goes through the call flow, under the name of the tool whose rules apply, with the same
 workspace, limits and consent. If the built-in tools are off, none of this is offered. Clients get memories as
@@ -135,7 +135,7 @@ class FileRequests:
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
-        """List memories and todos. Files are reached through the template, because there may be a hundred thousand."""
+        """List memories and todos. Files are reached through the template: there may be 100,000 of them."""
         is_open = self._why_not_offered(READER, ctx) is None
         resources = await self.remembered.listed(await self.context_of(ctx)) if is_open else []
         return {"resources": resources, **NEVER_CACHED}

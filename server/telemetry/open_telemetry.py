@@ -1,4 +1,4 @@
-"""Spans and histograms following the OpenTelemetry conventions for MCP, sent by the SDK that the pip extra `otel` adds.
+"""Spans and histograms following the OpenTelemetry conventions for MCP, sent by the SDK in the pip extra `otel`.
 
 The providers are private, not global: with global ones, the MCP SDK would create its own spans, which would duplicate
 this module's spans and contain client text. Attributes that a client chooses (a URI, a string id), and the session id,

@@ -29,7 +29,7 @@ MAKE_ONE = "make one with: openssl rand -hex 32"
 
 
 class Tokens:
-    """The accepted tokens, by principal, and their rights."""
+    """The accepted tokens and their rights, keyed by principal."""
 
     def __init__(self, tokens: Mapping[str, str], rights: Mapping[str, Rights] | None = None) -> None:
         self._digests = {name: digest_of(token) for name, token in tokens.items()}

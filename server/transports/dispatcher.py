@@ -85,7 +85,7 @@ INPUT_ENDED = (
 
 @dataclass(eq=False)
 class Incoming:
-    """One message from the client until it is answered, with the way back to the client."""
+    """One message from the client, tracked until it is answered, and the way to send messages back."""
 
     dispatcher: Dispatcher
     outgoing: Outgoing  # receives its response and related messages
@@ -134,7 +134,7 @@ class Incoming:
             await self.dispatcher.send_notification(self.outgoing, method, params)
 
 
-OnRequest = Callable[[Incoming, Request], Awaitable[Json]]  # in the product, `Conversation.on_request`
+OnRequest = Callable[[Incoming, Request], Awaitable[Json]]  # outside of tests, `Conversation.on_request`
 OnNotify = Callable[[Incoming, Notification], Awaitable[None]]
 
 
@@ -153,7 +153,7 @@ class Dispatcher:
         self._outgoing = outgoing
         self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
         self.on_room = on_room  # called when reading may continue
-        self.owed: dict[RequestId, Incoming] = {}  # unanswered requests, by comparable id
+        self.owed: dict[RequestId, Incoming] = {}  # unanswered requests, keyed by comparable id
         # Messages that wait for the response to an inline request, with their sizes.
         self._held: deque[tuple[Message, Incoming | None, int]] = deque()
         self._is_held = True
@@ -165,7 +165,7 @@ class Dispatcher:
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0
         self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # open questions to the client
-        self.asked_elsewhere = 0  # open questions that bypass the client
+        self.asked_elsewhere = 0  # number of open questions that bypass the client
         self._running: set[Incoming] = set()  # messages whose tasks are running
         self._next_id = 0
         self._answered = asyncio.Event()

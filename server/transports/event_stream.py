@@ -92,7 +92,7 @@ class EventStream:
         return lines
 
     def rewind(self, number: int) -> None:
-        """Resume after the message with this number, or at the oldest kept message if earlier ones were dropped."""
+        """Resume after the message with this number, or at the oldest kept message if the next one was dropped."""
         self.read = max(min(number, self.last), self.last - len(self._kept))
         self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of this server; it has no login (OAuth)"
+SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of this server, which has no login (OAuth)"
 
 
 class HttpGate:

@@ -1,4 +1,4 @@
-"""MCP over HTTP on one port: Streamable HTTP at `/mcp`, the older SSE transport at `/sse` and `/messages/`.
+"""MCP over HTTP on one port: Streamable HTTP at `/mcp`, and the older SSE transport at `/sse` and `/messages/`.
 
 This module contains the web server, from startup to shutdown, and its routes.
 """

@@ -128,7 +128,7 @@ class Issuer:
             return self._remember(digest, await self._verify_jwt(token, header))
         if not self.settings.introspection.url:
             raise TokenRefusedError("The token is not from the issuer.")
-        # Many concurrent requests may have the same token; the issuer is asked only once.
+        # Many concurrent requests may have the same token; the issuer is asked about it only once.
         turn = self._asking.setdefault(digest, anyio.Lock())
         try:
             async with turn:

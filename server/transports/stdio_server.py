@@ -43,7 +43,7 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
     A line longer than `max_message_bytes` is refused without being kept in memory. `runs_command` returns whether the
     tool with this name runs programs.
     """
-    # Move the protocol off the standard descriptors, so that only this transport can use its descriptors.
+    # Move the protocol from the standard descriptors to private ones, which only this transport can use.
     sys.stdout.flush()
     reading, writing = _private(0), _private(1)
     nothing = os.open(os.devnull, os.O_RDONLY)

@@ -326,7 +326,7 @@ class StreamableHttp:
             if method == "POST":
                 await self._post_modern(scope, receive, send)
             elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
-                told = f"The 2026-07-28 revision has no {method} here."
+                told = f"In the 2026-07-28 revision, /mcp does not accept {method}."
                 await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
             else:
                 await _refuse_version(None, version or "", send)
@@ -342,7 +342,7 @@ class StreamableHttp:
                 self.sessions.end(session)
                 await send_json(b"null", HTTPStatus.OK, send)
         else:
-            told = f"There is no {method} here."
+            told = f"/mcp does not accept {method}."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
 
     async def _session(self, scope: Scope, send: Send) -> HttpSession | None:
@@ -487,7 +487,7 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _opened(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """Return the connection of a request's sender; raises `MCPError` if headers and fields differ."""
+        """Return the connection of a request's sender, or raise `MCPError` if headers and repeated fields differ."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for each, _ in headers if each == name) > 1:
