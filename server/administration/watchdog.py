@@ -78,7 +78,7 @@ class Watchdog:
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:
-    """Fork the watchdog, before there are threads. If `has_wire` is true, the end of the input must end the server."""
+    """Fork the watchdog, before there are threads. If `has_wire` is true, the server must exit when its input ends."""
     if sys.platform == "win32":
         return Watchdog()
     server = os.getpid()

@@ -56,7 +56,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # that of the `RequestContext`; outside of requests, that of the `McpConnection`
+    outbound: Outbound  # the `RequestContext`'s; outside of requests, the `McpConnection`'s
     params: Mapping[str, Any]
     version: str
     capabilities: Json

@@ -33,8 +33,8 @@ NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the client did no
 PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits for roots: its working folder cannot change later
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
-MAX_ROOTS = 1_000  # roots used per client; every path is compared with each of them
-MAX_KEPT_WORKSPACES = 1_000  # cached workspaces from clients' roots; clients of the same project share one
+MAX_ROOTS = 1_000  # maximum number of roots per client; every path is compared with each of them
+MAX_KEPT_WORKSPACES = 1_000  # maximum number of cached workspaces; clients of the same project share one
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ MAX_TOGETHER = 128  # maximum number of messages in a client's batch
 MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
 MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
-_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # lone surrogates that stand for no byte of a file name
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # lone surrogates that do not represent a byte of a file name
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 _PARTS = 4  # the number of keys in a request with parameters; all other messages have fewer
 
@@ -191,7 +191,7 @@ def _usual(fields: Json) -> Message | None:
 
 
 def _readable(error: Json) -> Json:
-    """Normalize an error to a numeric code and a string message, which some peers write differently."""
+    """Give an error a numeric code and a string message, because some peers send values of other types."""
     code, message = error.get("code"), error.get("message")
     if type(code) is not int:
         is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))

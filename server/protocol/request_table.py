@@ -343,7 +343,7 @@ def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
 
 
 def check_params(method: str, version: str, params: Json | None) -> None:
-    """Raise `MCPError` if the parameters of a request do not match its schema in the revision `version`."""
+    """Raise `MCPError` if a request's parameters do not match its method's schema in the revision `version`."""
     fields = params or {}
     if method == "initialize":
         if (

@@ -95,7 +95,7 @@ class AlreadyConsented:
     """Answers yes in later rounds of a call, because consent was given in an earlier round."""
 
     async def ask(self, question: Question) -> Answer:
-        """Return a yes, because the state of this round proves the consent to the same action."""
+        """Return a yes, because the state of this round proves consent to the same action."""
         del question
         return Answer(Decision.ONCE, ConsentChannel.EARLIER)
 

@@ -30,7 +30,7 @@ _ASKED = {
 class PatientWay:
     """Sends messages to a client within a request that has a progress token. Progress values always increase."""
 
-    pulse_seconds: ClassVar[float] = 10.0  # interval of reports if no tool reports progress
+    pulse_seconds: ClassVar[float] = 10.0  # interval between reports if no tool reports progress
 
     def __init__(self, ctx: RequestContext, token: str | int) -> None:
         self._way: RequestOutbound = ctx.outbound

@@ -1,4 +1,4 @@
-"""Converts this server's types to protocol types: tools, results, annotations. No other module does this.
+"""Converts this server's types to protocol types: tools, results and annotations. No other module does this.
 
 Results are built in wire format; `protocol.request_table` adapts them to each revision.
 """

@@ -66,7 +66,7 @@ SKILL = SkillTool.name  # listed if there are skills
 
 NO_AGENTS = (
     f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; with the "
-    "setting agents, the operator can configure programs that run tasks."
+    "agents setting, the operator can configure programs that run tasks."
 )
 """The error for models that know the tool from another program."""
 

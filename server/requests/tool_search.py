@@ -293,7 +293,7 @@ class ToolSearch:
                 f"'{_shown(name)}' is one of this server's own tools, so call_tool does not call it: call it directly."
             )
         owner = self.pool.owner_of(name)
-        # A list from the last run cannot tell whether models may call the tool now.
+        # A list from the last run does not show whether models may call the tool now.
         if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
             owner = await self.pool.wait_for_owner(name, owner)
             tool = self.registry.find(name)

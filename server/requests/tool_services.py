@@ -106,7 +106,7 @@ def skill_folders(report: SettingsReport) -> SkillFolders:
 
 
 def guarded_paths(report: SettingsReport) -> GuardedPaths:
-    """Return the files that need a person's consent before any write. This blocks, because links are resolved.
+    """Return the files that are written only with a person's consent. This blocks, because links are resolved.
 
     These are the files that configure the server or will configure it once they exist; the trust record; the audit log;
     the journal of changes; and the user's own folder, except for the memory that tools write there.

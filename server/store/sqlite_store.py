@@ -167,7 +167,7 @@ class SqliteStore:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """Return a connection to the file that is at the path now, which may have replaced the one that was open."""
+        """Return a connection to the file that is at the path now, which may have replaced the file opened before."""
         if self._connection is not None:
             with suppress(OSError):
                 info = os.stat(self._path)

@@ -1,4 +1,4 @@
-"""Secrets that the settings refer to but never contain: client tokens, replica keys, the store's password.
+"""Secrets that the settings refer to but never contain: client tokens, replica keys, and the store's password.
 
 The server keeps only digests of tokens, so it cannot reveal one. Each token has a name, which identifies the principal.
 A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks tokens
@@ -120,7 +120,7 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
 
 
 def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str]) -> list[str]:
-    """Return the keys that replicas share, the encrypting key first.
+    """Return the keys that replicas share, starting with the one that encrypts.
 
     Raises:
         SettingsError: A key cannot be read, is readable by others, is too short, or occurs twice.

@@ -45,7 +45,7 @@ MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and likewise of
 MAX_KEYS = 100  # maximum number of keys that are read
 MAX_ASKED = 16  # maximum number of concurrent introspections
 PLACE_SECONDS = 5.0  # how long a token waits for a free introspection slot
-LEEWAY_SECONDS = 60  # tolerance between clocks
+LEEWAY_SECONDS = 60  # tolerated difference between clocks
 LAST_TIME = 1e12  # a later expiry is replaced by this time, which is 30,000 years away
 TOKEN_CHARS = 16_384  # a longer token is rejected; the web server limits all headers together to little more
 MAX_READABLE_NAME_CHARS = 200  # a longer display name is not shown
@@ -313,7 +313,7 @@ class Issuer:
         if not all(isinstance(each, str) for each in listed) or self._audience.isdisjoint(listed):
             resource = self.settings.resource
             raise TokenRefusedError(
-                f"The token is for another audience: its aud must contain {resource} (http.oauth.resource, "
+                f"The token is for another audience: its aud claim must contain {resource} (http.oauth.resource, "
                 "http.oauth.audience)."
             )
 
