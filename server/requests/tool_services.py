@@ -193,7 +193,7 @@ class Commands:
         """Return the sandbox for commands, as configured at startup."""
         if self._confinement is not None:
             return self._confinement
-        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - on first use
+        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - loaded on first use
         from tools.shell.sandbox.landlock import LandlockConfinement  # noqa: PLC0415
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
 
@@ -257,7 +257,7 @@ class Commands:
 
     def language_servers(self) -> ServerPrograms:
         """Return where to find language servers: in the settings, in `PATH`, and in trusted parts of workspaces."""
-        from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - loaded with the first list
+        from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - loaded with the first tool list
 
         configured = self._report.settings.lsp.for_tools()
         return ServerPrograms(os.environ.get("PATH", os.defpath), configured, partial(trusted_files, os.environ))

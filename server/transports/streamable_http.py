@@ -500,7 +500,7 @@ class StreamableHttp:
             for name, value in said.items():
                 if given[name] != value:
                     raise MCPError(
-                        HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request."
+                        HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request body."
                     )
         connection = opened_by(params, NO_WAY)
         name, arguments = params.get("name"), params.get("arguments")
