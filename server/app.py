@@ -85,7 +85,7 @@ class App:
         self._fetcher, self._memory = page_fetcher(settings.web), settings.memory.for_tools(report.own_folder)
         self._todos = TodoLists()
         self.custom_tools = CustomTools(settings, self.commands, self.registry, self._add_builtin_tools(report))
-        # The tools must be registered first, because a rule may use an older name of a tool.
+        # The tools must be registered first, because a rule may use a tool's older name.
         self._policy = permission_policy(report, self.registry)
         self.clients = call_contexts.ClientTable(
             settings.approval_mode,
@@ -213,12 +213,12 @@ class App:
     def _make_table(
         self, report: SettingsReport, observation: Observation | None
     ) -> tuple[RequestTable, RunningServer]:
-        """Create the request handlers and the object through which the dashboard and the commands see this server."""
+        """Create the request handlers, and the object that shows this app to the dashboard and terminal commands."""
         settings, contexts, recent_calls = report.settings, self._contexts, RecentCalls()
         remembered = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
-        table.add("tools/call", self.tools.on_call)  # `dispatch` passes on only calls that get an error
+        table.add("tools/call", self.tools.on_call)  # `dispatch` runs valid calls itself, and passes on only the others
         table.add("subscriptions/listen", ListenStreams(self._bus, call_contexts.client_key), MODERN)
         table.add_notification("notifications/initialized", self._on_initialized)
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
@@ -301,7 +301,7 @@ class App:
         """Start the upstreams and tool discovery, and begin to watch the settings. Only the first call has an effect.
 
         Over stdio, this is called once a real client has connected: some programs start a server only to probe it, and
-        the upstreams are told the capabilities of the only client. Over the network, it is called at startup.
+        the upstreams must be told the capabilities of the one client. Over the network, it is called at startup.
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()

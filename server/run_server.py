@@ -142,7 +142,7 @@ async def _serve(
     work: Callable[[App], Awaitable[None]],
     stop: Callable[[], None] | None = None,
 ) -> int | None:
-    """Run an application until its work is done. A signal calls `stop`, or cancels the work if there is no `stop`."""
+    """Run an `App` until `work` returns. A signal calls `stop`, or cancels `work` if there is no `stop`."""
     ended_by: int | None = None
     # Create the threads now, before the system can run out of them.
     THREADS.start()
@@ -175,17 +175,17 @@ async def _answer_person(app: App, transport: Transport) -> None:
     await app.started.wait()
     await anyio.sleep(CONTROL_SECONDS)
     if sys.platform != "win32":
-        from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - loaded after the first list
+        from server.dashboard.control_socket import serve_control  # noqa: PLC0415 - not needed for the first list
 
         try:
             await serve_control(app.running_server, transport)
         except Exception:
             # The server must continue, no matter what fails here.
-            logger.exception("the control socket has ended because of an internal error")
+            logger.exception("the control socket was closed because of an internal error")
 
 
 async def until_signal(work: Callable[[], Awaitable[int]]) -> int:
-    """Run a command that a signal can stop. SIGINT raises `KeyboardInterrupt`; SIGTERM returns 143 as the exit code."""
+    """Run a command that a signal can stop. SIGINT raises `KeyboardInterrupt`; after SIGTERM, the exit code is 143."""
     code, stopped_by = 1, list[int]()
     async with anyio.create_task_group() as group:
 

@@ -1,6 +1,6 @@
 """The log. A separate thread writes it to standard error, so that a slow reader delays nothing.
 
-An unread pipe fills up after some kilobytes, and the next write blocks. Here, only the log's thread blocks; records
+An unread pipe eventually fills up, and the next write blocks. Here, only the log's thread blocks; records
 that do not fit into its queue are dropped and counted.
 """
 
@@ -42,7 +42,7 @@ class LogHistory:
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
-        """Add a line about the upstream with the alias `source`; empty if the line is about no upstream."""
+        """Add a line. `source` is the alias of the upstream that the line is about; empty if it is about none."""
         with self._lock:
             self.count += 1
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))

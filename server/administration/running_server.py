@@ -1,4 +1,4 @@
-"""The dashboard's and the commands' interface to a running server."""
+"""The interface through which the dashboard and the terminal commands see and control a running server."""
 
 from __future__ import annotations
 

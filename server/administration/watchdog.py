@@ -4,9 +4,11 @@ A server cannot exit if its event loop is stuck, it runs out of memory, or a lib
 small process is forked before anything else, and kills the server in the following cases. The broker then kills the
 server's children.
 
-- The server's input has ended. The server may take its time to finish open requests, as long as its event loop runs.
+- The server's input has ended, and its event loop has not responded for `STUCK_SECONDS`. As long as the event loop
+  runs, the server may take its time to finish open requests.
 - The server received SIGTERM or SIGINT (which Python's C code reports even if the interpreter hangs), or has begun to
-  shut down. After the time that the server announces for its clients, it gets `LEAVE_SECONDS`, far more than it needs.
+  shut down, and does not exit in time. After the time that the server announces for its clients, it gets
+  `LEAVE_SECONDS`, which is far more than it needs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 STUCK_SECONDS = 15.0  # after the end of its input, a server that is silent for this long counts as stuck
 LEAVE_SECONDS = 20.0  # limit for the shutdown, once it has begun
-ASK_SECONDS = 1.0  # interval of the checks
+ASK_SECONDS = 1.0  # interval between checks
 _LEAVING, _ALIVE, _DRAINING = b"\0", b"\xff", b"\xfe"
 """Messages from the server; other bytes are signal numbers from Python."""
 _ENDING = frozenset((0, signal.SIGTERM, signal.SIGINT))
@@ -76,7 +78,7 @@ class Watchdog:
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:
-    """Fork the watchdog, before there are threads. If `has_wire` is true, the end of the input must end the server."""
+    """Fork the watchdog, before there are threads. If `has_wire` is true, the server must exit when its input ends."""
     if sys.platform == "win32":
         return Watchdog()
     server = os.getpid()

@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 ListKind = Literal["tools", "prompts", "resources"]
 LIST_KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
-STREAMS_OF_ONE = 256  # open streams per client
-STREAMS_OF_UNKNOWN = 1_024  # open streams for all unidentified clients together
-MAX_STREAMS = 10_000  # open streams for all clients together
+STREAMS_OF_ONE = 256  # maximum number of open streams per client
+STREAMS_OF_UNKNOWN = 1_024  # maximum number of open streams for all unidentified clients together
+MAX_STREAMS = 10_000  # maximum number of open streams for all clients together
 TELL_SECONDS = 10.0  # limit for notifying one session
 CHANNEL = "lists"  # the store's channel for notifications between replicas
 RETRY_SECONDS = 1.0  # pause before the next attempt to notify the other replicas
@@ -176,7 +176,7 @@ class Announcements:
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, kind: ListKind, tasks: TaskGroup | None) -> None:
-        """Record that a list has changed, so that a task in `tasks` notifies every client. `None` skips this."""
+        """Record that a list has changed, and let a task in `tasks` notify clients. Without `tasks`, do nothing."""
         if tasks is None:
             return
         self._changed.add(kind)

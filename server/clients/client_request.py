@@ -36,7 +36,7 @@ _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the log level for a handshake client that has not chosen one
 _LEVEL_KEY = "coretools-mcp/logLevel"
 MAX_PROGRESS = 1e300  # larger numbers are dropped, because some clients cannot parse longer integers
-TOKEN_KEY = "token:"  # noqa: S105 - the prefix of the key of a client that is identified by its token
+TOKEN_KEY = "token:"  # noqa: S105 - the key prefix for a client that is identified by its token
 LOGIN_KEY = "coretools-mcp/login"  # key of the login question in `inputRequests`, and of its answer
 
 
@@ -56,7 +56,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # that of the `RequestContext`; outside of requests, that of the `McpConnection`
+    outbound: Outbound  # the `RequestContext`'s; outside of requests, the `McpConnection`'s
     params: Mapping[str, Any]
     version: str
     capabilities: Json

@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 ROOTS_WAIT_SECONDS = 5.0  # how long a file call waits for the client's response to `roots/list`
 NEXT_ROOTS_WAIT_SECONDS = 1.0  # how long a file call waits if the client did not respond last time
-PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits: its working folder cannot change later
+PLACE_WAIT_SECONDS = 10.0  # how long an upstream's start waits for roots: its working folder cannot change later
 QUIET_SECONDS = 0.1  # debounce time before changed roots are requested; no call waits for it
 LONGEST_FLOOD_SECONDS = 5.0  # the longest debounce if the client keeps announcing changes
-MAX_ROOTS = 1_000  # roots used per client; every path is compared with each of them
-MAX_KEPT_WORKSPACES = 1_000  # cached workspaces from clients' roots; clients of the same project share one
+MAX_ROOTS = 1_000  # maximum number of roots per client; every path is compared with each of them
+MAX_KEPT_WORKSPACES = 1_000  # maximum number of cached workspaces; clients of the same project share one
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ _NO_ROOT_USABLE = (
 async def follow_roots(
     state: RootsState, ctx: RequestContext, take: Callable[[RequestContext], Awaitable[None]]
 ) -> None:
-    """Handle changed roots with `take`, one change at a time, and again if the roots changed in the meantime."""
+    """Call `take` for changed roots, one call at a time, and again if the roots have changed in the meantime."""
     state.roots = None
     state.changes += 1
     state.turn = anyio.Lock()  # a `roots/list` request that is still open is about the old roots
@@ -189,14 +189,14 @@ async def follow_roots(
 
 
 async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-    """Learn a client's roots: ask for them once, if it declared the capability. `None` if there is no response."""
+    """Learn a client's roots: ask for them once, if it declared the capability. `None` means no response."""
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
     try:
         usual = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual if seconds is None else seconds):
-            # The client may read a request outside of its own requests late or never, so no call must wait for one.
+            # A request outside of the client's own requests may be read late or never, so no call must wait for it.
             async with nullcontext() if exchange.is_outside_request else state.turn:
                 changes, roots = state.changes, state.roots
                 if roots is None:
@@ -206,7 +206,7 @@ async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | No
                     folders = await THREADS.run(partial(_existing_folders, listed[:MAX_ROOTS]))
                     if len(folders) < len(listed):
                         unused = len(listed) - len(folders)
-                        logger.warning("roots of the client that are not used: %d of %d", unused, len(listed))
+                        logger.warning("client roots that are not used: %d of %d", unused, len(listed))
                     roots = ClientRoots(tuple(folders), _NO_ROOT_USABLE if listed and not folders else "")
                     if changes == state.changes:
                         state.roots = roots

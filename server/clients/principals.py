@@ -41,7 +41,7 @@ class Principal:
 
     @property
     def seconds_left(self) -> float:
-        """How long the token is still valid."""
+        """How long the token remains valid."""
         return max(self.ends - time.time(), 0.0)
 
 
@@ -62,7 +62,7 @@ class TokenRefusedError(Exception):
     Args:
         sentence: The reason.
         status: The HTTP status.
-        code: The error code of RFC 6750; empty if the token is not at fault.
+        code: The error code from RFC 6750; empty if the token is not at fault.
         scope: The scopes that a token needs, separated by spaces.
     """
 

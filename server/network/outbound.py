@@ -154,7 +154,7 @@ def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
             return "its address says http, but the server there speaks https"
         if isinstance(error, httpx2.RemoteProtocolError) and "disconnected" not in str(error):
             return NOT_HTTP
-        return "it closed the connection without an answer; an https server at an http address does that too"
+        return "it closed the connection without an answer, as an https server does if its address says http"
     return "the connection failed"
 
 

@@ -19,7 +19,7 @@ from tools.text.secrets import HIDDEN, is_secret_name
 _LEAST_SECRET = 6  # minimum length of a hidden value
 _LIKE_A_TOKEN = 16  # minimum length of a path segment that is hidden
 _MAX_REMEMBERED = 64  # headers and addresses remembered; limited, because a login uses one token after another
-# The beginnings of the names of headers whose values are public or come from a call
+# Name prefixes of headers whose values are public or come from a call
 _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
 
@@ -65,7 +65,7 @@ class SentSecrets:
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:
     """Yield the secrets in the value of a header or, with an empty name, in an address."""
-    if not name:  # user and password, query, and path segments that look secret
+    if not name:  # user and password, query, and path segments that look like secrets
         with suppress(httpx2.InvalidURL):
             url = httpx2.URL(value)
             yield from (url.userinfo.decode(), f"{url.username}:{url.password}", url.username, url.password)
@@ -83,7 +83,7 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
 
 
 def _forms_of(word: str) -> Iterable[str]:
-    """Return the encodings of a secret that servers use: plain, URL, JSON, HTML and base64."""
+    """Return a secret in the encodings that servers use: plain, URL, JSON, HTML and base64."""
     if len(word) < _LEAST_SECRET:
         return ()
     raw, written = word.encode("utf-8", "replace"), json.dumps(word)[1:-1]

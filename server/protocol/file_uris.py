@@ -50,12 +50,12 @@ def path_of_uri(uri: str, *, may_go_up: bool = False, windows: bool = ON_WINDOWS
         raise UriRefusedError("A file URI has no query and no fragment; write ? as %3F and # as %23.")
     try:
         data = unquote_to_bytes(parts["path"])
-        # On Windows, names are not bytes, so a name that is not UTF-8 cannot exist.
+        # On Windows, file names are not bytes, so a name that is not UTF-8 cannot exist.
         path = data.decode() if windows else os.fsdecode(data)
     except UnicodeError:
         raise UriRefusedError("The URI is not valid text; percent-encode the bytes of the path.") from None
     if "\0" in path:
-        raise UriRefusedError("The URI contains a NUL (%00), which no path can have.")
+        raise UriRefusedError("The URI contains a NUL (%00), which no path can contain.")
     if not may_go_up and ".." in re.split(r"[/\\]" if windows else "/", path):
         raise UriRefusedError("The URI contains '..'; write the path of the file without it.")
     if windows:

@@ -1,4 +1,4 @@
-"""HTTP headers. In the 2026-07-28 revision, they repeat values of parameters, in base64 if necessary."""
+"""HTTP headers. In the 2026-07-28 revision, they repeat parameter values, in base64 if necessary."""
 
 from __future__ import annotations
 

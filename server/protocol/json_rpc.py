@@ -1,4 +1,4 @@
-"""JSON-RPC messages of clients and upstreams: kinds, parsing and encoding.
+"""JSON-RPC messages from and to clients and upstreams: kinds, parsing and encoding.
 
 The SDK's models validate every part of a message, which usually takes longer than processing the message. Therefore
 only messages of an unusual form are parsed with these models.
@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-AnyId = RequestId | float  # JSON-RPC discourages fractions as ids; the error for such a request repeats its id
+AnyId = RequestId | float  # JSON-RPC discourages fractions as ids; requests with such an id are refused
 MAX_TOGETHER = 128  # maximum number of messages in a client's batch
 MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
 MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
-_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # lone surrogates that stand for no byte of a file name
+_NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # lone surrogates that do not represent a byte of a file name
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 _PARTS = 4  # the number of keys in a request with parameters; all other messages have fewer
 
@@ -124,7 +124,7 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
 
 
 def _mended(line: bytes | str) -> str:
-    """Repair an upstream's JSON so that other parsers accept it, and one bad item does not cost a whole list.
+    """Repair an upstream's JSON, so that other parsers accept it and one bad item does not make a whole list unusable.
 
     A lone surrogate becomes U+FFFD, and a field of a list item becomes null if it is nested too deeply.
     """
@@ -191,7 +191,7 @@ def _usual(fields: Json) -> Message | None:
 
 
 def _readable(error: Json) -> Json:
-    """Normalize an error to a numeric code and a string message, which some peers write differently."""
+    """Give an error a numeric code and a string message, because some peers send values of other types."""
     code, message = error.get("code"), error.get("message")
     if type(code) is not int:
         is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))

@@ -70,7 +70,7 @@ _OPTIONAL: Mapping[str, Mapping[str, type]] = {
     "resources/read": {},
 }
 _KNOWN_CAPABILITIES = frozenset({"elicitation", "sampling", "roots", "experimental", "extensions"})
-_FLAGS = frozenset({"listChanged"})  # the boolean capabilities; all others are objects
+_FLAGS = frozenset({"listChanged"})  # the fields of capabilities that are booleans; all other fields are objects
 
 
 class Outbound(Protocol):
@@ -91,7 +91,7 @@ class Outbound(Protocol):
 class RequestOutbound(Outbound, Protocol):
     """Sends messages to a client within one of its requests.
 
-    An `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`; either one may be inside a `PatientWay`.
+    This is an `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`. A `PatientWay` may wrap either.
     """
 
     def person_is_asked(self) -> AbstractContextManager[None]:
@@ -343,7 +343,7 @@ def opened_by(params: Json | None, outbound: Outbound) -> McpConnection:
 
 
 def check_params(method: str, version: str, params: Json | None) -> None:
-    """Raise `MCPError` if the parameters of a request do not match its schema in the revision `version`."""
+    """Raise `MCPError` if a request's parameters do not match its method's schema in the revision `version`."""
     fields = params or {}
     if method == "initialize":
         if (
@@ -358,7 +358,7 @@ def check_params(method: str, version: str, params: Json | None) -> None:
         required = _REQUIRED.get(method, {})
         for name, value in fields.items():
             kind = required.get(name) or optional.get(name)
-            # Compare the exact type, because `bool` is a subclass of `int`.
+            # For a parameter that is not in the tables, `kind` is `None`, so the SDK's models validate the request.
             if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
                 break
         else:

@@ -1,4 +1,4 @@
-"""The revisions of the protocol, and its reserved keys in `_meta`.
+"""The protocol's revisions, and its reserved keys in `_meta`.
 
 The values are copied from `mcp_types`, whose import takes a third of a second; a test compares them.
 """

@@ -1,4 +1,4 @@
-"""Asks the person behind a request with a form, sent as a request or, in the 2026-07-28 revision, as a result.
+"""Asks the person behind a request. The form is sent as a request or, in the 2026-07-28 revision, as a result.
 
 A form that is sent as a result carries an encrypted state, which the client sends back with the answer. Each state is
 accepted once (`server.store.sealed_states`).
@@ -92,10 +92,10 @@ class ConsentPolicy:
 
 
 class AlreadyConsented:
-    """Answers yes in later rounds of a call, because consent was given in the first round."""
+    """Answers yes in later rounds of a call, because consent was given in an earlier round."""
 
     async def ask(self, question: Question) -> Answer:
-        """Return a yes, because the state of this round proves the consent to the same action."""
+        """Return a yes, because the state of this round proves consent to the same action."""
         del question
         return Answer(Decision.ONCE, ConsentChannel.EARLIER)
 

@@ -21,7 +21,7 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
-# Characters per answer, so that even four answers are short. The form states the limit; more is truncated.
+# Maximum characters per answer, so that even four answers are short. The form states it; longer answers are truncated.
 MAX_ANSWER_CHARS = 2_000
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"

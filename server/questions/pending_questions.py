@@ -12,7 +12,7 @@ import anyio
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, Question, Unavailable
 from tools.contract.limits import Progress
 
-MAX_WAITING = 100  # limit for all clients together; more than a person would answer
+MAX_WAITING = 100  # maximum number of open questions for all clients together; more than a person would answer
 COMMAND = "coretools-mcp dashboard"
 TOO_MANY = Unavailable(
     client_decides=False,

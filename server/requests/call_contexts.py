@@ -42,7 +42,7 @@ MAX_CALLS = 256  # concurrent calls per network client; each keeps its result un
 MAX_PROGRAMS = 16  # programs without a session, per token, whose reads are tracked separately
 LOOK_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
 STDIO_KEY = "stdio"
-SESSION_KEYS = ("http:", "sse:")  # prefixes of the keys of clients without a token
+SESSION_KEYS = ("http:", "sse:")  # key prefixes for clients without a token
 
 
 class TooManyCallsError(ToolError):
@@ -120,7 +120,7 @@ class ClientTable:
         return client
 
     def follow(self, ctx: RequestContext) -> bool:
-        """Remember a request's connection, until it ends, to send notifications to the client.
+        """Remember a request's connection until it ends, so that the client can be sent notifications.
 
         Returns whether the connection is new.
         """
@@ -199,7 +199,7 @@ class Contexts:
     media: MediaHandling
 
     async def for_request(self, client: Client, ctx: RequestContext) -> ToolContext:
-        """Return the context of a request that uses files. If the client's roots are needed, the client is asked."""
+        """Return the context of a request that uses files. If the client's roots are needed, ask for them."""
         folders, rights = client.folders, rights_of(ctx)
         changes, roots = folders.changes, folders.roots
         if roots is None and self.workspaces.asks_for_roots:
@@ -238,7 +238,10 @@ class Contexts:
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
     def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
-        """Return the context of a call to an upstream tool, which uses no files here and so does not wait for roots."""
+        """Return the context of a call to an upstream tool.
+
+        The call uses no files on this side, so it does not wait for the client's roots.
+        """
         return CallContext(
             workspace=self.workspaces.workspace(client.folders.roots, client.readable, exchange.rights),
             limits=self.limits,

@@ -72,7 +72,7 @@ class CallLimits:
 
     async def _wait_for_all(self, key: str) -> float:
         """Return the seconds until a client that has reached its limit across replicas may call again, or 0."""
-        # A session belongs to one replica.
+        # A session belongs to one replica, so its calls need no shared count.
         if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):
             return 0.0
         if time.monotonic() < self._away_until:

@@ -29,7 +29,7 @@ class Completion:
     """One completion: the values so far, without duplicates."""
 
     run: Runner
-    value: Callable[[str], str | None]  # converts a path to a value; `None` if the path has none
+    value: Callable[[str], str | None]  # returns the value for a path; `None` if there is none
     values: list[str] = field(default_factory=list[str])  # at most `MAX_VALUES`
     total: int = 0  # the number of values found so far
     partial: bool = False  # whether there may be more values
@@ -75,7 +75,7 @@ class Completion:
 
 
 async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Completion:
-    """Complete the last path of the prompt's line; each value is the whole line."""
+    """Complete the last path in the prompt's line; each value is the whole completed line."""
     if len(line) > MAX_TYPED_CHARS:
         return Completion(run, lambda _path: None)
     item = last_typed(line)

@@ -62,8 +62,8 @@ def instructions(report: SettingsReport, offered: Collection[str], rights: Right
         if _COMMANDS in offered and settings.shell.sandbox == "required":
             sentences.append(f"Commands run confined: they {_CONFINED}")
         elif _COMMANDS in offered and settings.shell.sandbox == "auto":
-            # Only the first command tests the sandbox; until then, an installed bubblewrap makes it likely. Before
-            # bubblewrap runs, another check excludes programs inside a workspace.
+            # The sandbox is tested only when the first command runs. Until then, an installed bubblewrap means that it
+            # probably works. Before bubblewrap runs, another check excludes programs inside a workspace.
             path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
             if shutil.which("bwrap", path=path) is not None:
                 sentences.append(f"Commands may run confined: then they {_CONFINED}")

@@ -30,7 +30,7 @@ _ASKED = {
 class PatientWay:
     """Sends messages to a client within a request that has a progress token. Progress values always increase."""
 
-    pulse_seconds: ClassVar[float] = 10.0  # interval of reports if no tool reports progress
+    pulse_seconds: ClassVar[float] = 10.0  # interval between reports if no tool reports progress
 
     def __init__(self, ctx: RequestContext, token: str | int) -> None:
         self._way: RequestOutbound = ctx.outbound
@@ -38,7 +38,7 @@ class PatientWay:
         params = as_mapping(ctx.params)
         name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
         shown = visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method
-        self._waits_for = [f"{shown} is in progress"]  # what the request is waiting for, latest last
+        self._waits_for = [f"{shown} is in progress"]  # the things that the request is waiting for, latest last
         self._latest: Json = {}  # the parameters of the last report
         self._loop = asyncio.get_running_loop()
         self._spoke = self._loop.time()

@@ -1,4 +1,4 @@
-"""Converts this server's types to protocol types: tools, results, annotations. No other module does this.
+"""Converts this server's types to protocol types: tools, results and annotations. No other module does this.
 
 Results are built in wire format; `protocol.request_table` adapts them to each revision.
 """
@@ -41,7 +41,7 @@ def tool_to_wire(tool: BaseTool[Any]) -> dict[str, Any]:
 
 
 def result_to_wire(name: str, result: ToolResult, display: DisplayPlace, protocol_version: str) -> dict[str, Any]:
-    """Convert a result for `tools/call`: content for the model, display for people, data for programs."""
+    """Convert a result for `tools/call`: content for the model, a display for people, and data for programs."""
     if result.verbatim is not None:
         verbatim = result.verbatim
         if result.note:
@@ -97,7 +97,7 @@ def prompt_to_wire(description: str, name: str, result: ToolResult, protocol_ver
 
 
 def contents_to_wire(uri: str, result: ToolResult) -> dict[str, Any]:
-    """Convert the result of reading one file for `resources/read`: one part, text or bytes."""
+    """Convert the result of reading one file for `resources/read`, as one part with text or bytes."""
     facts = dict(result.facts)
     text_type = facts.pop("mime_type", "text/plain")
     contents: dict[str, Any] = {"uri": uri, "_meta": {FACTS_KEY: facts}}

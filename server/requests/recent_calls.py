@@ -18,7 +18,7 @@ from server.requests.protocol_mapping import ERROR_KEY
 from tools.call.audit_entries import without_secrets
 from tools.contract.tool_errors import ToolErrorType
 
-MAX_CALLS = 200  # latest calls to keep
+MAX_CALLS = 200  # maximum number of calls to keep
 MAX_SUMMARY_CHARS = 200  # characters in the summary of a call's arguments
 MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # characters of the arguments that are checked for secrets
 
@@ -90,14 +90,14 @@ class RecentCalls:
 
 
 def _beginning(value: Any, room: list[int]) -> Any:
-    """Return a JSON value truncated to `room[0]` characters in total, because most calls are never looked at."""
+    """Return a JSON value truncated to `room[0]` characters in total, to save memory: few calls are looked at."""
     room[0] -= 1
     if isinstance(value, str):
         kept = value[: max(room[0], 0)]
         room[0] -= len(kept)
         return kept
     if isinstance(value, dict):
-        # A key is truncated before its value: without its key, a secret may not be recognized.
+        # A key is copied before its value, because a secret may not be recognized without its key.
         fields = takewhile(lambda _: room[0] > 0, as_mapping(value).items())
         return {_beginning(key, room): _beginning(item, room) for key, item in fields}
     if isinstance(value, list):

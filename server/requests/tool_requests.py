@@ -56,8 +56,8 @@ logger = logging.getLogger(__name__)
 MAX_NAMED = 5  # maximum number of tools that an error suggests
 MAX_LISTINGS = 256  # maximum number of cached lists: tokens may have many different rights
 Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
-"""What a cached list depends on: whether the client is in plan mode, may enter plan mode, shows forms, uses tool search
-and has revision 2026-07-28; its skills; and its rights.
+"""What a cached list depends on: whether the client is in plan mode, may enter plan mode, shows forms, uses tool
+search, and uses the 2026-07-28 revision; its skills; and its rights.
 """
 EXIT_PLAN_MODE = "exit_plan_mode"  # listed only in plan mode
 ENTER_PLAN_MODE = "enter_plan_mode"  # listed outside plan mode, if a person can be asked to end it
@@ -66,7 +66,7 @@ SKILL = SkillTool.name  # listed if there are skills
 
 NO_AGENTS = (
     f"Tool '{DELEGATING}' does not exist, because no agent is configured. Do the work yourself; with the "
-    "setting agents, the operator can configure programs that run tasks."
+    "agents setting, the operator can configure programs that run tasks."
 )
 """The error for models that know the tool from another program."""
 
@@ -86,7 +86,7 @@ class ToolRequests:
     told: Callable[[Rights], str | None]  # returns the instructions about all tools, for given rights
     modes_changed: Callable[[Sequence[McpConnection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
-    unused_skills: set[str] = field(default_factory=set[str])  # problems with skills, already logged
+    unused_skills: set[str] = field(default_factory=set[str])  # the skill problems that have been logged
 
     async def on_list(self, ctx: RequestContext) -> Mapping[str, Any]:
         client, meta = self.clients.find(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
@@ -106,8 +106,8 @@ class ToolRequests:
             plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(about_skills), rights=rights
         )
         if is_from_proxy:
-            # The client is another coretools-mcp, which decides about calls by the definitions in this list, so no
-            # definition in it may be from the last run of this server.
+            # The client is another coretools-mcp, which decides about calls based on the definitions in this list, so
+            # none of them may be from this server's previous run.
             for upstream in pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
             withheld = [upstream for upstream in pool.upstreams if upstream.is_withheld]
@@ -156,7 +156,7 @@ class ToolRequests:
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
-        """Start calls to tools, including those through `call_tool`. This is a middleware.
+        """Start tool calls, including those through `call_tool`. This is a middleware.
 
         Clients with limited rights also get their own instructions here.
         """
@@ -254,7 +254,7 @@ class ToolRequests:
     async def _reach(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> tuple[Upstream, Exchange] | ToolResult:
-        """Prepare the upstream of a call, with a login if needed.
+        """Prepare the upstream that a call goes to, with a login if needed.
 
         Returns the upstream and the request to continue with, or a result to send to the client instead.
         """
@@ -313,7 +313,7 @@ class ToolRequests:
     async def _log_in(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> Exchange | ToolResult:
-        """Have the user log in to the server of a call.
+        """Have the user log in to the upstream that a call goes to.
 
         Returns the request to continue with, or the result to send instead.
         """

@@ -1,11 +1,11 @@
-"""Tool search: three tools replace those of upstreams when listing them would cost too much.
+"""Tool search: three tools replace the upstreams' tools when listing all of these would cost too much.
 
 `search_tools` finds tools, `describe_tool` describes one, and `call_tool` calls it. The tool list does not change with
-the search results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call of
+the search results, because prompt caches depend on it. `ToolRequests.dispatch` first turns a `call_tool` into a call to
 the tool that it names, so that tool's rules, questions and limits apply. A client that decides in its own dialog sees
 `call_tool`, annotated like the most dangerous tool behind it. If a person always allows `call_tool` in that dialog, all
-of these tools are allowed. If the dialog may not decide about a tool, it may not decide about a `call_tool` of that
-tool either: `tools.call.consent.accept` checks the tool that is called.
+of these tools are allowed. If the dialog may not decide about a tool, it may not decide about a `call_tool` that names
+the tool either: `tools.call.consent.accept` checks the tool that is called.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ LARGE_CHARS = 40_000
 context of 200,000 tokens, or some 50 tools, above which models are said to make worse choices.
 """
 SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copilot-developer", "eca ")
-"""Prefixes, in lower case, of the names of clients that defer tools and have their own search."""
-DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # maximum number of tools in one search result (Qwen Code)
+"""Lower-case prefixes of the names of clients that defer tools and have their own search."""
+DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # default and maximum for `limit`, the number of tools to find, as in Qwen Code
 MAX_SERVER_CHARS = 3_600  # characters of the server list in the description
 MAX_ABOUT_CHARS = 100  # characters of each server's description in that list
 MAX_LINE_CHARS = 200  # characters of each found tool's description
@@ -63,7 +63,7 @@ class ToolSearch:
     policy: PermissionPolicy
     pool: UpstreamPool
     _is_large: bool | None = None  # whether the lists are too large for clients; never reset once true
-    _version: int = 0  # version of the set of tools
+    _version: int = 0  # the number of changes to the tools or their rules
     _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # the index for `_version`, and its tools
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -228,7 +228,7 @@ class ToolSearch:
         return ToolResult(json.dumps(definition, ensure_ascii=False), structured=definition)
 
     def _is_there(self, tool: DiscoveredMCPTool, rights: Rights) -> bool:
-        """Return whether an indexed tool still has its name and may be called."""
+        """Return whether an indexed tool is still registered under its name and may be called."""
         return self.registry.find(tool.name) is tool and self._is_callable(tool, rights)
 
     async def _indexed(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
@@ -293,7 +293,7 @@ class ToolSearch:
                 f"'{_shown(name)}' is one of this server's own tools, so call_tool does not call it: call it directly."
             )
         owner = self.pool.owner_of(name)
-        # A list from the last run cannot tell whether models may call the tool now.
+        # A list from the last run does not show whether models may call the tool now.
         if owner is not None and not owner.tried.is_set() and (tool is None or self._is_callable(tool, rights)):
             owner = await self.pool.wait_for_owner(name, owner)
             tool = self.registry.find(name)
@@ -305,7 +305,7 @@ class ToolSearch:
         return {**rest, "name": name} | ({} if arguments is None else {"arguments": arguments})
 
     def _unknown(self, name: str, rights: Rights) -> ToolNotRegisteredError:
-        """Return the error for a name without a callable tool; it suggests only callable ones."""
+        """Return the error for a name that no callable tool has. The error suggests only callable tools."""
         nearest = self.registry.not_registered(name, lambda tool: self._is_callable(tool, rights)).nearest
         return ToolNotRegisteredError(_shown(name), nearest)
 
@@ -349,7 +349,7 @@ def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
 
 
 def _arguments_of(tool: DiscoveredMCPTool) -> str:
-    """Return the arguments of a tool for models, required ones first."""
+    """List a tool's arguments for models, required ones first."""
     required, names = as_list(tool.parameter_schema.get("required")), list(_parameters_of(tool))
     shown = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
     more = ", …" if len(shown) > MAX_ARGUMENTS else ""

@@ -98,7 +98,7 @@ def audit_file(report: SettingsReport) -> str | None:
 
 
 def skill_folders(report: SettingsReport) -> SkillFolders:
-    """Return the skill folders: in the user's home folder, and in trusted parts of workspaces."""
+    """Return the skill folders in the user's home folder and in the trusted parts of workspaces."""
     if report.inputs is None:
         return SkillFolders()
     environ = report.inputs.environ
@@ -106,7 +106,7 @@ def skill_folders(report: SettingsReport) -> SkillFolders:
 
 
 def guarded_paths(report: SettingsReport) -> GuardedPaths:
-    """Return the files that need a person's consent before any write. This blocks, because links are resolved.
+    """Return the files that are written only with a person's consent. This blocks, because links are resolved.
 
     These are the files that configure the server or will configure it once they exist; the trust record; the audit log;
     the journal of changes; and the user's own folder, except for the memory that tools write there.
@@ -125,14 +125,14 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
         path = os.path.join(folder, memory.file_name[0])
         # An unresolvable link does not lead to a memory file.
         with suppress(OSError, ValueError):
-            # The path and its real path must both be named like a memory, so that a link makes no other file writable.
+            # The path and its real path must both name a memory file, so that a link makes no other file writable.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
                 free.append(path)
     return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
 
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
-    """Return the policy from the settings. Invalid rules are logged."""
+    """Return the permission policy that the settings define. Invalid rules are logged."""
     on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
@@ -154,7 +154,7 @@ class Commands:
         self._report = report
         self._shell = report.settings.shell
         caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
-        # Nothing is created before the first command.
+        # No folder is created before the first command.
         self.folders = PrivateFolders(
             caches=caches, comes_back=lambda key: bool(key) and not key.startswith(SESSION_KEYS)
         )
@@ -190,10 +190,10 @@ class Commands:
         return StartQueue()
 
     def confinement(self) -> BubblewrapConfinement:
-        """Return the sandbox for commands, from the settings at startup."""
+        """Return the sandbox for commands, as configured at startup."""
         if self._confinement is not None:
             return self._confinement
-        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - on first use
+        from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - loaded on first use
         from tools.shell.sandbox.landlock import LandlockConfinement  # noqa: PLC0415
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
 
@@ -256,8 +256,8 @@ class Commands:
         return self._programs
 
     def language_servers(self) -> ServerPrograms:
-        """Return the places to search for language servers: the operator's, and those of trusted workspaces."""
-        from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - loaded with the first list
+        """Return where to find language servers: in the settings, in `PATH`, and in trusted parts of workspaces."""
+        from tools.lsp.language_servers import ServerPrograms  # noqa: PLC0415 - loaded with the first tool list
 
         configured = self._report.settings.lsp.for_tools()
         return ServerPrograms(os.environ.get("PATH", os.defpath), configured, partial(trusted_files, os.environ))
@@ -361,7 +361,7 @@ class CustomTools:
             self.discovery.start(tasks)
 
     def _set_environment(self, given: Mapping[str, str]) -> None:
-        """Set the environment that all programs share, so that those that start from now on get these variables."""
+        """Update the environment that all programs share, so that programs started from now on get these variables."""
         from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded only with a discovery command
 
         fresh = command_environment(given, os.environ)

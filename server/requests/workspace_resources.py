@@ -1,4 +1,4 @@
-"""Prompts, resources and completion over the files of the workspace, and memories as resources.
+"""Prompts, resources and completion for workspace files, and memories as resources.
 
 All reading and listing goes through the call flow, under the name of the tool whose rules apply, with the same
 workspace, limits and consent. If the built-in tools are off, none of this is offered. Clients get memories as
@@ -45,7 +45,7 @@ READER = "read_file"  # the tool whose rules apply to reading a resource
 TEMPLATE: Wire = {
     "uriTemplate": FILE_TEMPLATE,
     "name": "workspace-file",
-    "title": "File of the workspace",
+    "title": "Workspace file",
     "description": "A file by its absolute path. Text is truncated at the limits of read_file; any other file is "
     "returned whole, as bytes.",
 }
@@ -135,7 +135,7 @@ class FileRequests:
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
-        """List memories and todos. Files are reached through the template, because there may be a hundred thousand."""
+        """List memories and todos. Files are reached through the template: there may be 100,000 of them."""
         is_open = self._why_not_offered(READER, ctx) is None
         resources = await self.remembered.listed(await self.context_of(ctx)) if is_open else []
         return {"resources": resources, **NEVER_CACHED}
@@ -184,11 +184,11 @@ class FileRequests:
         if ref["type"] == "ref/prompt":
             is_known, completer = (ref["name"], name) == (AT, PATHS), complete_line
         else:
-            # Some clients mistake the operator `+` of the template expression for a part of the variable's name.
+            # Some clients mistake the `+` operator in the template for a part of the variable's name.
             is_known = ref["uri"] == FILE_TEMPLATE and name.removeprefix("+") == "path"
             completer = complete_template
         if not is_known:
-            message = f"Nothing to complete: use '{PATHS}' of the prompt {AT} or 'path' of {FILE_TEMPLATE}."
+            message = f"Nothing to complete: use '{PATHS}' of the prompt '{AT}', or 'path' of {FILE_TEMPLATE}."
             raise MCPError(INVALID_PARAMS, message)
         context = await self.context_of(ctx)
         try:

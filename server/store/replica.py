@@ -70,7 +70,7 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
             store = ValkeyStore(settings.url, password)
         except ImportError:
             how = "pipx install --force 'coretools-mcp[valkey]'"
-            problem = f"store.url names a Valkey server, but the package valkey is missing: {how}."
+            problem = f"store.url names a Valkey server, but the valkey package is missing: {how}."
             raise SettingsError([problem]) from None
         except ValueError:
             raise SettingsError(["store.url: the port is out of range. Use one from 1 to 65535."]) from None

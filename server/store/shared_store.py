@@ -1,4 +1,4 @@
-"""The store that replicas share: keys with values, counters and messages. A server without replicas has it in memory.
+"""The store that replicas share: keys with values, counters and messages. A server without replicas keeps it in memory.
 
 If the store is unavailable, it raises `StoreUnavailableError`, and callers refuse the request instead of guessing.
 """
@@ -46,7 +46,7 @@ class Versioned:
 class Store(Protocol):
     """Keys, counters and messages. `seconds` is the time until expiry; `None` means never.
 
-    Every method may raise `StoreUnavailableError`, after at most about a second. In that case, it is unknown whether
+    Every method may raise `StoreUnavailableError`, after a few seconds at most. In that case, it is unknown whether
     the operation took effect.
     """
 

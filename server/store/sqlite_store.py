@@ -24,9 +24,9 @@ from tools.machine.threads import THREADS
 T = TypeVar("T")
 
 BUSY_SECONDS = 1.0  # maximum wait for another process's lock
-POLL_SECONDS = 0.5  # interval of polling for messages
+POLL_SECONDS = 0.5  # interval between polls for messages
 MESSAGE_SECONDS = 60.0  # how long a message is kept for slow readers
-SWEEP_SECONDS = 60.0  # interval of sweeping expired keys
+SWEEP_SECONDS = 60.0  # interval between removals of expired keys
 PRIVATE = 0o600
 
 _TABLES = """
@@ -43,8 +43,8 @@ _REASONS = {
     sqlite3.SQLITE_READONLY: "its file or folder is not writable",
     sqlite3.SQLITE_CANTOPEN: "its file cannot be opened or created: the folder must exist and be writable",
     sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_CORRUPT: "its file is damaged: move it away, and a new one is created",
-    sqlite3.SQLITE_NOTADB: "its file is not an SQLite database: move it away, and a new one is created",
+    sqlite3.SQLITE_CORRUPT: "its file is damaged: move it away, and a new file will be created",
+    sqlite3.SQLITE_NOTADB: "its file is not an SQLite database: move it away, and a new file will be created",
 }
 
 
@@ -167,7 +167,7 @@ class SqliteStore:
             self._lock.release()
 
     def _opened(self) -> sqlite3.Connection:
-        """Return a connection to the file that is at the path now, which may have replaced the one that was open."""
+        """Return a connection to the file that is at the path now, which may have replaced the file opened before."""
         if self._connection is not None:
             with suppress(OSError):
                 info = os.stat(self._path)

@@ -35,7 +35,7 @@ _VERSION_CHARS = len(new_version())  # length of the version that precedes each 
 
 # The generation consists of a stored name, the server's run id and its number of evicted keys. The name alone is not
 # enough: it may remain when other keys are lost, because the server was restored from a snapshot, a replica took over,
-# or keys were evicted, which most managed servers do.
+# or keys were evicted, as happens on most managed servers.
 _TAKE = """
 local name = redis.call('GET', KEYS[2])
 if not name then

@@ -42,7 +42,7 @@ class Operation:
     prompt: str = ""
     version: str = ""  # the protocol revision
     error: str = ""  # the cause of a failure, as a JSON-RPC error code or a word; empty on success
-    refusal: str = ""  # the stable error code, if this server refused the call
+    refusal: str = ""  # the `ToolErrorType` in a failed result; empty if it has none
     asks: bool = False  # whether the result is a question
     answers: bool = False  # whether the request carries the answer to a question
     is_done: bool = False

@@ -1,4 +1,4 @@
-"""Spans and histograms following the OpenTelemetry conventions for MCP, sent by the SDK from the extra `otel`.
+"""Spans and histograms following the OpenTelemetry conventions for MCP, sent by the SDK in the pip extra `otel`.
 
 The providers are private, not global: with global ones, the MCP SDK would create its own spans, which would duplicate
 this module's spans and contain client text. Attributes that a client chooses (a URI, a string id), and the session id,
@@ -100,7 +100,7 @@ def telemetry_of_environment() -> Telemetry | None:
         meters = metrics.MeterProvider(readers, resource, shutdown_on_exit=False)
     except ImportError:
         logger.warning(
-            "OTEL_* variables ask for traces or metrics, but the extra otel is not installed: run pip install "
+            "OTEL_* variables ask for traces or metrics, but the pip extra otel is not installed: run pip install "
             "'coretools-mcp[otel]', or set OTEL_SDK_DISABLED=true"
         )
         return None

@@ -1,8 +1,8 @@
-"""Secrets that the settings refer to but never contain: client tokens, replica keys, the store's password.
+"""Secrets that the settings refer to but never contain: client tokens, replica keys, and the store's password.
 
 The server keeps only digests of tokens, so it cannot reveal one. Each token has a name, which identifies the principal.
-A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks the tokens
-of an authorization server.
+A client's state (answers, jobs, files read, open questions) belongs to that name. The `issuer` module checks tokens
+from an authorization server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAKE_ONE = "make one with: openssl rand -hex 32"
 
 
 class Tokens:
-    """The accepted tokens, by principal, and their rights."""
+    """The accepted tokens and their rights, keyed by principal."""
 
     def __init__(self, tokens: Mapping[str, str], rights: Mapping[str, Rights] | None = None) -> None:
         self._digests = {name: digest_of(token) for name, token in tokens.items()}
@@ -89,7 +89,7 @@ def rights_for(place: str, own: PrincipalSettings) -> Rights:
 def read_secret(place: str, file: str | None, env: str | None, environment: Mapping[str, str]) -> str:
     """Read a secret from a file or a variable; raises `ValueError` if it is missing, or others can read it."""
     if (file is None) == (env is None):
-        raise ValueError(f"{place} needs either file or env: where the secret is stored.")
+        raise ValueError(f"{place} needs either file or env, which says where the secret is stored.")
     if env is not None:
         if secret := environment.get(env, "").strip():
             return secret
@@ -120,7 +120,7 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
 
 
 def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str]) -> list[str]:
-    """Return the keys that replicas share, the encrypting key first.
+    """Return the keys that replicas share, starting with the one that encrypts.
 
     Raises:
         SettingsError: A key cannot be read, is readable by others, is too short, or occurs twice.

@@ -58,10 +58,10 @@ ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at shutdown 
 READER_CHECK_SECONDS = 0.1  # how often to check, after the end of input, whether anybody still reads the responses
 MAX_AT_WORK = 128  # maximum number of requests in progress; each needs memory for itself and for its response
 FEW_AT_WORK = 16
-"""The limit while responses are unread, because each request would add another response. Also the maximum number of
-requests that start together, because only their responses show whether the client reads.
+"""The maximum number of requests in progress while many responses are unread, because each request adds a response.
+Also the maximum number of requests that start together, because only their responses show whether the client reads.
 """
-TOGETHER_SECONDS = 0.05  # how long later requests wait after `FEW_AT_WORK` started together, unless one finishes
+TOGETHER_SECONDS = 0.05  # how long later requests wait if `FEW_AT_WORK` have started together and none has finished
 WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single request may be larger
 WAITING_BYTES = 8 << 20  # size of the queued messages above which reading pauses
 LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
@@ -71,7 +71,7 @@ WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Requests that never wait for others: their responses are small, and show the client that the server is there."""
 INLINE = frozenset({"initialize"})
-"""Requests after which messages are held until the response, because some clients do not wait for it."""
+"""Requests that hold up later messages until they are answered, because some clients do not wait for the response."""
 TOO_MANY = (
     "This was not done: too many requests are waiting, and a question to you is open. Answer it, wait for "
     "responses to your other requests, then send this again."
@@ -85,7 +85,7 @@ INPUT_ENDED = (
 
 @dataclass(eq=False)
 class Incoming:
-    """One message from the client until it is answered, with the way back to the client."""
+    """One message from the client, tracked until it is answered, and the way to send messages back."""
 
     dispatcher: Dispatcher
     outgoing: Outgoing  # receives its response and related messages
@@ -94,11 +94,11 @@ class Incoming:
     key: RequestId = ""  # the id in comparable form: a number equals its string
     method: str = ""
     tool: object = None  # the name of the called tool, as received
-    line: bytes = b""  # kept while the message waits for its turn
+    line: bytes = b""  # the received line, kept while the message waits for its turn
     size: int = 0
-    scope: anyio.CancelScope | None = None  # cancels its task, once started
-    task: asyncio.Task[None] | None = None  # runs its task
-    round: int = 0  # the number of the group of requests that it belongs to
+    scope: anyio.CancelScope | None = None  # cancels that task, once started
+    task: asyncio.Task[None] | None = None  # the task that processes it
+    round: int = 0  # the number of the group of requests that it started with
     is_cancelled: bool = False  # no response is sent, because the client cancelled the request or received an error
     is_done: bool = False  # no more messages are sent for this request
 
@@ -134,7 +134,7 @@ class Incoming:
             await self.dispatcher.send_notification(self.outgoing, method, params)
 
 
-OnRequest = Callable[[Incoming, Request], Awaitable[Json]]  # in the product, `Conversation.on_request`
+OnRequest = Callable[[Incoming, Request], Awaitable[Json]]  # outside of tests, `Conversation.on_request`
 OnNotify = Callable[[Incoming, Notification], Awaitable[None]]
 
 
@@ -153,7 +153,7 @@ class Dispatcher:
         self._outgoing = outgoing
         self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
         self.on_room = on_room  # called when reading may continue
-        self.owed: dict[RequestId, Incoming] = {}  # unanswered requests, by comparable id
+        self.owed: dict[RequestId, Incoming] = {}  # unanswered requests, keyed by comparable id
         # Messages that wait for the response to an inline request, with their sizes.
         self._held: deque[tuple[Message, Incoming | None, int]] = deque()
         self._is_held = True
@@ -165,7 +165,7 @@ class Dispatcher:
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0
         self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # open questions to the client
-        self.asked_elsewhere = 0  # open questions that bypass the client
+        self.asked_elsewhere = 0  # number of open questions that bypass the client
         self._running: set[Incoming] = set()  # messages whose tasks are running
         self._next_id = 0
         self._answered = asyncio.Event()
@@ -244,7 +244,7 @@ class Dispatcher:
     def go_on(self) -> None:
         """Start queued requests, as far as the limits allow.
 
-        Called when a request is done, or responses have been read.
+        This is called when a request is done, or when responses have been read.
         """
         while self.waiting and self._may_begin(next(iter(self.waiting)).size):
             incoming, _ = self.waiting.popitem(last=False)
@@ -256,7 +256,7 @@ class Dispatcher:
     async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:
         """After the end of input, fail the open questions and wait for the remaining responses.
 
-        `seconds_for` returns how long calls to a tool may still take, by the tool's name as received.
+        `seconds_for` takes a tool's name as received, and returns how long calls to the tool may still take.
         """
         self._is_input_ended = True
         for asked in self._asked.values():
@@ -471,7 +471,7 @@ class Dispatcher:
 
 
 class _BatchAnswers:
-    """Collects the responses to the requests of a batch."""
+    """Collects the responses to the requests in a batch."""
 
     def __init__(self, outgoing: Outgoing, count: int) -> None:
         self.size = 0
@@ -495,7 +495,7 @@ class _BatchAnswers:
 
 
 class Conversation:
-    """A conversation with a client. The client's first request decides the revision."""
+    """A conversation with a client. The client's first request determines the revision."""
 
     def __init__(self, table: RequestTable, dispatcher: Dispatcher, *, is_modern: bool | None = None) -> None:
         self.connection = McpConnection(dispatcher)

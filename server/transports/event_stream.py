@@ -47,7 +47,7 @@ class EventStream:
         self.read = 0  # number of the latest message that was read
         self._kept: deque[bytes] = deque()  # the latest messages
         self.kept_bytes = 0
-        self.on_read: Callable[[], None] = lambda: None  # called when messages were read
+        self.on_read: Callable[[], None] = lambda: None  # called when messages have been read
         self.turn = 0  # identifies the current reader, which a later one replaces
         self._waiter: asyncio.Future[bool] | None = None
 
@@ -92,7 +92,7 @@ class EventStream:
         return lines
 
     def rewind(self, number: int) -> None:
-        """Resume after the message with this number, or at the oldest kept message if that one is later."""
+        """Resume after the message with this number, or at the oldest kept message if the next one was dropped."""
         self.read = max(min(number, self.last), self.last - len(self._kept))
         self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
 

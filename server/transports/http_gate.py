@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of this server; it has no login (OAuth)"
+SEND_HEADER = "send the header 'Authorization: Bearer TOKEN' with a token of this server, which has no login (OAuth)"
 
 
 class HttpGate:
@@ -142,7 +142,7 @@ def _warn_refused(value: str) -> None:
 
 
 def metadata_routes(issuer: Issuer) -> list[Route]:
-    """Return the routes of the metadata (RFC 9728), which needs no token: the resource's path, and the root."""
+    """Return the routes of the metadata (RFC 9728), which needs no token: for the resource's path and for the root."""
 
     async def metadata(_request: Request) -> JSONResponse:
         return JSONResponse(issuer.metadata, headers={"cache-control": "public, max-age=3600"})

@@ -1,4 +1,4 @@
-"""Messages over HTTP: reads those that clients post, and sends answers that are not event streams."""
+"""Reads the messages that clients post over HTTP, and sends responses that are not event streams."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ class HttpOptions:
 
     http: HttpSettings
     max_body_bytes: int  # a larger request body gets the response 413
-    tokens: Tokens  # accepted tokens; without tokens and issuer, every client on this machine is accepted
-    with_streamable: bool = True  # serve `/mcp` too, not only SSE
+    tokens: Tokens  # accepted tokens; if there are no tokens and no issuer, every client on this machine is accepted
+    with_streamable: bool = True  # whether to serve `/mcp` in addition to SSE
     issuer: Issuer | None = None  # checks the access tokens of an authorization server, which are also accepted
 
     @property

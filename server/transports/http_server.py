@@ -1,4 +1,4 @@
-"""MCP over HTTP on one port: Streamable HTTP at `/mcp`, the older SSE transport at `/sse` and `/messages/`.
+"""MCP over HTTP on one port: Streamable HTTP at `/mcp`, and the older SSE transport at `/sse` and `/messages/`.
 
 This module contains the web server, from startup to shutdown, and its routes.
 """
@@ -259,7 +259,7 @@ class WebApp(Starlette):
         principal = principal_of(request)
         if self._application.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
             # Metrics contain the names of servers and tools, and a token may be restricted to some of these.
-            said = "Metrics need a token of http.tokens that has no workspace, profile or rules of its own."
+            said = "Metrics need a token from http.tokens that has no workspace, profile or rules of its own."
             return JSONResponse(error_of(None, said), HTTPStatus.FORBIDDEN)
         return Response(await self._application.metrics(), media_type="text/plain; version=0.0.4")
 

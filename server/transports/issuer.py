@@ -2,8 +2,8 @@
 
 A JWT (RFC 9068) is checked here, with the issuer's published keys. Any other token is sent to the issuer's endpoint for
 introspection (RFC 7662). Any client can trigger requests to the issuer, so their rate is bounded: keys are fetched at
-most once a minute, and few introspections run at once. Results are cached for at most a minute. The module is imported
-only if the settings name an issuer.
+most once a minute (every five seconds while there are none), and few introspections run at once. Results are cached for
+at most a minute. The module is imported only if the settings name an issuer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and likewise of
 MAX_KEYS = 100  # maximum number of keys that are read
 MAX_ASKED = 16  # maximum number of concurrent introspections
 PLACE_SECONDS = 5.0  # how long a token waits for a free introspection slot
-LEEWAY_SECONDS = 60  # tolerance between clocks
+LEEWAY_SECONDS = 60  # tolerated difference between clocks
 LAST_TIME = 1e12  # a later expiry is replaced by this time, which is 30,000 years away
 TOKEN_CHARS = 16_384  # a longer token is rejected; the web server limits all headers together to little more
 MAX_READABLE_NAME_CHARS = 200  # a longer display name is not shown
@@ -82,7 +82,7 @@ class Issuer:
         self._is_away = False  # whether the last request for keys failed
         self._turn = anyio.Lock()
         self._places = anyio.CapacityLimiter(MAX_ASKED)
-        # The results for tokens by digest, with their expiry.
+        # The results of token checks, keyed by the token's digest, each with its expiry
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
         self._refused: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
         self._asking: dict[bytes, anyio.Lock] = {}
@@ -128,7 +128,7 @@ class Issuer:
             return self._remember(digest, await self._verify_jwt(token, header))
         if not self.settings.introspection.url:
             raise TokenRefusedError("The token is not from the issuer.")
-        # Many concurrent requests may have the same token; the issuer is asked only once.
+        # Many concurrent requests may have the same token; the issuer is asked about it only once.
         turn = self._asking.setdefault(digest, anyio.Lock())
         try:
             async with turn:
@@ -313,7 +313,7 @@ class Issuer:
         if not all(isinstance(each, str) for each in listed) or self._audience.isdisjoint(listed):
             resource = self.settings.resource
             raise TokenRefusedError(
-                f"The token is for another audience: its aud must contain {resource} (http.oauth.resource, "
+                f"The token is for another audience: its aud claim must contain {resource} (http.oauth.resource, "
                 "http.oauth.audience)."
             )
 
@@ -367,7 +367,7 @@ class Issuer:
 
 
 def _readable_name(claims: Json) -> str:
-    """Return the display name, preferably from claims that few people can choose themselves (OIDC, RFC 7662)."""
+    """Return the display name, preferably from claims that users can rarely choose themselves (OIDC, RFC 7662)."""
     verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
     if verified is True or verified == "true":  # some issuers write the value as a string
         names.insert(0, "email")

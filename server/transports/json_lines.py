@@ -127,7 +127,7 @@ class Outgoing(Protocol):
     def put(self, line: bytes) -> None: ...
 
     def put_answer(self, line: bytes) -> None:
-        """Add the response to a request, which is the last message for that request."""
+        """Add the response to a request. No more messages follow for that request."""
         ...
 
     def leave_unanswered(self, identity: RequestId) -> None:
@@ -136,7 +136,7 @@ class Outgoing(Protocol):
 
 
 class OutgoingLines:
-    """A queue of outgoing lines, which does not copy large ones."""
+    """A queue of outgoing lines that does not copy large lines."""
 
     def __init__(self, on_queued: Callable[[], None], backpressure: Backpressure) -> None:
         self.size = 0  # number of unwritten bytes
@@ -165,7 +165,7 @@ class OutgoingLines:
     put_answer = put
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """Do nothing: this wire does not signal a missing response."""
+        """Do nothing: over stdio, nothing signals a missing response."""
 
     def next_pieces(self) -> Sequence[bytes | memoryview]:
         return self._pieces if len(self._pieces) <= MAX_PIECES else tuple(islice(self._pieces, MAX_PIECES))

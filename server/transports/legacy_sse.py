@@ -1,4 +1,4 @@
-"""The older HTTP transport of MCP: server messages by SSE at `/sse`, client messages posted to `/messages/`.
+"""MCP's older HTTP transport: it sends server messages by SSE at `/sse`, and clients post theirs to `/messages/`.
 
 Requests and responses use different connections. A client that reads nothing could therefore keep sending requests, and
 every response would take memory. To prevent this, posted messages are accepted only while few messages are unread.
@@ -42,7 +42,7 @@ class _Session:
 
     def __init__(self, table: RequestTable, principal: Principal | None, request: anyio.CancelScope | None) -> None:
         self.owner = None if principal is None else principal.owner
-        self.request = request  # the open request of its stream; its deadline is the expiry of the client's tokens
+        self.request = request  # its stream's open request, whose deadline is the latest expiry of the client's tokens
         self._room = asyncio.Event()
         self.events = EventStream()
         self.dispatcher = Dispatcher(self.events, on_room=self._room.set)
@@ -101,7 +101,7 @@ class SseSessions:
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Accept a message once the client has read enough."""
         if scope["method"] != "POST":
-            told = f"There is no {scope['method']} at '/messages'."
+            told = f"/messages does not accept {scope['method']}."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
             return
         http_request = HttpRequest(scope, receive)

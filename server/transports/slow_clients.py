@@ -24,9 +24,9 @@ class ClientConnection(H11Protocol):
     _waiting: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
     """The idle connections of each server, longest-idle first."""
 
-    # The limit for a request's head, from the start of the connection, or from the first byte after a response.
+    # The limit for a request's head, counted from the start of the connection or from the first byte after a response
     head_seconds: ClassVar[float] = 15.0
-    body_seconds: ClassVar[float] = 60.0  # the limit for a request's body, from the end of its head
+    body_seconds: ClassVar[float] = 60.0  # the limit for a request's body, counted from the end of its head
     unread_seconds: ClassVar[float] = 30.0  # how long a client may leave data unread
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -40,7 +40,7 @@ class ClientConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
         self._wait()
-        # Keep the number of connections below uvicorn's limit for refusing requests.
+        # Keep the number of connections below the limit at which uvicorn refuses requests.
         most, waiting = self.limit_concurrency, self._waiting_here
         while most is not None and len(self.connections) >= most and (longest := next(iter(waiting))) is not self:
             del waiting[longest]
@@ -48,8 +48,8 @@ class ClientConnection(H11Protocol):
             self.connections.discard(longest)
             longest.transport.abort()
         # This option lets the system close a connection whose other end receives nothing or has vanished. Otherwise, a
-        # little data that stays in the system's buffer would go unnoticed. Look the option up by name, because type
-        # stubs have it only on Linux. Other systems apply their own limit of some minutes.
+        # small amount of unread data could stay in the system's buffer unnoticed. The option is looked up by name,
+        # because type stubs have it only on Linux. Other systems apply their own limit of several minutes.
         option: int | None = getattr(socket, "TCP_USER_TIMEOUT", None)
         if option is not None:
             milliseconds = int(self.unread_seconds * 1000)

@@ -43,7 +43,7 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
     A line longer than `max_message_bytes` is refused without being kept in memory. `runs_command` returns whether the
     tool with this name runs programs.
     """
-    # Move the protocol off the standard descriptors, so that only this transport can use its descriptors.
+    # Move the protocol from the standard descriptors to private ones, which only this transport can use.
     sys.stdout.flush()
     reading, writing = _private(0), _private(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -154,7 +154,7 @@ class _Wire:
         self._on_data(data)
 
     def _on_data(self, data: bytes) -> None:
-        """Process input; no bytes mean its end."""
+        """Process input. Empty `data` means the end of input."""
         for line in self._splitter.feed(data or b"\n"):  # the last line may lack a line ending
             try:
                 message = read_of_client(line, takes_batches=self.dispatcher.takes_batches)

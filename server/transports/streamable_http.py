@@ -1,8 +1,9 @@
-"""Streamable HTTP, at `/mcp`. Handshake-era clients have sessions; requests of the 2026-07-28 revision do not.
+"""Streamable HTTP, at `/mcp`. Handshake-era clients have sessions; clients of the 2026-07-28 revision do not.
 
-A request is answered with plain JSON if nothing has to be sent before its response, otherwise with an event stream. In
-a session, a client that loses a stream resumes it with `Last-Event-ID`, while its requests continue. In the
-2026-07-28 revision, closing the connection means that the response is unwanted.
+A request is answered with plain JSON if its response is ready within a second and nothing has to be sent before it. All
+other requests are answered with an event stream, if the client accepts one. In a session, a client that loses a stream
+resumes it with `Last-Event-ID`, while its requests continue. In the 2026-07-28 revision, closing the connection means
+that the response is unwanted.
 """
 
 from __future__ import annotations
@@ -74,8 +75,8 @@ logger = logging.getLogger(__name__)
 
 MAX_SESSIONS = 1_000
 """The maximum number of sessions; above it, a silent session is closed for each new one. Clients often leave without
-notice, so otherwise a client that opens enough sessions could shut out all others. A client whose session was closed
-gets 404 and opens a new one, as the protocol requires. docs/scale.md has the cost of a session.
+notice, and without this rule, a client that opens enough sessions could shut out all others. A client whose session was
+closed gets 404 and opens a new session, as the protocol requires. docs/scale.md has the cost of a session.
 """
 MAX_KEPT = 64
 KEPT_BYTES = 512 << 10
@@ -90,7 +91,7 @@ EVENT_HEADER = b"last-event-id"
 LONGEST_NUMBER = 19  # number of digits that no event number of this server reaches
 PRIMED_SINCE = "2025-11-25"  # since this revision, a stream begins with an event that has only an id
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""By method, the parameter that the `Mcp-Name` header repeats."""
+"""For each method, the parameter that the `Mcp-Name` header repeats."""
 _STATUS = {
     PARSE_ERROR: HTTPStatus.BAD_REQUEST,
     INVALID_REQUEST: HTTPStatus.BAD_REQUEST,
@@ -213,7 +214,7 @@ class Sessions:
                 break
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("%d sessions are open, so each new one ends a silent one", self._most)
+                logger.warning("%d sessions are open, so each new session closes a silent one", self._most)
             self.end(next(iter(max(with_silent, key=lambda each: each.count).silent.values())))
         if self._look is None:
             self._look_later(self._idle_seconds)
@@ -325,7 +326,7 @@ class StreamableHttp:
             if method == "POST":
                 await self._post_modern(scope, receive, send)
             elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
-                told = f"The 2026-07-28 revision has no {method} here."
+                told = f"In the 2026-07-28 revision, /mcp does not accept {method}."
                 await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
             else:
                 await _refuse_version(None, version or "", send)
@@ -341,7 +342,7 @@ class StreamableHttp:
                 self.sessions.end(session)
                 await send_json(b"null", HTTPStatus.OK, send)
         else:
-            told = f"There is no {method} here."
+            told = f"/mcp does not accept {method}."
             await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
 
     async def _session(self, scope: Scope, send: Send) -> HttpSession | None:
@@ -372,8 +373,8 @@ class StreamableHttp:
             owner, whose = (None, "") if principal is None else (principal.owner, principal.unique_name)
             session = self.sessions.open(owner, whose)
         else:
-            # This also refuses a request that names no session, and one whose session has ended in the meantime. The
-            # first check refuses before the body is read, and shows whether the body may be a batch.
+            # This check also refuses a request that names no session, and one whose session has ended in the meantime.
+            # The check above runs before the body is read, and shows whether the body may be a batch.
             found = await self._session(scope, send)
             if found is None:
                 return
@@ -486,7 +487,7 @@ class StreamableHttp:
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
     async def _opened(self, request: Request, http_request: HttpRequest) -> McpConnection:
-        """Return the connection of a request's sender; raises `MCPError` if headers and fields differ."""
+        """Return the connection of a request's sender, or raise `MCPError` if headers and repeated fields differ."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
             if sum(1 for each, _ in headers if each == name) > 1:
@@ -499,7 +500,7 @@ class StreamableHttp:
             for name, value in said.items():
                 if given[name] != value:
                     raise MCPError(
-                        HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request."
+                        HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request body."
                     )
         connection = opened_by(params, NO_WAY)
         name, arguments = params.get("name"), params.get("arguments")

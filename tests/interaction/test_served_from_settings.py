@@ -121,5 +121,5 @@ async def test_without_an_agent_there_is_no_task_and_the_answer_says_what_would_
 ) -> None:
     async with served(HANDSHAKE, root, tmp_path, Person("once")) as client:
         assert "task" not in {tool.name for tool in (await client.list_tools()).tools}
-        with pytest.raises(MCPError, match="setting agents"):
+        with pytest.raises(MCPError, match="agents setting"):
             await client.call_tool("task", {"prompt": "Look around."})
