@@ -221,12 +221,12 @@ async def check_sandbox(app: App, found: Findings) -> None:
     is_linux = sys.platform == "linux"
     remedy = "apt install bubblewrap; in a container, allow user namespaces" if is_linux else ""
     if status.failure is None:
-        found.ok("sandbox", f"{status.program} works: commands run in the reading and the working view")
+        found.ok("sandbox", f"{status.program} works: commands run in the reading view or the working view")
     elif not await confinement.landlock_failure():
         rest = (
             "no other command runs" if shell.sandbox == "required" else "other commands need consent and run unconfined"
         )
-        found.absent("sandbox", f"{status.failure}; Landlock confines commands that only read, {rest}", remedy)
+        found.absent("sandbox", f"{status.failure}; Landlock confines commands that only read, and {rest}", remedy)
     elif shell.sandbox == "required":
         found.broken("sandbox", f"{status.failure}; no commands run", remedy)
     else:
@@ -285,7 +285,7 @@ async def check_extras(app: App, found: Findings) -> None:
         given.path == ("confirmation", "whenUnavailable") and given.value == "page" for given in report.given
     )
     if is_wanted and (why := why_no_dashboard()) is not None:
-        found.broken("dashboard", "confirmation.whenUnavailable is page, but there is no page to ask on", why)
+        found.broken("dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to ask on", why)
     search = report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:

@@ -190,7 +190,7 @@ def _confirmed_change(
 
 
 def list_clients(environ: Mapping[str, str]) -> int:
-    """List the clients on this machine, and which of them have coretools-mcp."""
+    """List the known clients, and say which are on this machine and which have coretools-mcp."""
     clients, ports, home = client_configs(environ), own_ports(environ), home_folder(environ)
     width = max(map(len, clients))
     for key, client in clients.items():
@@ -255,7 +255,7 @@ def _as_in(path: str, client: ClientConfig) -> ClientConfig:
 
 
 def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
-    """Return the client's other servers, converted, by their names in its file. Report those that cannot be moved."""
+    """Return the client's other servers, converted and keyed by their own names. Report those that cannot move."""
     diagnostics, ports = Diagnostics(), own_ports(environ)
     if user_file(environ) is None:
         raise CommandFailure("there is no home folder, so there is no settings file to move servers to.")
@@ -287,7 +287,7 @@ def lasting_command(
 ) -> list[str]:
     """Return a command line with an absolute path that still starts this program after upgrades.
 
-    `prefix` and `interpreter` are the Python environment that this program is in, and its Python.
+    `prefix` is the Python environment that contains this program, and `interpreter` is the environment's Python.
 
     Raises:
         CommandFailure: This copy is in a cache, which may be emptied at any time.

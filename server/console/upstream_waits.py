@@ -27,7 +27,7 @@ def quiet_log(level: str) -> None:
 
 
 async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
-    """Start an app's upstreams. Wait until each of these is connected or has failed; show those still connecting."""
+    """Start all upstreams. Wait until each of `upstreams` is connected or has failed; show those still connecting."""
     waited = list(upstreams)
 
     def tell() -> None:

@@ -56,9 +56,9 @@ def read_file(path: str) -> bytes | None:
 def confirm_change(
     path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any], *, is_sure: bool, is_dry: bool
 ) -> bool:
-    """Show a change to a file, and return whether to make it: not in a dry run. Ask first, unless the user is sure.
+    """Show a change to a file, ask the user unless `is_sure`, and return whether to make the change.
 
-    `documents` has both contents, parsed.
+    A dry run asks nothing and returns `False`. `documents` contains the parsed content before and after the change.
 
     Raises:
         CommandFailure: The user did not agree.

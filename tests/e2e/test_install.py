@@ -428,7 +428,7 @@ def test_servers_that_came_later_move_only_where_all_of_them_can_come_back(home:
     write(file, json.dumps({"mcpServers": {**servers, "third": {"command": "z"}}}))
     refused = run_alone(home, "install", "gemini", "--import", "--yes")
     assert refused.returncode == 1
-    assert "was changed after its servers were moved. Undo that first" in refused.stderr
+    assert "was changed after its servers were moved. Undo the install first" in refused.stderr
     assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
     assert set(json.loads(file.read_text())["mcpServers"]) == {"first", "second", "third"}
     assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
