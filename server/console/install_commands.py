@@ -255,7 +255,7 @@ def _as_in(path: str, client: ClientConfig) -> ClientConfig:
 
 
 def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
-    """Return the client's other servers, converted and keyed by their own names. Report those that cannot move."""
+    """Return the client's other servers, converted, keyed by their own names. Report those that cannot be moved."""
     diagnostics, ports = Diagnostics(), own_ports(environ)
     if user_file(environ) is None:
         raise CommandFailure("there is no home folder, so there is no settings file to move servers to.")

@@ -86,7 +86,7 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
     return keys
 
 
-MAX_SHOWN_KEY = 60  # characters of a key that a message quotes
+MAX_SHOWN_KEY = 60  # maximum number of characters quoted from a key
 KeyPath = tuple[str | int, ...]
 """The keys from the top of the settings down to a value; an integer is a position in an array."""
 

@@ -186,8 +186,8 @@ OPERATOR_KEYS = key_paths("""
     web.search web.allowPrivateHosts web.allowedPorts
     tools.builtIn tools.profile tools.include memory.globalFolder memory.section
 """)
-"""Keys that only the operator may set: which tools exist, what they may use and reach, where keys are sent, who is
-asked, and what is remembered for all projects.
+"""Keys that only the operator may set: which tools exist, what they may use and reach, where API keys are sent, who
+is asked, and what is remembered for all projects.
 """
 
 SERVER_COMMAND = ("mcp", "serverCommand")
@@ -244,7 +244,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     stronger = [other for other in operators if other.scope > layer.scope]
     if any(value_at(other.data, path) is not None for other in stronger for path in (MEMORY_NAME, PROJECT_MEMORY_NAME)):
         pop_value(data, PROJECT_MEMORY_NAME)
-    # An approval mode may only be as strict as the operator's, or stricter.
+    # A workspace's approval mode must be at least as strict as the operator's.
     wanted: Any = data.get("approvalMode")
     by_scope = sorted(operators, key=lambda other: other.scope)
     given: list[Any] = [mode for other in by_scope if (mode := other.data.get("approvalMode")) in _MODES]
@@ -278,7 +278,7 @@ def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
 
 
 def normalized_name(name: str) -> str:
-    """Return a name in comparable form: case-folded, without extra blanks, width variants and invisible characters."""
+    """Return a name in comparable form: case-folded, without extra blanks, width variants or invisible characters."""
     import unicodedata  # noqa: PLC0415 - needed only for workspaces with settings
 
     seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
