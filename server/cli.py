@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 CALL_CODES = (
     "The exit code is 0, or the code of the command that ran. Codes of coretools-mcp itself: 64 wrong usage; 65 the "
-    "tool failed; 69 the tool's server is unavailable; 70 the server for the call ended early; 77 the call was "
-    "refused; 78 invalid settings; 130 Ctrl-C."
+    "tool failed; 69 the tool's server is unavailable; 70 the server started for the call ended early; 77 the "
+    "call was refused; 78 invalid settings; 130 Ctrl-C."
 )
 
 
@@ -352,7 +352,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
 
 
 def _without_effect(given: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yield each option that has no effect together with the others, and the reason, as the end of a sentence."""
+    """Yield each option that has no effect in combination with the others, and why, as the end of a sentence."""
     match given.command:
         case "serve" if given.transport == "stdio":
             for name in ("host", "port", "tls_cert", "tls_key"):
@@ -488,7 +488,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     call.add_argument("--arguments", metavar="ARGS", help=as_object)
     call.add_argument("--output", choices=("text", "json"), default="text", help="how to print the result")
     call.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
-    call.add_argument("--yes", action="store_true", help="allow this call if the server asks")
+    call.add_argument("--yes", action="store_true", help="allow this call if the server asks for consent")
     about = group(
         names.add_parser("permissions", help="explain what calls may do", description="Explains what calls may do.")
     )
@@ -630,7 +630,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     new.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
     new.add_argument("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
     new.add_argument("server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address")
-    what = "the transport (default: stdio for a command; for an address http, or sse if http fails)"
+    what = "the transport (default: stdio for a command; for an address, http, or sse if http fails)"
     new.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=what)
     what = "a variable for the command (repeatable); KEY alone uses the value from the environment"
     new.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=what)

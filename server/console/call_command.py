@@ -37,7 +37,7 @@ from tools.machine.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # the same path in an installed package
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # this path is also right in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
 MAX_OPTIONS = 50  # maximum number of schema parts searched for the type of one property
 REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits
@@ -66,7 +66,7 @@ class GivenArguments:
     pairs: Mapping[str, str]
 
     def as_text(self) -> dict[str, Any]:
-        """Return all arguments, for a tool that converts strings itself."""
+        """Return all arguments with unconverted pairs, for a tool that converts strings itself."""
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def make_call(
         if alias in report.upstreams:
             path = await THREADS.run(lambda: _settings_for(alias, report.lock, folder))
             options.append(f"--config={path}")
-        # The settings may use any variable, so the server gets the whole environment.
+        # The settings may refer to any environment variable, so the server gets the whole environment.
         command, environment = [sys.executable, *options], dict(os.environ)
         async with (
             spinner.running("starting the server for this call"),
@@ -233,7 +233,7 @@ def make_call(
 
 
 def _settings_for(alias: str, lock: LockContent | None, folder: str) -> str:
-    """Write settings for a call of one upstream, and return their path. Blocks.
+    """Write settings for a call to one upstream, and return their path. Blocks.
 
     Only this upstream matters, so the call waits until it is connected or has failed. Long results are not written to
     files, because the files would be removed at the end of the call.

@@ -85,7 +85,7 @@ class InstallRecord:
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """The servers moved behind coretools-mcp, keyed by their names in the client's file.
+    """The servers that the install moved to the user's settings, keyed by their names in the client's file.
 
     Each value is the server's alias in the user's settings, and the SHA-256 of the entry there (empty if the install
     did not add it).

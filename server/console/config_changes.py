@@ -65,7 +65,7 @@ NEW_FILE = """\
 
 @dataclass(frozen=True, slots=True)
 class EditOptions:
-    """The options of every change."""
+    """The options that all of these commands accept."""
 
     file: str | None = None  # another settings file instead of the user's own
     is_sure: bool = False

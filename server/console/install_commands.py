@@ -56,7 +56,7 @@ from tools.contract.display import visible_line
 from tools.text.file_names import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
-NAME = "core"  # the default name of the entry; it has no underscore, because of Gemini CLI
+NAME = "core"  # the default name of the entry, without `_`, which would end the name in Gemini CLI's rules
 START_SECONDS = 30.0  # how long the installed server may take to start and list its tools
 Scope = Literal["user", "project"]
 
@@ -313,7 +313,7 @@ def lasting_command(
 
 
 def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
-    """Return the variables that are set, and that this program or the upstream configuration uses."""
+    """Return the environment variables that are set and that this program or the upstream configuration uses."""
     try:
         settings = own_settings(environ)
     except SettingsError:

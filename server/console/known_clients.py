@@ -62,7 +62,7 @@ class ClientConfig:
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets even if the entry lists none
     reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot refer to one
-    names_variables: bool = False  # whether `env_vars` of an entry lists the names of variables to pass
+    names_variables: bool = False  # whether an entry's `env_vars` lists the names of variables to pass
     env_key: str = "env"  # the key of the variables in an entry
     is_one_list: bool = False  # whether `command` includes the arguments
     has_tools: bool = True  # whether the client has its own tools for files and commands

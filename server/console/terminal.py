@@ -114,7 +114,7 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> No
 
 
 def marked(mark: str, colour: str, text: str | Text) -> Text:
-    """Return a line with a coloured mark before it."""
+    """Return a line that begins with a coloured mark."""
     return Text.assemble((mark, colour), text)
 
 

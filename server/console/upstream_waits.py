@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def quiet_log(level: str) -> None:
-    """Keep messages that the command prints itself out of the log, unless the log level shows everything."""
+    """Suppress log messages about what the command itself prints, unless the log level shows everything."""
     if level not in ("debug", "info"):
         for name in ("connections", "catalog"):
             logging.getLogger(f"server.upstreams.{name}").setLevel(logging.ERROR)
@@ -57,7 +57,7 @@ def tools_said(number: int) -> str:
 
 
 def why_it_failed(upstream: Upstream) -> str:
-    """Return why an upstream failed: the error, the command that was not found, or how the program ended."""
+    """Return why an upstream failed: the error, and over stdio also the command and how its program ended."""
     status, end = upstream.status, upstream.status.program_end
     told = status.problem or "it did not answer"
     if upstream.entry.transport == "stdio":

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 CODE_SECONDS = 60.0  # how long a link is valid
 MAX_CODES = 20  # maximum number of unused links
-MAX_BROWSERS = 20  # signed-in browsers at once; the oldest is signed out first
+MAX_BROWSERS = 20  # maximum number of signed-in browsers; the oldest is signed out first
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
 MAX_REASON_CHARS = 2_000  # maximum length of the reason for a denial
@@ -141,7 +141,7 @@ class SignIn:
 
 
 def _digest(text: str) -> str:
-    # Codes and cookies are looked up by their digest, so that the time of the lookup reveals nothing about them.
+    # Codes and cookies are looked up by their digest, so that the duration of a lookup reveals nothing about them.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -109,7 +109,9 @@ class UpstreamSettings(Section):
     trust: bool = False
     """Whether the server's tools run without a question and their annotations are published unchanged."""
     include_tools: tuple[str, ...] | None = None
-    """The only tools to take from the server, by their own names, as name(...) or as alias__name; null takes all."""
+    """The only tools to take from the server, each given as name, name(...) or alias__name, where name is the server's own
+    name for the tool; null takes all.
+    """
     exclude_tools: tuple[str, ...] = ()
     """Tools not to take from the server, written as in includeTools; takes precedence over includeTools."""
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"
@@ -333,7 +335,7 @@ class IssuerSettings(Section):
     algorithms: tuple[
         Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
     ] = ("RS256", "PS256", "ES256", "EdDSA")
-    """The accepted algorithms of token signatures."""
+    """The signature algorithms that are accepted for tokens."""
     scopes: tuple[str, ...] = ()
     """The scopes that clients should request, as the issuer spells them; empty means read, write, run, upstream:*."""
     required_scopes: tuple[str, ...] = ()

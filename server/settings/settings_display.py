@@ -191,8 +191,8 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
         line = text
         for spelled in sorted(ways, key=len, reverse=True):
             line = line.replace(spelled, ways[spelled])
-        # `redact` hides a value by its name. An object is not hidden, because its members have names of their own; a
-        # reference is not hidden, because it is not a secret.
+        # `redact` recognizes a secret value by its name. An object is not hidden, because its members have names of
+        # their own; a reference is not hidden, because it is not a secret.
         parts = _ENDS_OF_NAMES.split(line)
         lines[number] = visible_line("".join(part if at % 2 else redact(part) for at, part in enumerate(parts)))
     return "\n".join(lines)

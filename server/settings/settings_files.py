@@ -25,7 +25,7 @@ _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/
 is examined twice, so matching takes linear time.
 """
 _TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
-"""Matches text to keep as group 1, or else a comma after the last item of an object or array. A comma that no item
+"""Matches either text to keep (group 1), or a comma after the last item of an object or array. A comma that no item
 precedes is kept, so that the parser rejects it.
 """
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

@@ -249,7 +249,7 @@ class LanguageServerSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables for the program."""
     extension_to_language: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """File name endings, each with its language id in the Language Server Protocol, such as ".rb": "ruby". For these
+    """File name extensions, each with its language id in the Language Server Protocol, such as ".rb": "ruby". For these
     files, the program takes precedence over the language servers known by default.
     """
 
