@@ -35,7 +35,7 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
     for name, entry in given.items():
         alias = alias_of(name)
         if is_own(cast("Tree", entry), ports):
-            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself, and was skipped.")
+            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself and was skipped.")
             continue
         if not alias or alias in servers:
             raise SettingsError(

@@ -109,8 +109,8 @@ class UpstreamSettings(Section):
     trust: bool = False
     """Whether the server's tools run without a question and their annotations are published unchanged."""
     include_tools: tuple[str, ...] | None = None
-    """The only tools to take from the server, each given as name, name(...) or alias__name, where name is the server's own
-    name for the tool; null takes all.
+    """The only tools to take from the server, by their own names or as alias__name; null takes all. A part in
+    parentheses after a name is ignored, as in Qwen Code and Gemini CLI.
     """
     exclude_tools: tuple[str, ...] = ()
     """Tools not to take from the server, written as in includeTools; takes precedence over includeTools."""

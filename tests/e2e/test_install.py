@@ -462,7 +462,7 @@ def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
     assert done.returncode == 0
     assert list(json.loads(settings_of(home).read_text())["mcpServers"]) == ["docs"]
     for name in ours:
-        assert f"{name} starts or reaches this server itself, and was skipped." in done.stderr
+        assert f"{name} starts or reaches this server itself and was skipped." in done.stderr
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": ours}))
     assert run_alone(home, "config", "import", "cursor", "--yes").returncode == 1
 
