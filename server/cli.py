@@ -422,9 +422,7 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
             add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
         add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     if is_shown:
-        colours = (
-            "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR always turns it on)"
-        )
+        colours = "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR takes precedence)"
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
 
 

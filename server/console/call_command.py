@@ -66,7 +66,7 @@ class GivenArguments:
     pairs: Mapping[str, str]
 
     def as_text(self) -> dict[str, Any]:
-        """Return all arguments with unconverted pairs, for a tool that converts strings itself."""
+        """Return all arguments, with the pairs unconverted, for a tool that converts strings itself."""
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The configuration file of an MCP client, before and after an install or uninstall.
 
-Each change is computed completely before it is shown and written. The private folder of coretools-mcp keeps a record of
-the change: digests, and a copy of the original file.
+Each change is computed completely before it is shown and written. A record of the change is kept in the private folder
+of coretools-mcp: digests, and a copy of the original file.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name
 
 CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually expires first
-_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a reference to a variable, also as the password in an address
+_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a variable reference; for a password in a URL, with `:` and `@`
 MIN_SECRET_CHARS = 8  # a shorter value could appear elsewhere by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
 NEW_FILE = """\

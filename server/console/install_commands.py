@@ -1,4 +1,4 @@
-"""`install` and `uninstall`: add coretools-mcp to the configuration of an MCP client, and remove it.
+"""`install` and `uninstall`: add coretools-mcp to an MCP client's configuration, and remove it again.
 
 The clients' own commands are not used: some write the values of variables into the file, some drop comments, and some
 replace what they cannot read. Here, one entry is spliced in, and all other bytes stay unchanged.
@@ -331,7 +331,7 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
 
 
 def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[str], variables: Iterable[str]) -> Tree:
-    """Return the entry in the client's form: command, folders, and the variables that the client would drop."""
+    """Return the entry in the client's format: command, folders, and variables that the client does not pass itself."""
     folders = list(options.workspaces)
     if not folders and client.folder == "none":
         if options.scope == "user":

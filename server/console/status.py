@@ -128,7 +128,7 @@ def works_in(about: ServerStatus, folder: str) -> bool:
 
 
 def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> int:
-    """Print the clients and upstreams of each running server. Return exit code 1 if none is selected."""
+    """Print the clients and upstreams of each selected server. Return exit code 1 if there is none."""
     found, problems = _running(environ)
     running = [about for _, about in found]
     fitting = [each for each in running if which.fits(each)]

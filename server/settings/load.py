@@ -296,7 +296,7 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
     except (FileNotFoundError, NotADirectoryError):
         was_there = before is not None and (before.content is not None or before.problem)
         problem = "it existed before and is now missing" if was_there else ""
-        present = path  # the part of the path that is there, even if only as a link
+        present = path  # the part of the path that exists, even if it is only a link
         while not os.path.lexists(present):
             present = os.path.dirname(present)
         return LockContent(path, problem=problem if os.path.exists(present) else "it is a dangling link")

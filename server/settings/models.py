@@ -465,8 +465,8 @@ class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "warning"
     """The lowest severity to write."""
     audit: str | None = None
-    """The file to which every decision on a call is appended, as JSON lines; null writes them only to the log. ~ is the
-    home folder.
+    """The file to which every decision on a call is appended, as JSON lines; null writes decisions only to the log. ~
+    is the home folder.
     """
 
 

@@ -24,7 +24,7 @@ _ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')
 # A word that is an option even after another option, and so not that option's value
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
-_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden as in `headers`
+_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden like headers
 _USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
 _PARAMETER = re.compile(r"(?<![^&;#?])(?P<name>[^=&;#?]+)=(?P<value>[^&;#]*)")

@@ -264,7 +264,7 @@ def _why_taken(name: str, owner: str) -> str:
 
 
 def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
-    """Return the names of the operator's entries, each under its comparable form.
+    """Return the names of the operator's entries, keyed by their comparable form.
 
     They include the alias of the server that `mcp.serverCommand` starts. A name with `_` is also found under each part
     before a `_`: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a tool of `git`.
@@ -291,7 +291,7 @@ Restrictions = Mapping[str, Layer]  # the restrictions in each file's last trust
 
 
 def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
-    """Return the restrictions in each layer, with its source as the key; layers without any are omitted."""
+    """Return the restrictions in each layer, keyed by the layer's source; layers without any are omitted."""
     found: dict[str, Layer] = {}
     for layer in layers:
         data: Tree = {}
