@@ -78,7 +78,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
     elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
         return _options_in_line(" ".join(words))  # a whole command line in place of a program
     elif program in _RUNNERS:
-        # A word after a long option is skipped: it may be the option's value, such as a folder with this program's name.
+        # A word after a long option is skipped: it may be the option's value, such as a folder named like this program.
         named = (
             at
             for at, word in enumerate(rest)

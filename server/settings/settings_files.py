@@ -189,7 +189,7 @@ def without_comments(text: str, source: str) -> str:
 
 
 def without_trailing_commas(text: str) -> str:
-    """Blank out trailing commas in objects and arrays, as other clients allow them. `text` must not contain comments."""
+    """Blank out trailing commas in objects and arrays; other clients write them. `text` must not contain comments."""
     return _TEXT_OR_COMMA.sub(lambda match: match[1] or " ", text)
 
 
