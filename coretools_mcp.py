@@ -1,4 +1,4 @@
-"""The entry point of the command. Makes sure that only this project's code is imported, then runs the command line.
+"""The entry point of the command. Makes sure that no other project's code is imported, then runs the command line.
 
 `server` and `tools` are common folder names, and an IDE may start this program in the folder of an untrusted project.
 So before importing anything, this module removes that folder from the import path, and loads the two packages from its
@@ -29,7 +29,7 @@ def main() -> int:
                 sys.stdout.write(f"coretools-mcp {VERSION}\n")
                 sys.stdout.flush()
             except OSError:
-                pass  # the full command line explains what is wrong with the output
+                pass  # `server.cli` below reports what is wrong with the output
             else:
                 return 0
         from server.cli import main as run

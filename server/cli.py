@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 CALL_CODES = (
     "The exit code is 0, or the code of the command that ran. Codes of coretools-mcp itself: 64 wrong usage; 65 the "
-    "tool failed; 69 the tool's server is unavailable; 70 the server for the call ended early; 77 the call was "
-    "refused; 78 invalid settings; 130 Ctrl-C."
+    "tool failed; 69 the tool's server is unavailable; 70 the server started for the call ended early; 77 the "
+    "call was refused; 78 invalid settings; 130 Ctrl-C."
 )
 
 
@@ -352,7 +352,7 @@ def parse(given: Sequence[str]) -> argparse.Namespace:
 
 
 def _without_effect(given: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yield each option that has no effect beside the others, and why, as the end of a sentence."""
+    """Yield each option that has no effect in combination with the others, and why, as the end of a sentence."""
     match given.command:
         case "serve" if given.transport == "stdio":
             for name in ("host", "port", "tls_cert", "tls_key"):
@@ -360,7 +360,7 @@ def _without_effect(given: argparse.Namespace) -> Iterator[tuple[str, str]]:
                     yield f"--{name.replace('_', '-')}", "over stdio. Add --transport http"
         case "trust" if given.list or given.remove:
             if given.yes:
-                yield "--yes", f"with {'--list' if given.list else '--remove'}, which does not ask"
+                yield "--yes", f"with {'--list' if given.list else '--remove'}, which needs no confirmation"
             if given.list and given.folder is not None:
                 yield "DIR", "with --list, which lists all folders"
         case "undo" if given.forget and given.id is not None:
@@ -369,7 +369,7 @@ def _without_effect(given: argparse.Namespace) -> Iterator[tuple[str, str]]:
             if given.approve and given.json:
                 yield "--json", "with --approve"
             if given.yes and (given.diff or given.check):
-                yield "--yes", f"with {'--diff' if given.diff else '--check'}, which does not ask"
+                yield "--yes", f"with {'--diff' if given.diff else '--check'}, which needs no confirmation"
         case "login" if given.list:
             if given.server is not None:
                 yield "SERVER", "with --list, which lists all logins"
@@ -422,15 +422,13 @@ def _add_general(parser: Any, *, is_shared: bool, is_shown: bool) -> None:
             add(option, action="append", default=[], metavar="NAME,...", help=f"{what}, named as in rules (repeatable)")
         add("--no-prefix", action="store_true", help="publish the tools of other servers under their own names")
     if is_shown:
-        colours = (
-            "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR always turns it on)"
-        )
+        colours = "use colour (auto: at a terminal, unless NO_COLOR or TERM=dumb is set; FORCE_COLOR takes precedence)"
         add("--color", choices=("auto", "always", "never"), default="auto", help=colours)
 
 
 @cache
 def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Return the command-line parser, and the parsers of the commands by name."""
+    """Return the command-line parser, and the parser of each command, keyed by the command's name."""
     commands: dict[str, argparse.ArgumentParser] = {}
     of_settings: set[str] = set()
     parser = _Parser(
@@ -479,7 +477,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     what = "only show the differences; exit code 1 if they block a tool, 2 if the file or a server cannot be read"
     instead.add_argument("--check", action="store_true", help=what)
     instead.add_argument("--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers")
-    lock.add_argument("--yes", action="store_true", help="do not ask")
+    lock.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     call = command(names, "call", "make one call and show the result", CALL_CODES, is_shared=True)
     call.usage_code = CALL_USAGE
     call.add_argument("tool", help="the tool's name")
@@ -488,7 +486,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     call.add_argument("--arguments", metavar="ARGS", help=as_object)
     call.add_argument("--output", choices=("text", "json"), default="text", help="how to print the result")
     call.add_argument("--json", dest="output", action="store_const", const="json", help="the same as --output json")
-    call.add_argument("--yes", action="store_true", help="allow this call if the server asks")
+    call.add_argument("--yes", action="store_true", help="allow this call if the server asks for consent")
     about = group(
         names.add_parser("permissions", help="explain what calls may do", description="Explains what calls may do.")
     )
@@ -517,7 +515,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         each.add_argument("--name", help="the name of the entry (default: core)")
         where = "your own file (default), or the project's file in the working folder"
         each.add_argument("--scope", choices=("user", "project"), default="user", help=where)
-        each.add_argument("--yes", action="store_true", help="do not ask")
+        each.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         each.add_argument("--dry-run", action="store_true", help="show the change without making it")
     what = "a folder that the tools may use (repeatable), for clients that do not say which folder is open"
     install.add_argument("--workspace", action="append", default=[], metavar="DIR", help=what)
@@ -537,7 +535,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     )
     where = "the workspace (default: the working folder)"
     trust.add_argument("folder", nargs="?", metavar="DIR", help=where)
-    trust.add_argument("--yes", action="store_true", help="do not ask")
+    trust.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     instead = trust.add_mutually_exclusive_group()
     instead.add_argument("--remove", action="store_true", help="stop trusting the folder")
     instead.add_argument("--list", action="store_true", help="list the trusted folders")
@@ -570,12 +568,12 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "Changes by commands and other programs cannot be undone.",
         is_shared=True,
     )
-    what = "the change's number in the output of coretools-mcp changes (default: the latest change that is not undone)"
+    what = "the change's number in the output of coretools-mcp changes (default: the latest change not yet undone)"
     undo.add_argument("id", nargs="?", type=int, metavar="ID", help=what)
     undo.add_argument(
         "--forget", action="store_true", help="delete everything that is kept to undo changes, for every workspace"
     )
-    undo.add_argument("--yes", action="store_true", help="do not ask")
+    undo.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     doctor = command(names, "doctor", "check what works here, and say how to fix the rest", is_shared=True)
     what = "show what the running servers are doing"
     status = command(
@@ -618,7 +616,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     take.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
     take.add_argument("--print", action="store_true", help="print the servers as settings, without changing anything")
     take.add_argument("--force", action="store_true", help="replace servers that have the same name")
-    take.add_argument("--yes", action="store_true", help="do not ask")
+    take.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     new = command(
         about,
         "config add",
@@ -630,7 +628,7 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     new.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
     new.add_argument("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
     new.add_argument("server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address")
-    what = "the transport (default: stdio for a command; for an address http, or sse if http fails)"
+    what = "the transport (default: stdio for a command; for an address, http, or sse if http fails)"
     new.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=what)
     what = "a variable for the command (repeatable); KEY alone uses the value from the environment"
     new.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=what)
@@ -649,13 +647,13 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     ):
         edits.append(command(about, f"config {verb}", what, "Shows the change to the file and asks for confirmation."))
         edits[-1].add_argument("name", metavar="NAME", help="the name of the server")
-    what = "write a first settings file, and next to it the schema for editors"
+    what = "write an initial settings file, and next to it the schema for editors"
     edits.append(
         command(about, "config init", what, "If the settings file exists, this only adds a reference to the schema.")
     )
     for each in edits:
         each.add_argument("--config", metavar="FILE", help="another settings file instead of your own")
-        each.add_argument("--yes", action="store_true", help="do not ask")
+        each.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         each.add_argument("--dry-run", action="store_true", help="show the change without making it")
     what = "print a script that completes command lines in a shell"
     completion = command(names, "completion", what, 'For bash: eval "$(coretools-mcp completion bash)"')

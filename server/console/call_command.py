@@ -1,4 +1,4 @@
-"""`call`: makes one call through its own server, and asks the server's question at the terminal."""
+"""`call`: starts a server for one tool call, and asks the server's questions at the terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tools.machine.threads import THREADS
 from tools.permissions.tool_names import BETWEEN
 from tools.shell.private_folders import PREFIX as OUTPUTS
 
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # the same path in an installed package
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # this path is also right in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
 MAX_OPTIONS = 50  # maximum number of schema parts searched for the type of one property
 REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits
@@ -60,13 +60,13 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class GivenArguments:
-    """The arguments of a call as written: an object, and pairs that override it."""
+    """The arguments of a call as written: an object, and pairs that override members of that object."""
 
     whole: Mapping[str, Any]
     pairs: Mapping[str, str]
 
     def as_text(self) -> dict[str, Any]:
-        """Return all arguments, for a tool that converts strings itself."""
+        """Return all arguments, with the pairs unconverted, for a tool that converts strings itself."""
         return {**self.whole, **self.pairs}
 
     def typed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,10 @@ class GivenArguments:
 
 
 def read_arguments(pairs: Sequence[str], as_json: str | None) -> GivenArguments:
-    """Read `key=value` pairs and a JSON object, given literally, as `@FILE`, or as `-` for standard input."""
+    """Read `key=value` pairs and a JSON object.
+
+    The object is given as JSON text, as `@FILE`, or as `-` for standard input.
+    """
     whole: dict[str, Any] = {}
     if as_json is not None:
         text = as_json
@@ -146,7 +149,7 @@ def _value(key: str, text: str, schema: Mapping[str, Any]) -> Any:
             case _:
                 pass
     wanted = " or ".join(what for kind, what in _KINDS.items() if kind in kinds) or "another type"
-    raise UsageError(f"{key} takes {wanted}; '{visible_line(text[:80])}' is not.")
+    raise UsageError(f"{key} must be {wanted}, not '{visible_line(text[:80])}'.")
 
 
 def make_call(
@@ -161,7 +164,8 @@ def make_call(
     """Make one call through a new server over stdio, and print the result.
 
     Returns:
-        0, the exit status of the command that ran, or a code of 64 or above that says why there is no exit status.
+        The exit status of the command if the call ran one, 0 for other calls that succeeded, or a code of 64 or above
+        that says why the call failed.
     """
     if tool in SHELL_NAMES and given.as_text().get("is_background") not in (None, False, "false"):
         raise UsageError("a background job would end with this call. Omit is_background to wait for the command.")
@@ -194,7 +198,7 @@ def make_call(
         if alias in report.upstreams:
             path = await THREADS.run(lambda: _settings_for(alias, report.lock, folder))
             options.append(f"--config={path}")
-        # The settings may use any variable, so the server gets the whole environment.
+        # The settings may refer to any environment variable, so the server gets the whole environment.
         command, environment = [sys.executable, *options], dict(os.environ)
         async with (
             spinner.running("starting the server for this call"),
@@ -229,7 +233,7 @@ def make_call(
 
 
 def _settings_for(alias: str, lock: LockContent | None, folder: str) -> str:
-    """Write settings for a call of one upstream, and return their path. Blocks.
+    """Write settings for a call to one upstream, and return their path. Blocks.
 
     Only this upstream matters, so the call waits until it is connected or has failed. Long results are not written to
     files, because the files would be removed at the end of the call.
@@ -282,9 +286,9 @@ async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
 
 
 def _with_lasting_file(result: Json) -> Json:
-    """Copy the file of a long output, which would disappear with the server, and return the result with the new path.
+    """Copy the file with a long output, because the original disappears with the server. Blocks.
 
-    Blocks.
+    Returns the result with the path of the copy.
     """
     path = as_mapping(as_mapping(result.get("_meta")).get(FACTS_KEY)).get("outputFile")
     folder = tempfile.gettempdir()

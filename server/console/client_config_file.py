@@ -1,7 +1,7 @@
 """The configuration file of an MCP client, before and after an install or uninstall.
 
-Each change is computed completely before it is shown and written. The private folder of coretools-mcp keeps a record of
-the change: digests, and a copy of the original file.
+Each change is computed completely before it is shown and written. A record of the change is kept in the private folder
+of coretools-mcp: digests, and a copy of the original file.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class InstallRecord:
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """The servers moved behind coretools-mcp, keyed by their names in the client's file.
+    """The servers that the install moved to the user's settings, keyed by their names in the client's file.
 
     Each value is the server's alias in the user's settings, and the SHA-256 of the entry there (empty if the install
     did not add it).
@@ -144,14 +144,14 @@ def install_change(
     known = _find(record, environ) if present is not None else None
     is_exact, is_again = False, False
     if known is not None:
-        # An install that was killed after it was recorded, and before the file was written, may be run again.
+        # If an earlier install was killed after it was recorded but before the file was written, this is a second try.
         is_again = known.after == record.after and known.moved.keys() >= set(moved)
         is_exact = known.is_exact and (is_again or known.after == record.before)
     if known is not None and (is_exact or is_again or not moved):
         record = replace(known, after=record.after, is_exact=is_exact)
     elif known is not None and known.moved:
         said = f"{shown} was changed after its servers were moved"
-        raise CommandFailure(f"{said}. Undo that first, with: coretools-mcp uninstall {target.key}")
+        raise CommandFailure(f"{said}. Undo the install first, with: coretools-mcp uninstall {target.key}")
     else:
         backup = f"{target.key}-{(record.before or '')[:16]}.bak" if content else ""
         is_made = is_new and not is_toml
@@ -264,7 +264,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
         heir = other
         if other.file == record.file and other.name != record.name:
             if record.is_exact and other.before == record.after:
-                # The other entry was added later, so uninstalling that entry must restore the state before this one.
+                # The other entry was added later, so uninstalling it must restore the file as it was before this entry.
                 beneath = {"backup": record.backup, "made_section": record.made_section, "folders": record.folders}
                 heir = replace(heir, before=record.before, **beneath)
             if other.after == _digest(change.before):

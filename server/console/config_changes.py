@@ -36,7 +36,7 @@ from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name
 
 CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually expires first
-_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a reference to a variable, also as the password in an address
+_REFERENCE = re.compile(r":\$\{\w+\}@|\$\{\w+\}")  # a variable reference; for a password in a URL, with `:` and `@`
 MIN_SECRET_CHARS = 8  # a shorter value could appear elsewhere by chance
 SCHEMA = Path(models.__file__).with_name("settings.schema.json")
 NEW_FILE = """\
@@ -47,7 +47,7 @@ NEW_FILE = """\
   // How much may happen without a question: plan (nothing changes), default, auto-edit (files and the web).
   // "approvalMode": "auto-edit",
 
-  // Calls that run without a question, calls that always ask, and calls that never run.
+  // Calls that run without a question, calls that always need consent, and calls that never run.
   // "permissions": { "allow": ["Bash(npm run test *)"], "ask": ["Bash(git push *)"], "deny": ["Read(.env)"] },
 
   // The folders that tools may use, instead of those open in the client.
@@ -65,7 +65,7 @@ NEW_FILE = """\
 
 @dataclass(frozen=True, slots=True)
 class EditOptions:
-    """The options of every change."""
+    """The options that all of these commands accept."""
 
     file: str | None = None  # another settings file instead of the user's own
     is_sure: bool = False
@@ -139,7 +139,7 @@ def add(
 ) -> int:
     """Add a server, connect to it once, and print how many tools it has.
 
-    Return exit code 1 if the server was added but cannot be reached.
+    Return exit code 1 if the server was added, but is not used or cannot be reached.
     """
     if not name or alias_of(name) != name:
         like = f" {alias_of(name)} would work." if name else ""
@@ -230,7 +230,7 @@ def change_server(
 
 
 def init(options: EditOptions, environ: Mapping[str, str]) -> int:
-    """Write a first settings file and the schema next to it. An existing file only gets a reference to the schema."""
+    """Write an initial settings file and the schema next to it. In an existing file, only refer to the schema."""
     path = _path(options, environ)
     copy = os.path.join(os.path.dirname(path), SCHEMA.name)
     shown, before, schema = visible_line(path), read_file(path), SCHEMA.read_bytes()

@@ -127,7 +127,7 @@ def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, for
 def _usable_servers(
     wanted: str, environ: Mapping[str, str], diagnostics: Diagnostics
 ) -> tuple[str, ClientConfig | None, Tree]:
-    """Return the file, its client if known, and the servers with which coretools-mcp would start, by alias."""
+    """Return the file, its client if known, and the servers in it that coretools-mcp can use, keyed by alias."""
     clients = client_configs(environ)
     client = clients.get(wanted)
     files = (*client.files, *(file for file, _ in client.others)) if client is not None else (wanted,)

@@ -88,7 +88,7 @@ class Findings(list[Finding]):
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
     """Print each finding immediately. Return exit code 1 if something that is configured does not work.
 
-    All checks run concurrently, each with its own deadline, so the total takes as long as the slowest one.
+    All checks run concurrently, each with its own deadline, so the command takes as long as the slowest check.
     """
     spinner = Spinner()
     waited: list[str] = []  # checks and servers that are still running
@@ -221,12 +221,12 @@ async def check_sandbox(app: App, found: Findings) -> None:
     is_linux = sys.platform == "linux"
     remedy = "apt install bubblewrap; in a container, allow user namespaces" if is_linux else ""
     if status.failure is None:
-        found.ok("sandbox", f"{status.program} works: commands run in the reading and the working view")
+        found.ok("sandbox", f"{status.program} works: commands run in the reading view or the working view")
     elif not await confinement.landlock_failure():
         rest = (
             "no other command runs" if shell.sandbox == "required" else "other commands need consent and run unconfined"
         )
-        found.absent("sandbox", f"{status.failure}; Landlock confines commands that only read, {rest}", remedy)
+        found.absent("sandbox", f"{status.failure}; Landlock confines commands that only read, and {rest}", remedy)
     elif shell.sandbox == "required":
         found.broken("sandbox", f"{status.failure}; no commands run", remedy)
     else:
@@ -272,7 +272,7 @@ async def check_extras(app: App, found: Findings) -> None:
     """Check the optional packages, and whether web search providers have API keys. The keys are not tried."""
     extras = (
         ("re2", "google-re2", "long ignore files are matched more slowly"),
-        ("pdf", "pypdf", "PDF files are sent as they are, not as text"),
+        ("pdf", "pypdf", "PDF files are sent unchanged, not as text"),
         ("dashboard", "jinja2", "coretools-mcp dashboard cannot open a page"),
     )
     for extra, package, without in extras:
@@ -285,7 +285,7 @@ async def check_extras(app: App, found: Findings) -> None:
         given.path == ("confirmation", "whenUnavailable") and given.value == "page" for given in report.given
     )
     if is_wanted and (why := why_no_dashboard()) is not None:
-        found.broken("dashboard", "confirmation.whenUnavailable is page, but there is no page to ask on", why)
+        found.broken("dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to ask on", why)
     search = report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
@@ -382,7 +382,7 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
     elif upstream.entry.transport == "stdio":
         remedy = f"check {key}, and run its command by hand"
     else:
-        remedy = f"check the address in {key}, and that its server is running"
+        remedy = f"check the address in {key}, and make sure that the server is running"
     text = f"{upstream.status.state} after {took}: {why_it_failed(upstream)}"
     found.append(Finding(subject, "broken", text, remedy, last_words(upstream)))
 

@@ -37,7 +37,9 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "glob": ("path", {"pattern": "*"}),
     "list_directory": ("path", {}),
 }
-"""For calls that are written like rules, by tool: the parameter in the parentheses, and values for the others."""
+"""For calls that are written like rules, keyed by tool: the parameter whose value is in the parentheses, and values for
+the other parameters that the tool requires.
+"""
 
 MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a command
 

@@ -1,4 +1,4 @@
-"""`install` and `uninstall`: add coretools-mcp to the configuration of an MCP client, and remove it.
+"""`install` and `uninstall`: add coretools-mcp to an MCP client's configuration, and remove it again.
 
 The clients' own commands are not used: some write the values of variables into the file, some drop comments, and some
 replace what they cannot read. Here, one entry is spliced in, and all other bytes stay unchanged.
@@ -56,7 +56,7 @@ from tools.contract.display import visible_line
 from tools.text.file_names import sendable_name, shown_whole_path
 from tools.web.search_settings import SEARCH_VARIABLES
 
-NAME = "core"  # the default name of the entry; it has no underscore, because of Gemini CLI
+NAME = "core"  # the default name of the entry, without `_`, which would end the name in Gemini CLI's rules
 START_SECONDS = 30.0  # how long the installed server may take to start and list its tools
 Scope = Literal["user", "project"]
 
@@ -190,7 +190,7 @@ def _confirmed_change(
 
 
 def list_clients(environ: Mapping[str, str]) -> int:
-    """List the clients on this machine, and which of them have coretools-mcp."""
+    """List the known clients, and say which are on this machine and which have coretools-mcp."""
     clients, ports, home = client_configs(environ), own_ports(environ), home_folder(environ)
     width = max(map(len, clients))
     for key, client in clients.items():
@@ -255,7 +255,7 @@ def _as_in(path: str, client: ClientConfig) -> ClientConfig:
 
 
 def _servers_to_move(target: ConfigFile, environ: Mapping[str, str]) -> Tree:
-    """Return the client's other servers, converted, by their names in its file. Report those that cannot be moved."""
+    """Return the client's other servers, converted, keyed by their own names. Report those that cannot be moved."""
     diagnostics, ports = Diagnostics(), own_ports(environ)
     if user_file(environ) is None:
         raise CommandFailure("there is no home folder, so there is no settings file to move servers to.")
@@ -287,7 +287,7 @@ def lasting_command(
 ) -> list[str]:
     """Return a command line with an absolute path that still starts this program after upgrades.
 
-    `prefix` and `interpreter` are the Python environment that this program is in, and its Python.
+    `prefix` is the Python environment that contains this program, and `interpreter` is the environment's Python.
 
     Raises:
         CommandFailure: This copy is in a cache, which may be emptied at any time.
@@ -313,7 +313,7 @@ def lasting_command(
 
 
 def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
-    """Return the variables that are set, and that this program or the upstream configuration uses."""
+    """Return the environment variables that are set and that this program or the upstream configuration uses."""
     try:
         settings = own_settings(environ)
     except SettingsError:
@@ -331,7 +331,7 @@ def needed_variables(environ: Mapping[str, str], moved: Tree) -> list[str]:
 
 
 def entry_for(client: ClientConfig, options: InstallOptions, command: Sequence[str], variables: Iterable[str]) -> Tree:
-    """Return the entry in the client's form: command, folders, and the variables that the client would drop."""
+    """Return the entry in the client's format: command, folders, and variables that the client does not pass itself."""
     folders = list(options.workspaces)
     if not folders and client.folder == "none":
         if options.scope == "user":

@@ -62,7 +62,7 @@ class ClientConfig:
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
     passes: Literal["all", "no secrets", "base"] = "all"  # which variables a server gets even if the entry lists none
     reference: str = ""  # how `env` refers to a variable NAME; empty if it cannot refer to one
-    names_variables: bool = False  # whether `env_vars` of an entry lists the names of variables to pass
+    names_variables: bool = False  # whether an entry's `env_vars` lists the names of variables to pass
     env_key: str = "env"  # the key of the variables in an entry
     is_one_list: bool = False  # whether `command` includes the arguments
     has_tools: bool = True  # whether the client has its own tools for files and commands
@@ -112,7 +112,7 @@ def client_configs(environ: Mapping[str, str], platform: str = sys.platform) -> 
 
     desktop = [os.path.join(programs, "Claude", "claude_desktop_config.json")]
     if platform == "win32":
-        # Since 2026, Claude Desktop is packaged and uses a private folder instead of %APPDATA%.
+        # Since 2026, Claude Desktop is installed as a Windows package, which has a private folder instead of %APPDATA%.
         packages = os.path.join(local, "Packages")
         within = os.path.join("LocalCache", "Roaming", "Claude", "claude_desktop_config.json")
         names = sorted(glob("Claude_*", root_dir=packages)) if local else []
@@ -295,7 +295,7 @@ def read_document(content: bytes, path: str, dialect: Dialect) -> Tree:
         return toml_tree(content, path)
     document = JsonDocument.parse(content, path, MAX_CLIENT_BYTES)
     if dialect != "jsonc" and document.strict != document.plain:
-        parse(content, path, max_bytes=MAX_CLIENT_BYTES)  # raises an error that says where the comma is
+        parse(content, path, max_bytes=MAX_CLIENT_BYTES)  # raises an error that says where the trailing comma is
     if dialect == "json" and document.plain != document.text:
         raise SettingsError([f"{path}: this file has comments, which its program cannot read."])
     return document.tree

@@ -96,7 +96,8 @@ async def compare_servers(
 ) -> int:
     """Show how the servers in `only`, or all servers, differ from the lock file.
 
-    If the wish is to write, update the file; ask first if that approves something that is blocked.
+    If `wish` is "write", update the file. Ask the user first if the update approves something that is blocked, or
+    replaces a damaged file.
     """
     servers: dict[str, Json] = {}
     missing: list[Upstream] = []
@@ -145,7 +146,7 @@ async def compare_servers(
 
 
 def entry_of(app: App, upstream: Upstream) -> Json:
-    """Return the current entry of a server. Blocks."""
+    """Return the entry for the lock file that describes a server as it is now. Blocks."""
     era = upstream.era
     written = app.pool.written.get(upstream.alias, upstream.entry)
     info, instructions = (era.server_info, era.instructions) if era is not None else ({}, "")

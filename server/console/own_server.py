@@ -22,7 +22,7 @@ END_SECONDS = 2.0  # how long the server may take to exit on its own, and again 
 MESSAGE_BYTES = 256 << 20  # this server never sends a longer message
 
 Ask = Callable[[Json], Awaitable[Json]]
-"""Answers a question of the server: fills in a form or opens an address. Raises `MCPError` if nobody can."""
+"""Answers a server's question: fills in a form or opens an address. Raises `MCPError` if nobody can."""
 
 
 class OwnServer:

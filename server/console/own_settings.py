@@ -1,4 +1,4 @@
-"""Checks the user's own settings for commands that change them: which servers exist, and whether new ones are valid."""
+"""Tells commands that change the user's own settings which servers exist, and whether new ones are valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECTION = "mcpServers"
 
 
 def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> Tree:
-    """Return the servers of an MCP client that can be used here, by alias, without coretools-mcp itself.
+    """Return those of an MCP client's servers that can be used here, keyed by alias, without coretools-mcp itself.
 
     Raises:
         SettingsError: No server can be used, or the user's settings are already invalid.
@@ -35,7 +35,7 @@ def usable_servers(given: Tree, path: str, environ: Mapping[str, str], diagnosti
     for name, entry in given.items():
         alias = alias_of(name)
         if is_own(cast("Tree", entry), ports):
-            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself, and was skipped.")
+            diagnostics.warn(path, f"{dotted((name,))} starts or reaches this server itself and was skipped.")
             continue
         if not alias or alias in servers:
             raise SettingsError(
@@ -88,7 +88,7 @@ def problems_of(content: bytes, source: str, environ: Mapping[str, str]) -> tupl
 
 
 def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> SettingsReport:
-    """Return the settings that result if this is the content of `source`, the user's own file or an additional one.
+    """Return the settings that result if `source` (the user's own file or an additional one) has this content.
 
     Raises:
         SettingsError: The server would not start.
@@ -99,7 +99,7 @@ def settings_with(content: bytes, source: str, environ: Mapping[str, str]) -> Se
 
 
 def check_keys(content: bytes | None, place: tuple[str, ...], path: str, max_bytes: int = MAX_FILE_BYTES) -> None:
-    """Check that an edit at `place` would change the value that the file's program uses.
+    """Check that an edit at `place` would take effect, because no key on the way is ambiguous.
 
     Raises:
         CommandFailure: A key occurs more than once, or in two spellings.
@@ -117,10 +117,10 @@ def own_names(servers: Tree, ports: Sequence[int] = ()) -> list[str]:
 
 
 def own_servers(environ: Mapping[str, str]) -> Tree:
-    """Return the servers in the user's own settings, by alias."""
+    """Return the servers in the user's own settings, keyed by alias."""
     return {alias_of(name): entry for name, entry in table_at(own_settings(environ), SECTION).items()}
 
 
 def names_by_alias(settings: Tree) -> dict[str, str]:
-    """Return the server names in a settings file, as written there, by alias."""
+    """Return the server names in a settings file, as written there, keyed by alias."""
     return {alias_of(name): name for name in table_at(settings, SECTION)}

@@ -119,8 +119,8 @@ class Which:
 
     @property
     def said(self) -> str:
-        where = f" works in {visible_line(real_path(self.folder))}" if self.folder is not None else " runs"
-        return f"no server{where}{f' with process {self.pid}' if self.pid is not None else ''}"
+        where = f" works in {visible_line(real_path(self.folder))}" if self.folder is not None else " is running"
+        return f"no server{where}{f' with process ID {self.pid}' if self.pid is not None else ''}"
 
 
 def works_in(about: ServerStatus, folder: str) -> bool:
@@ -128,7 +128,7 @@ def works_in(about: ServerStatus, folder: str) -> bool:
 
 
 def show_status(environ: Mapping[str, str], which: Which, *, as_json: bool) -> int:
-    """Print the clients and upstreams of each running server. Return exit code 1 if no server runs."""
+    """Print the clients and upstreams of each selected server. Return exit code 1 if there is none."""
     found, problems = _running(environ)
     running = [about for _, about in found]
     fitting = [each for each in running if which.fits(each)]
@@ -198,7 +198,7 @@ def _lasting(seconds: float) -> str:
 
 
 def show_logs(environ: Mapping[str, str], alias: str | None, which: Which, *, follows: bool) -> int:
-    """Print the latest lines of a server's log, or those about one upstream; keep printing new ones with `follows`."""
+    """Print the latest log lines of a server, or those about one upstream. With `follows`, keep printing new lines."""
     path, about = _chosen(environ, which)
     servers = [each["alias"] for each in about["servers"]]
     if alias is not None and alias not in servers:
@@ -252,7 +252,7 @@ def _chosen(environ: Mapping[str, str], which: Which) -> tuple[str, ServerStatus
     fitting = [each for each in found if which.fits(each[1])]
     here = [each for each in fitting if works_in(each[1], real_path(os.getcwd()))]
     if problems and not (fitting if which != Which() else here):
-        raise CommandFailure(f"{problems[0]} You may mean this one; --pid selects another.")
+        raise CommandFailure(f"{problems[0]} It may be the server that you mean; --pid selects another.")
     if len(fitting) > 1:
         fitting = here or fitting
     if len(fitting) == 1:

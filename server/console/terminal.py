@@ -1,7 +1,7 @@
 """The terminal of a command: output, colours and key presses.
 
-Text is shown literally, never as markup. `show` does not replace invisible characters; its callers do so in foreign
-text.
+Text is shown literally, never as markup. `show` does not replace invisible characters; its callers do so in text
+from other sources.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def show_table(heads: Sequence[str], rows: Sequence[Sequence[str | Text]]) -> No
 
 
 def marked(mark: str, colour: str, text: str | Text) -> Text:
-    """Return a line with a coloured mark before it."""
+    """Return a line that begins with a coloured mark."""
     return Text.assemble((mark, colour), text)
 
 
@@ -191,7 +191,7 @@ class Spinner:
         self._text = text
 
     def write(self, text: str) -> None:
-        """Write other output above the line; while a question is open, write it after the question."""
+        """Write other output above the spinner. While a question is open, keep the output for later."""
         if self.is_paused:
             self._waiting.append(text)
             return

@@ -67,7 +67,7 @@ async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | N
             value, title = offered[await read_key(f"[{shown}] ", offered, default=no)]
             show(visible_line(title), stream=sys.stderr)
             return {DECISION: value}
-        show("Press Ctrl-D to leave it unanswered.", stream=sys.stderr)
+        show("Press Ctrl-D to leave the question unanswered.", stream=sys.stderr)
         given: dict[str, Any] = {}
         for name, field in fields.items():
             # A free-text field is unnecessary if another answer to its question was chosen.

@@ -30,7 +30,10 @@ LEGEND = "Rules and arguments can change whether you are asked. For one call: co
 
 
 def show_tools(report: SettingsReport, *, as_json: bool) -> int:
-    """Print the tools that a client would see. Return exit code 1 if a server or the custom tools are unavailable."""
+    """Print the tools that a client would see.
+
+    Return exit code 1 if a server or the custom tools are unavailable, or if the lock file cannot be used.
+    """
     quiet_log(report.settings.log.level)
 
     async def list_tools() -> int:

@@ -34,7 +34,7 @@ from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
 MAX_NOTES = 20  # maximum number of notes shown per file; further notes are only counted
-SCREEN_LINES = 20  # longer output ends with a copy of the lines that run or allow something, at most this many
+SCREEN_LINES = 20  # longer output ends with a copy of the lines about what runs or is allowed, at most this many
 MAX_REPEATED_CHARS = 400  # maximum length of a repeated line
 
 RULES: Mapping[tuple[str, ...], str] = {

@@ -57,7 +57,7 @@ def forget(report: SettingsReport, *, is_sure: bool) -> int:
 
 @contextmanager
 def _journal(report: SettingsReport) -> Generator[Journal]:
-    """Open the journal that the settings name. Its errors, which are usually for tools, are shown to the user."""
+    """Open the journal that the settings name. Its `ToolError`s end the command with their message."""
     opened = LazyJournal(report).open
     if opened is None:
         raise CommandFailure(f"there are no changes to undo: {NONE_KEPT}.")
@@ -69,5 +69,5 @@ def _journal(report: SettingsReport) -> Generator[Journal]:
 
 
 def _workspace(report: SettingsReport) -> Workspace:
-    """Return the folders in the settings, or else the working folder, with a person's rights."""
+    """Return the folders in the settings, or else the working folder. Agent-ignore files do not apply to a person."""
     return Workspace(report.settings.workspace.roots or (os.getcwd(),), respect_agent_ignore=False)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def quiet_log(level: str) -> None:
-    """Keep messages that the command prints itself out of the log, unless the log level shows everything."""
+    """Suppress log messages about what the command itself prints, unless the log level shows everything."""
     if level not in ("debug", "info"):
         for name in ("connections", "catalog"):
             logging.getLogger(f"server.upstreams.{name}").setLevel(logging.ERROR)
@@ -27,7 +27,7 @@ def quiet_log(level: str) -> None:
 
 
 async def connect(app: App, upstreams: Sequence[Upstream]) -> None:
-    """Start an app's upstreams. Wait until each of these is connected or has failed; show those still connecting."""
+    """Start all upstreams. Wait until each of `upstreams` is connected or has failed; show those still connecting."""
     waited = list(upstreams)
 
     def tell() -> None:
@@ -57,7 +57,7 @@ def tools_said(number: int) -> str:
 
 
 def why_it_failed(upstream: Upstream) -> str:
-    """Return why an upstream failed: the error, the command that was not found, or how the program ended."""
+    """Return why an upstream failed: the error, and over stdio also the command and how its program ended."""
     status, end = upstream.status, upstream.status.program_end
     told = status.problem or "it did not answer"
     if upstream.entry.transport == "stdio":

@@ -56,9 +56,9 @@ def read_file(path: str) -> bytes | None:
 def confirm_change(
     path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any], *, is_sure: bool, is_dry: bool
 ) -> bool:
-    """Show a change to a file, and return whether to make it: not in a dry run. Ask first, unless the user is sure.
+    """Show a change to a file, ask the user unless `is_sure`, and return whether to make the change.
 
-    `documents` has both contents, parsed.
+    A dry run asks nothing and returns `False`. `documents` contains the parsed content before and after the change.
 
     Raises:
         CommandFailure: The user did not agree.
@@ -133,5 +133,5 @@ def not_written(path: str, error: ToolError | OSError) -> CommandFailure:
     """Build the failure that says why a file was not written, and what to do."""
     shown = visible_line(path)
     code = (error if isinstance(error, ToolError) else explain(error, shown)).code
-    why = _WHY_NOT_WRITTEN.get(code, "the file there cannot be overwritten. Fix or remove it")
+    why = _WHY_NOT_WRITTEN.get(code, "the existing file cannot be overwritten. Fix or remove it")
     return CommandFailure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.")

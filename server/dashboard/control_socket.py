@@ -152,7 +152,7 @@ class ControlSocket:
     async def _logs(self, question: Json) -> AsyncGenerator[Json]:
         alias, follows = question.get("server"), question.get("follow") is True
         if follows and self._followers >= MAX_FOLLOWERS:
-            yield {"error": f"the maximum of {MAX_FOLLOWERS} commands already follow the log"}
+            yield {"error": f"{MAX_FOLLOWERS} commands are already following the log, which is the maximum"}
             return
         self._followers, last = self._followers + follows, 0
         try:
@@ -176,13 +176,13 @@ class ControlSocket:
 
     async def _dashboard(self, _: Json) -> AsyncGenerator[Json]:
         try:
-            # The import takes a second, and few people open the dashboard.
+            # Imported only here, because the import takes a second, and few people open the dashboard.
             module = await THREADS.run(lambda: import_module("server.dashboard.site"))
         except ModuleNotFoundError as error:
             if error.name != "jinja2":
                 raise
-            lacking = "the running server lacks what the dashboard needs. Install coretools-mcp with the extra"
-            how = f"{lacking} dashboard: {install_command('dashboard')}, and restart the server in its client."
+            lacking = "the running server lacks what the dashboard needs. Install coretools-mcp with the dashboard"
+            how = f"{lacking} extra ({install_command('dashboard')}), and restart the server in its client."
             yield {"error": how}
             return
         async with self._opening:

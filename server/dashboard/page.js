@@ -9,21 +9,21 @@ function newsOf(root) {
   return new Map([...root.querySelectorAll("[data-news]")].map((each) => [each.id, each.dataset.news]));
 }
 
-// Announces a new question, on the desktop too if the person allows that and the page is hidden.
+// Announces a new question, on the desktop too if the person allows notifications and the page is hidden.
 function tellNews() {
   const found = newsOf(document);
   for (const [id, words] of found) {
     if (known.has(id)) continue;
     document.getElementById("news").textContent = `New question: ${words}`;
     if (document.hidden && window.Notification?.permission === "granted") {
-      const shown = new Notification("coretools-mcp asks", { body: words, tag: id });
+      const shown = new Notification("coretools-mcp has a question", { body: words, tag: id });
       shown.onclick = () => window.focus();
     }
   }
   known = new Set(found.keys());
 }
 
-// The reason if the page may be out of date.
+// Why the page may be out of date; empty if it is current.
 let problem = "";
 let isRefused = false;
 
@@ -33,7 +33,7 @@ function tellProblem() {
   if (lost.textContent !== words) lost.textContent = words;
 }
 
-// The page as the server renders it now; undefined if it does not answer.
+// The page as the server renders it now; undefined if the server does not answer or fails.
 async function shownNow() {
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
@@ -96,8 +96,8 @@ function showTimes() {
   }
 }
 
-// Replaces content that differs, and keeps scroll positions, the focus, and open details whose text is unchanged. A new
-// text stays closed, so that nobody approves a version that they have not opened.
+// Replaces content that differs, and keeps scroll positions, the focus, and open details whose text is unchanged.
+// Details with new text stay closed, so that nobody approves a version that they have not opened.
 function update(old, now) {
   if (!old || !now || textOf(old) === textOf(now)) return;
   const boxes = () => [old, ...old.querySelectorAll(".scroll")];
@@ -137,7 +137,7 @@ function merge(live, now) {
       fresh.set(child.id, child);
     } else child.remove();
   }
-  // Moved only if its position differs, because a moved element loses the focus.
+  // An element is moved only if its position differs, because a moved element loses the focus.
   let before = null;
   for (const child of fresh.values()) {
     const place = before ? before.nextElementSibling : live.firstElementChild;
@@ -146,7 +146,7 @@ function merge(live, now) {
   }
 }
 
-// A browser allows six connections per host, so hidden pages close theirs, except the questions.
+// A browser allows six connections per host, so hidden pages close theirs, except the page with the questions.
 let events;
 
 function listen() {
@@ -161,7 +161,7 @@ function listen() {
   events.onerror = () => { isRefused = events.readyState === EventSource.CLOSED; follow(); };
 }
 
-// A key only moves the focus to an answer, so that an accidental press does not answer.
+// A key only moves the focus to an answer, so that an accidental press does not send the answer.
 function choose(event) {
   if (event.ctrlKey || event.altKey || event.metaKey || event.repeat || event.target.matches("input")) return;
   const article = document.activeElement.closest("article") ?? document.querySelector("article");

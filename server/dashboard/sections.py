@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from server.administration.running_server import RunningServer
 
 MAX_TOOLS = 200  # maximum number of tools on the page; the search finds the others
-MAX_NAMED = 3  # folders named in the head of a page
+MAX_NAMED = 3  # maximum number of folders named in a page's header
 MAX_CHANGES = 200  # maximum number of file changes listed
-MAX_SEARCH_CHARS = 100  # characters of the search words
-MAX_ABOUT_CHARS = 120  # characters of a tool's description
+MAX_SEARCH_CHARS = 100  # maximum length of the search words
+MAX_ABOUT_CHARS = 120  # maximum length of a tool's description
 
 
 def _clock(seconds: float) -> str:

@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 HOST = "127.0.0.1"
 CODE_SECONDS = 60.0  # how long a link is valid
 MAX_CODES = 20  # maximum number of unused links
-MAX_BROWSERS = 20  # signed-in browsers at once; the oldest is signed out first
+MAX_BROWSERS = 20  # maximum number of signed-in browsers; the oldest is signed out first
 FOLDER = Path(__file__).parent
 MAX_FORM_BYTES = 1 << 16
-MAX_REASON_CHARS = 2_000  # characters of the reason for a denial
+MAX_REASON_CHARS = 2_000  # maximum length of the reason for a denial
 MAX_CONNECTIONS = 100  # concurrent connections; beyond this, those that have been idle longest are closed
 MAX_STREAMS = 20  # concurrent pages with live updates
 STREAM_LOOK_SECONDS = 0.5  # interval between two checks for changes
@@ -141,7 +141,7 @@ class SignIn:
 
 
 def _digest(text: str) -> str:
-    # Codes and cookies are looked up by their digest, so that the time of the lookup reveals nothing about them.
+    # Codes and cookies are looked up by their digest, so that the duration of a lookup reveals nothing about them.
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -519,7 +519,7 @@ class _Guarded:
 
 
 async def _form(request: Request) -> FormData:
-    """Return the fields of a form, whose size is limited."""
+    """Return the fields of a form, or reject a form that is too large."""
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > MAX_FORM_BYTES:
         raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The form is too large.")

@@ -135,7 +135,7 @@ _RESTRICTIONS: Mapping[tuple[str, ...], str] = {
     ("hooks",): "hooks do not run here, so they cannot refuse a call",
     ("policyPaths",): "policy files are not read; put rules into permissions",
     ("adminPolicyPaths",): "policy files are not read; put rules into permissions",
-    ("admin",): "the restrictions that an administrator sets with it do not apply here",
+    ("admin",): "the restrictions that an administrator sets under this key do not apply here",
 }
 """Keys that restrict what a CLI may do, each with a note on what applies here instead."""
 
@@ -153,7 +153,7 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
         # other servers from starting.
         why = _why_unusable(entry)
         if why:
-            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is left out: {why}.")
+            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is not used: {why}.")
             del result["mcpServers"][name]
     convert_keys(data, _MODES, result, source, diagnostics, "this server does not know that mode")
     if value_at(data, ("yolo",)) is True:

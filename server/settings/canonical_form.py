@@ -44,7 +44,7 @@ KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
 """Keys from the documentation and the older versions of Qwen Code and Gemini CLI, each with its canonical key."""
 
 Converters = Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]]
-"""Maps each key of the CLIs whose value must be converted to its canonical key and to the function that converts it."""
+"""For each CLI key whose value must be converted: its canonical key, and the function that converts the value."""
 WRONG: Final = object()  # a converter's result for an invalid value
 
 
@@ -73,7 +73,7 @@ _NUMBERS: Converters = {
 
 _MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
 """Keys that editors and both CLIs write and that have no meaning here."""
-FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # the CLIs' keys that every settings file accepts, not only the CLIs' own
+FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # CLI keys that are accepted in every settings file, not only in the CLIs' own
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
 """Other clients' names for server types, each with the name used here."""
 # The CLIs' names for approval modes, each with the name used here

@@ -22,7 +22,7 @@ from server.settings.section_model import SettingsError, dotted
 from server.settings.settings_files import MAX_FILE_BYTES, parse, without_comments, without_trailing_commas
 
 INDENT = "  "  # the indentation to use if the file itself has none
-_LAST = 4  # how many parsed texts to cache, because an edit has several steps and a client's file may be large
+_LAST = 4  # how many parsed texts to cache: an edit has several steps, and a client's file may be large
 _SOURCE = "settings"  # the name of a file in errors if its path is not known
 MemberPath = tuple[str, ...]
 
@@ -264,7 +264,7 @@ class JsonDocument:
         return block.replace("\n", f"{self.newline}{indent}")
 
     def insertions(self, container: _Container, items_at: Callable[[str | None], Sequence[str]]) -> Iterator[str]:
-        """Yield variants of the text with more items at the end of a container, the best style first.
+        """Yield variants of the text with new items at the end of a container, the best style first.
 
         `items_at` formats the items for the given indentation; for `None`, each item is on a single line. Some variants
         may be invalid JSON.

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from server.settings.models import Settings
 from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, Section, dotted, keys_of
 
-MAX_SHOWN_VALUE = 80  # characters of an invalid value that a message quotes
+MAX_SHOWN_VALUE = 80  # maximum number of characters quoted from an invalid value
 MAX_PROBLEMS = 20  # the maximum number of problems in one error
 
 

@@ -1,4 +1,4 @@
-"""Finds the command that reinstalls this program with a missing extra."""
+"""Finds the command that reinstalls this program together with a pip extra."""
 
 from __future__ import annotations
 

@@ -79,10 +79,9 @@ class SettingsFile:
 
 
 REFUSING = key_paths("permissions.ask permissions.deny tools.exclude tools.confirmationRequired mcp.excluded")
-"""Keys of the lists of calls to ask about or refuse, and of tools and servers to exclude. A longer list restricts more.
-"""
+"""Keys that list calls to ask about or refuse, or tools and servers to exclude. A longer list restricts more."""
 ADDED_RULES: tuple[KeyPath, ...] = (*REFUSING, *key_paths("permissions.allow tools.allowed"))
-"""Keys of the lists that some layers extend instead of replacing, so that they cannot remove another layer's
+"""Keys of the lists that some layers extend instead of replacing, so that these layers cannot remove another layer's
 restrictions.
 """
 

@@ -1,4 +1,4 @@
-"""The single entry point from files, command line and environment to settings."""
+"""The only entry point for loading settings from files, the command line and the environment."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from server.settings.upstream_entries import UpstreamEntry, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
-MAX_LOCK_BYTES = 16 << 20  # a lock file with ten thousand tools has less than six million bytes
+MAX_LOCK_BYTES = 16 << 20  # a lock file with ten thousand tools takes less than six million bytes
 COMMAND_LINE = "command line"  # the source of values from command-line options
 
 
@@ -296,7 +296,7 @@ def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockConten
     except (FileNotFoundError, NotADirectoryError):
         was_there = before is not None and (before.content is not None or before.problem)
         problem = "it existed before and is now missing" if was_there else ""
-        present = path  # the part of the path that is there, even if only as a link
+        present = path  # the part of the path that exists, even if it is only a link
         while not os.path.lexists(present):
             present = os.path.dirname(present)
         return LockContent(path, problem=problem if os.path.exists(present) else "it is a dangling link")
@@ -387,7 +387,7 @@ def _resolved_agents(
             continue
         expander = VariableExpander(environ)
         expanded = expander.section(agent, ("command", "args", "env"), path)
-        consequence = f"; the agent {shown_name(name)} is left out. {HINT}"
+        consequence = f"; the agent {shown_name(name)} is not used. {HINT}"
         if not expander.warn_of_missing(diagnostics, source_of, consequence):
             agents[name] = expanded
     return agents

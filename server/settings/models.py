@@ -109,7 +109,9 @@ class UpstreamSettings(Section):
     trust: bool = False
     """Whether the server's tools run without a question and their annotations are published unchanged."""
     include_tools: tuple[str, ...] | None = None
-    """The only tools to take from the server, by their own names, as name(...) or as alias__name; null takes all."""
+    """The only tools to take from the server, by their own names or as alias__name; null takes all. A part in
+    parentheses after a name is ignored, as in Qwen Code and Gemini CLI.
+    """
     exclude_tools: tuple[str, ...] = ()
     """Tools not to take from the server, written as in includeTools; takes precedence over includeTools."""
     protocol: Literal["auto", "legacy", "2026-07-28"] = "auto"
@@ -198,7 +200,7 @@ class ProxySettings(Section):
     """How long the first list waits for upstreams that have not answered yet; what they offer later is announced."""
     name_budget: Annotated[int, Field(ge=16, le=64)] = 48
     """The maximum length in characters of the published name of a server's tool; longer names are shortened. Many
-    clients accept 64, including their own prefix.
+    clients accept at most 64, including their own prefix.
     """
     catalogue: bool = True
     """Whether what servers list (tools, prompts and resources) is stored, so that the first list of the next run does
@@ -207,7 +209,7 @@ class ProxySettings(Section):
     prefix: Literal["alias", "none"] = "alias"
     """With none, the tools of all servers are published under their own names, regardless of the servers' prefix."""
     require_pins: bool = False
-    """Whether to leave out a server whose command fetches a package (npx, uvx, ...) without a fixed version."""
+    """Whether to ignore a server whose command fetches a package (npx, uvx, ...) without a fixed version."""
     search: Literal["auto", "on", "off"] = "auto"
     """Whether clients list search_tools, describe_tool and call_tool instead of the tools of servers. With auto,
     they do if the tools of servers take about 10,000 tokens or more, except for clients that defer tools themselves
@@ -221,7 +223,7 @@ class ProxySettings(Section):
     """The port on this machine for the browser's redirect after a login to a server."""
     token_storage: Literal["file", "keyring"] = "file"  # noqa: S105 - not a secret
     """Where the secrets of logins to servers are kept: in private files of the user's state folder (file), or in the
-    system keyring (keyring), which needs the extra keyring.
+    system keyring (keyring), which needs the `keyring` extra.
     """
 
 
@@ -306,8 +308,8 @@ class TokenSource(PrincipalSettings):
 
 class IntrospectionSettings(Section):
     url: str = ""
-    """The introspection endpoint of the issuer (RFC 7662), https or on this machine; without it, a token must be a
-    JWT.
+    """The issuer's introspection endpoint (RFC 7662), with https unless it is on this machine. Without it, a token
+    must be a JWT.
     """
     client_id: str = ""
     """This server's client id at the issuer."""
@@ -321,7 +323,9 @@ class IssuerSettings(Section):
     """The issuer whose access tokens are accepted, in addition to `http.tokens` (OAuth 2.1 resource server)."""
 
     issuer: str = ""
-    """The issuer of the tokens, exactly as it identifies itself; https, or on this machine. Empty accepts none."""
+    """The issuer of the tokens, exactly as it identifies itself, with https unless it is on this machine. If this is
+    empty, no tokens are accepted.
+    """
     resource: str = ""
     """The address of /mcp, exactly as clients write it; tokens must be issued for it."""
     audience: tuple[str, ...] = ()
@@ -331,7 +335,7 @@ class IssuerSettings(Section):
     algorithms: tuple[
         Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"], ...
     ] = ("RS256", "PS256", "ES256", "EdDSA")
-    """The accepted algorithms of token signatures."""
+    """The signature algorithms that are accepted for tokens."""
     scopes: tuple[str, ...] = ()
     """The scopes that clients should request, as the issuer spells them; empty means read, write, run, upstream:*."""
     required_scopes: tuple[str, ...] = ()
@@ -343,7 +347,7 @@ class IssuerSettings(Section):
     scope_prefix: str = ""
     """The issuer's prefix for this server's scopes: with "tools.", a token has tools.read instead of read."""
     scope_claims: tuple[str, ...] = ("scope", "scp")
-    """The claims that may contain scopes of a token, as an array or a space-separated string."""
+    """The claims that may contain a token's scopes, as an array or a space-separated string."""
     introspection: IntrospectionSettings = Field(default_factory=IntrospectionSettings.model_construct)
     """How tokens that are not JWTs are checked."""
     principals: Mapping[str, PrincipalSettings] = Field(default_factory=dict[str, PrincipalSettings])
@@ -413,8 +417,8 @@ class HttpSettings(Section):
     session_idle: Annotated[Duration, Field(ge=1, le=7 * DAY)] = 1_800_000
     """How long a session may be silent before it is closed."""
     drain: Annotated[Duration, Field(ge=0, le=3_600_000)] = 0
-    """How long the server still accepts requests after SIGTERM, while /readyz already answers 503: long enough for a
-    load balancer to notice and route requests elsewhere.
+    """How long the server still accepts requests after SIGTERM, while /readyz already answers 503. Set this long enough
+    for a load balancer to notice and route requests elsewhere.
     """
     grace: Annotated[Duration, Field(ge=0, le=3_600_000)] = 3_000
     """How long open calls and streams may continue after http.drain, while no new ones are accepted."""
@@ -446,7 +450,7 @@ class StoreSettings(Section):
     """Where replicas keep what they share: which answers have been used, lasting permissions of users, approved tools
     of other servers, logins to them, and the call rates of clients. memory: means this process alone. sqlite:PATH is a
     file for several processes on one machine, with an absolute path. valkey://USER@HOST:PORT/DB is a Valkey or Redis
-    server (valkeys:// with TLS), which needs the extra valkey. Only a server on the network uses the store. Without
+    server (valkeys:// with TLS), which needs the `valkey` extra. Only a server on the network uses the store. Without
     http.stateKeys it contains only call rates and list changes.
     """
     password: StorePassword = Field(default_factory=StorePassword.model_construct)
@@ -461,8 +465,8 @@ class LogSettings(Section):
     level: Literal["debug", "info", "warning", "error"] = "warning"
     """The lowest severity to write."""
     audit: str | None = None
-    """The file to which every decision on a call is appended, as JSON lines; null writes them only to the log. ~ is the
-    home folder.
+    """The file to which every decision on a call is appended, as JSON lines; null writes decisions only to the log. ~
+    is the home folder.
     """
 
 

@@ -1,4 +1,4 @@
-"""A tree of settings as parsed from JSON: reads, sets and removes the value at a path."""
+"""Reads, sets and removes the value at a path in a tree of settings, as parsed from JSON."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
 
 
 def pop_value(tree: Tree, path: KeyPath) -> Any:
-    """Remove a key and the sections that this leaves empty. Returns the value; `None` if there was none."""
+    """Remove a key and the sections that its removal leaves empty. Returns the value; `None` if there was none."""
     parent = parent_at(tree, path)
     if parent is None or path[-1] not in parent:
         return None

@@ -78,7 +78,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
     elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
         return _options_in_line(" ".join(words))  # a whole command line in place of a program
     elif program in _RUNNERS:
-        # The word after a long option is taken for its value, such as a folder with this program's name, and skipped.
+        # A word after a long option is skipped: it may be the option's value, such as a folder named like this program.
         named = (
             at
             for at, word in enumerate(rest)
@@ -92,7 +92,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """Do the same as `options_for_us` for a shell command line; the first command that starts this program counts."""
+    """Apply `options_for_us` to a shell command line; the first command that starts this program counts."""
     import shlex  # noqa: PLC0415 - needed only for a shell command line
 
     try:
@@ -120,7 +120,7 @@ def _from_first_argument(words: Sequence[str]) -> Sequence[str]:
 
 
 def _name_of(word: str) -> str:
-    """Return the name of a program or package in lower case, without folders, file ending, version and extras."""
+    """Return the name of a program or package in lower case, without folders, file ending, version or extras."""
     name = _ENDINGS.sub("", re.split(r"[/\\]", word.strip().rstrip("/\\"))[-1].casefold())
     return re.split(r"[\[@=<>~!:]", name)[0]
 

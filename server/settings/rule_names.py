@@ -15,7 +15,7 @@ from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_a
 
 
 def rule_lists(settings: Settings) -> Mapping[str, Sequence[str]]:
-    """Return each list of rules in the settings, with its dotted path as the key."""
+    """Return the lists of rules in the settings, keyed by their dotted paths."""
     permissions, tools = settings.permissions, settings.tools
     return {
         "permissions.allow": permissions.allow,

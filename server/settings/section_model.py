@@ -75,7 +75,7 @@ class Key:
 
 @cache
 def keys_of(section: type[Section]) -> Mapping[str, Key]:
-    """Return the keys of a section, each under its name in settings files, in the order of the model."""
+    """Return the keys of a section, keyed by their names in settings files, in the order of the model."""
     keys: dict[str, Key] = {}
     for name, model_field in section.model_fields.items():
         annotation = cast("Any", model_field.annotation)
@@ -86,7 +86,7 @@ def keys_of(section: type[Section]) -> Mapping[str, Key]:
     return keys
 
 
-MAX_SHOWN_KEY = 60  # characters of a key that a message quotes
+MAX_SHOWN_KEY = 60  # maximum number of characters quoted from a key
 KeyPath = tuple[str | int, ...]
 """The keys from the top of the settings down to a value; an integer is a position in an array."""
 

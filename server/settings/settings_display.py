@@ -19,12 +19,12 @@ _ONLY_A_VARIABLE = re.compile(r"(?:(?:Bearer|Basic|token) )?\$(?:[A-Za-z_]\w*|\{
 """A value that only refers to an environment variable, so it contains no secret itself."""
 MIN_HIDDEN = 4  # minimum length of a secret that is hidden wherever it occurs
 _REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
-# A value after a name that is not a secret: an object, or a reference to a variable
+# What may follow the name of a secret without being secret itself: an object, or a reference to a variable
 _ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')
 # A word that is an option even after another option, and so not that option's value
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
-_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden as in `headers`
+_HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden like headers
 _USER_AT_HOST = re.compile(r"\A(?P<user>[^\s:/@]+):[^\s/@]+@(?=[^\s@]+\Z)")  # `name:password@host`, without a scheme
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s\"'<>]+)")
 _PARAMETER = re.compile(r"(?<![^&;#?])(?P<name>[^=&;#?]+)=(?P<value>[^&;#]*)")
@@ -172,8 +172,8 @@ def _texts(value: Any) -> Iterator[str]:
 def shown_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> str:
     """Return a change to a file as a unified diff, without secrets.
 
-    `documents` has both contents, parsed, because a single line does not show which of its parts are secret. `None`
-    means no file.
+    If `before` or `after` is `None`, there is no file. `documents` contains both contents, parsed, because a single
+    line does not show which of its parts are secret.
     """
     old, new = (path if side is not None else os.devnull for side in (before, after))
     texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
@@ -191,8 +191,8 @@ def shown_difference(path: str, before: bytes | None, after: bytes | None, docum
         line = text
         for spelled in sorted(ways, key=len, reverse=True):
             line = line.replace(spelled, ways[spelled])
-        # `redact` hides a value by its name. An object is not hidden, because its members have names of their own; a
-        # reference is not hidden, because it is not a secret.
+        # `redact` recognizes a secret value by its name. An object is not hidden, because its members have names of
+        # their own; a reference is not hidden, because it is not a secret.
         parts = _ENDS_OF_NAMES.split(line)
         lines[number] = visible_line("".join(part if at % 2 else redact(part) for at, part in enumerate(parts)))
     return "\n".join(lines)

@@ -25,7 +25,7 @@ _TEXT_OR_COMMENT = re.compile(rf'(?>(?:[^"/]++|{_STRING}|/(?![/*]))+)|//[^\n]*|/
 is examined twice, so matching takes linear time.
 """
 _TEXT_OR_COMMA = re.compile(rf'((?>(?:[^",{{\[]++|{_STRING}|[{{\[,]\s*+,|[{{\[]|,(?!\s*+[}}\]]))+))|,')
-"""Matches text to keep as group 1, or else a comma after the last item of an object or array. A comma that no item
+"""Matches either text to keep (group 1), or a comma after the last item of an object or array. A comma that no item
 precedes is kept, so that the parser rejects it.
 """
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -189,7 +189,7 @@ def without_comments(text: str, source: str) -> str:
 
 
 def without_trailing_commas(text: str) -> str:
-    """Blank out commas before closing brackets, which other clients write. `text` must not contain comments."""
+    """Blank out trailing commas in objects and arrays; other clients write them. `text` must not contain comments."""
     return _TEXT_OR_COMMA.sub(lambda match: match[1] or " ", text)
 
 

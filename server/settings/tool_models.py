@@ -1,4 +1,4 @@
-"""The keys about tools: which are offered, commands, web search, memory and agents."""
+"""The keys of the settings about tools: lists of tools, limits, commands, the web, memory, undo, lsp and agents."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LimitSettings(Section):
     the limit. null means no limit.
     """
     calls_at_once: Annotated[int | None, Field(ge=1, le=256)] = None
-    """The maximum number of calls of one client in progress at once, including those that wait for a person; further
+    """The maximum number of calls from one client in progress at once, including those that wait for a person; further
     calls are refused. Calls and clients are counted as for callsPerMinute. null means 256 over the network.
     """
 
@@ -249,7 +249,7 @@ class LanguageServerSettings(Section):
     env: Annotated[Mapping[str, str], Field(repr=False)] = Field(default_factory=dict[str, str])
     """Environment variables for the program."""
     extension_to_language: Mapping[str, str] = Field(default_factory=dict[str, str])
-    """File name endings, each with its language id in the Language Server Protocol, such as ".rb": "ruby". For these
+    """File name extensions, each with its language id in the Language Server Protocol, such as ".rb": "ruby". For these
     files, the program takes precedence over the language servers known by default.
     """
 

@@ -92,15 +92,15 @@ def resolve_entries(
             if entry.oauth is not None:
                 login = expander.section(entry.oauth, (*_CLIENT_TEXTS, "scopes"), (*path, "oauth"))
                 entry = entry.model_copy(update={"oauth": login})
-            if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is left out. {HINT}"):
+            if expander.warn_of_missing(diagnostics, source_of, f"; the server {alias} is not used. {HINT}"):
                 left_out = f"The environment variable {shown_name(expander.missing[0][1])} is not set."
             elif settings.proxy.require_pins and (package := unpinned_package_of(entry)) is not None:
                 left_out = f"Its package {shown_name(package)} has no version, but proxy.requirePins requires one."
                 said = f"{dotted(path)} has no version for its package {shown_name(package)}, but proxy.requirePins "
-                diagnostics.warn(source_of(path), f"{said}requires one; it is left out.")
+                diagnostics.warn(source_of(path), f"{said}requires one; the server is not used.")
             elif starts_itself(entry, source_of(path)):
                 left_out = "It would start this server itself again, with the same settings."
-                said = f"{dotted(path)} would start this server itself again, with the same settings; it is left out."
+                said = f"{dotted(path)} would start this server itself again, with the same settings; it is not used."
                 diagnostics.warn(source_of(path), said)
         if left_out is not None:
             entry = configured.model_copy(update={"enabled": False})
@@ -184,10 +184,10 @@ def _problems_of(entry: UpstreamSettings, path: KeyPath, name_budget: int) -> It
             yield f"{dotted((*path, *where))} contains a NUL character, which cannot be passed to a process."
     for name in entry.env:
         if not name or "=" in name or "\0" in name:
-            yield f"{dotted((*path, 'env', name))} is not a valid name of an environment variable."
+            yield f"{dotted((*path, 'env', name))} is not a valid environment variable name."
     for name, value in entry.headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            yield f"{dotted((*path, 'headers', name))} is not a valid name of an HTTP header."
+            yield f"{dotted((*path, 'headers', name))} is not a valid HTTP header name."
         elif not _HEADER_VALUE.fullmatch(value):
             yield f"{dotted((*path, 'headers', name))} must be printable ASCII on one line."
     if entry.oauth is not None and entry.oauth.enabled:
@@ -220,7 +220,7 @@ def _problems_of_login(oauth: OAuthSettings, here: str, *, is_remote: bool) -> I
         yield f"{here}.clientMetadataUrl must be an address that begins with https:// and names a host and a path."
     for index, scope in enumerate(oauth.scopes or ()):
         if not _SCOPE.fullmatch(scope):
-            yield f"{here}.scopes[{index}] must be one scope: printable ASCII without spaces, quotes and backslashes."
+            yield f"{here}.scopes[{index}] must be one scope: printable ASCII without spaces, quotes or backslashes."
 
 
 # A package without a pinned version may change between two starts.

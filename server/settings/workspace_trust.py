@@ -186,8 +186,8 @@ OPERATOR_KEYS = key_paths("""
     web.search web.allowPrivateHosts web.allowedPorts
     tools.builtIn tools.profile tools.include memory.globalFolder memory.section
 """)
-"""Keys that only the operator may set: which tools exist, what they may use and reach, where keys are sent, who is
-asked, and what is remembered for all projects.
+"""Keys that only the operator may set: which tools exist, what they may use and reach, where API keys are sent, who
+is asked, and what is remembered for all projects.
 """
 
 SERVER_COMMAND = ("mcp", "serverCommand")
@@ -244,7 +244,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     stronger = [other for other in operators if other.scope > layer.scope]
     if any(value_at(other.data, path) is not None for other in stronger for path in (MEMORY_NAME, PROJECT_MEMORY_NAME)):
         pop_value(data, PROJECT_MEMORY_NAME)
-    # An approval mode may only be as strict as the operator's, or stricter.
+    # A workspace's approval mode must be at least as strict as the operator's.
     wanted: Any = data.get("approvalMode")
     by_scope = sorted(operators, key=lambda other: other.scope)
     given: list[Any] = [mode for other in by_scope if (mode := other.data.get("approvalMode")) in _MODES]
@@ -264,7 +264,7 @@ def _why_taken(name: str, owner: str) -> str:
 
 
 def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
-    """Return the names of the operator's entries, each under its comparable form.
+    """Return the names of the operator's entries, keyed by their comparable form.
 
     They include the alias of the server that `mcp.serverCommand` starts. A name with `_` is also found under each part
     before a `_`: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a tool of `git`.
@@ -278,7 +278,7 @@ def _names_taken(table: str, operators: Sequence[Layer]) -> dict[str, str]:
 
 
 def normalized_name(name: str) -> str:
-    """Return a name in comparable form: case-folded, without extra blanks, width variants and invisible characters."""
+    """Return a name in comparable form: case-folded, without extra blanks, width variants or invisible characters."""
     import unicodedata  # noqa: PLC0415 - needed only for workspaces with settings
 
     seen = UNSEEN.sub("", unicodedata.normalize("NFKC", name).casefold())
@@ -291,7 +291,7 @@ Restrictions = Mapping[str, Layer]  # the restrictions in each file's last trust
 
 
 def restrictions_of(layers: Iterable[Layer]) -> dict[str, Layer]:
-    """Return the restrictions in each layer, with its source as the key; layers without any are omitted."""
+    """Return the restrictions in each layer, keyed by the layer's source; layers without any are omitted."""
     found: dict[str, Layer] = {}
     for layer in layers:
         data: Tree = {}

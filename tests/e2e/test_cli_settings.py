@@ -309,7 +309,7 @@ def test_doctor_says_of_a_remote_server_to_bring_a_token_or_to_look_at_its_addre
     assert found["server locked"]["text"].startswith("needs authentication after ")
     assert "Put a token into its headers" in found["server locked"]["remedy"]
     assert found["server nobody"]["remedy"] == (
-        "check the address in mcpServers.nobody, and that its server is running"
+        "check the address in mcpServers.nobody, and make sure that the server is running"
     )
     assert "HTTP status 401" in found["server locked"]["text"]
     assert found["server gone"]["remedy"] == "check mcpServers.gone, and run its command by hand"

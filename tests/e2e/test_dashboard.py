@@ -974,7 +974,7 @@ async def test_a_process_that_is_no_server_is_told_with_those_that_are(tmp_path:
         async with served(runtime, tmp_path):
             done = await ask(runtime, "dashboard", "--pid", "1", cwd=tmp_path)
             assert (done.returncode, done.stdout) == (2, "")
-            assert "no server runs with process 1. Running:\n" in done.stderr
+            assert "no server is running with process ID 1. Running:\n" in done.stderr
 
 
 @pytest.mark.requirement("lock.states")

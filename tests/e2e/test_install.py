@@ -428,7 +428,7 @@ def test_servers_that_came_later_move_only_where_all_of_them_can_come_back(home:
     write(file, json.dumps({"mcpServers": {**servers, "third": {"command": "z"}}}))
     refused = run_alone(home, "install", "gemini", "--import", "--yes")
     assert refused.returncode == 1
-    assert "was changed after its servers were moved. Undo that first" in refused.stderr
+    assert "was changed after its servers were moved. Undo the install first" in refused.stderr
     assert run_alone(home, "uninstall", "gemini", "--yes").returncode == 0
     assert set(json.loads(file.read_text())["mcpServers"]) == {"first", "second", "third"}
     assert json.loads(settings_of(home).read_text())["mcpServers"] == {}
@@ -462,7 +462,7 @@ def test_config_import_leaves_out_what_starts_or_reaches_us(home: Path) -> None:
     assert done.returncode == 0
     assert list(json.loads(settings_of(home).read_text())["mcpServers"]) == ["docs"]
     for name in ours:
-        assert f"{name} starts or reaches this server itself, and was skipped." in done.stderr
+        assert f"{name} starts or reaches this server itself and was skipped." in done.stderr
     write(home / ".cursor/mcp.json", json.dumps({"mcpServers": ours}))
     assert run_alone(home, "config", "import", "cursor", "--yes").returncode == 1
 

@@ -184,8 +184,8 @@ async def test_of_a_server_that_is_stuck_nobody_is_told_that_it_does_not_run(run
         for done in (named, here):
             assert (done.returncode, done.stdout) == (1, "")
             assert done.stderr == (
-                "coretools-mcp: A server does not answer; its client can restart it. You may mean this one; "
-                "--pid selects another.\n"
+                "coretools-mcp: A server does not answer; its client can restart it. It may be the server "
+                "that you mean; --pid selects another.\n"
             )
 
 
@@ -201,7 +201,7 @@ async def test_as_many_as_may_follow_the_log_leave_room_for_a_look_at_the_server
             await stream.send(b'{"ask": "logs", "follow": true}\n')
             answers.append(await stream.receive())
         assert {*answers[:-1]} == {b'{"lines": []}\n'}
-        assert b"the maximum of 16" in answers[-1]
+        assert b"16 commands are already following the log" in answers[-1]
         assert (await ask(runtime, "status")).returncode == 0
         assert (await ask(runtime, "logs", cwd=root)).returncode == 0
 

@@ -234,7 +234,7 @@ def test_values_are_typed_by_the_schema_that_the_server_lists(root: Path, tmp_pa
     }
     wrong = run("call", "typed__say", "count=three", *options)
     assert wrong.returncode == 64
-    assert "count takes an integer; 'three' is not" in wrong.stderr
+    assert "count must be an integer, not 'three'." in wrong.stderr
 
 
 @pytest.mark.requirement("cli.call.types")

@@ -39,7 +39,7 @@ def test_a_server_of_which_nothing_can_be_made_is_left_out_and_the_others_stay(
     assert set(report.upstreams) == {"good"}
     assert report.settings.permissions.deny == ("Edit",)
     assert len(report.warnings) == 1
-    assert "mcpServers.odd is left out: " in report.warnings[0]
+    assert "mcpServers.odd is not used: " in report.warnings[0]
     assert why in report.warnings[0]
 
 

@@ -197,7 +197,7 @@ def test_an_agent_whose_variable_is_not_set_is_left_out_with_a_warning(environ: 
     report = load(file, {"agents": {"a": {"command": "$NOT_SET"}, "b": {"command": "b"}}}, environ)
     assert set(report.settings.agents) == {"b"}
     assert len(report.warnings) == 1
-    assert "the agent a is left out" in report.warnings[0]
+    assert "the agent a is not used" in report.warnings[0]
 
 
 @pytest.mark.requirement("settings.variables")

@@ -246,7 +246,7 @@ def test_a_variable_that_is_not_set_leaves_only_its_server_out_with_a_warning(
     assert not report.settings.mcp_servers["a"].enabled
     said = (
         f"mcpServers.a.{where} refers to the environment variable {variable}, which is not set; "
-        "the server a is left out."
+        "the server a is not used."
     )
     assert report.warnings == (f"{file}: {said} Set it, or write $$ for a dollar sign.",)
 
@@ -346,11 +346,11 @@ def test_an_entry_that_is_not_used_may_be_incomplete(file: Path) -> None:
         ({"command": "x", "args": ["a", "\0"]}, "mcpServers.a.args[1] contains a NUL character"),
         ({"command": "x", "cwd": "\0"}, "mcpServers.a.cwd contains a NUL character"),
         ({"command": "x", "env": {"K": "\0"}}, "mcpServers.a.env.K contains a NUL character"),
-        ({"command": "x", "env": {"A=B": "1"}}, "mcpServers.a.env.A=B is not a valid name of an environment variable."),
-        ({"command": "x", "env": {"": "1"}}, 'mcpServers.a.env."" is not a valid name of an environment variable.'),
+        ({"command": "x", "env": {"A=B": "1"}}, "mcpServers.a.env.A=B is not a valid environment variable name."),
+        ({"command": "x", "env": {"": "1"}}, 'mcpServers.a.env."" is not a valid environment variable name.'),
         (
             {"url": "http://x", "headers": {"X Y": "1"}},
-            "mcpServers.a.headers.X Y is not a valid name of an HTTP header.",
+            "mcpServers.a.headers.X Y is not a valid HTTP header name.",
         ),
         ({"url": "http://x", "headers": {"A": "1\r\nB: 2"}}, "mcpServers.a.headers.A must be printable ASCII on one"),
         ({"url": "http://x", "headers": {"A": "$LINE"}}, "mcpServers.a.headers.A must be printable ASCII on one"),
