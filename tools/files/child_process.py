@@ -1,4 +1,4 @@
-"""Child processes that are stopped when the call's time is over: ripgrep, and the worker for untrusted documents.
+"""Child processes that are stopped when the call's time is up: ripgrep, and the worker for untrusted documents.
 
 Programs are started by their absolute path. They never come from the workspace, where anybody could have put them,
 unless the settings name a path there.
@@ -143,7 +143,7 @@ class Child:
     def _watch(self) -> None:
         """Kill the process when the call is over or stderr is too long.
 
-        Runs in a thread on Windows, where a read blocks until the process exits.
+        Runs in a thread on Windows, where a read blocks until the process writes something or exits.
         """
         while self._process.poll() is None:
             self._kill_if_due()
@@ -228,7 +228,7 @@ class DocumentWorker(Child):
     def messages(self, longest: int) -> Iterator[dict[str, Any]]:
         """Yield messages until one has more than `longest` bytes.
 
-        The last message has `end`, unless the process died first.
+        The last message has the key `end`, unless the process died first.
         """
         buffer = b""
         while chunk := self.read():
@@ -240,7 +240,7 @@ class DocumentWorker(Child):
 
 
 def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | None:
-    """Return the first program of this name on the search path that is outside the workspace.
+    """Look for a program with this name on the search path, and return the first one outside the workspace.
 
     Relative folders in the search path are skipped. `roots` are real paths.
     """

@@ -126,7 +126,10 @@ def brief(text: str) -> str:
 
 
 def sendable_name(name: str) -> str:
-    """Return a name or path for programs: unchanged, unless JSON cannot represent it or it looks like a quoted name."""
+    """Return a name or path for machine-readable output.
+
+    It is unchanged, unless JSON cannot represent it or it looks like a quoted name.
+    """
     if name.isascii() and '"' not in name:
         return name
     try:
