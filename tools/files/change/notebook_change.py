@@ -151,7 +151,7 @@ def _not_a_notebook(shown: str, why: str) -> ToolError:
 
 
 def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -> int:
-    """Return the position of the cell that `cell_id` means: a name, an id in the file, or `cell-` and a number."""
+    """Return the position of the cell that `cell_id` identifies: by name, id in the file, or `cell-` and a number."""
     if cell_id in names:
         return names.index(cell_id)
     same = [at for at, part in enumerate(notebook.cells) if mapping(part.value).get("id") == cell_id]
@@ -177,7 +177,7 @@ def _type_of(cell: Any) -> str:
 
 
 def _lines(source: str, present: Any) -> str | list[str]:
-    """Convert a source to the form of the source `present`: a string or a list of lines."""
+    """Convert a source to the form that the old source `present` has: a string or a list of lines."""
     return source if isinstance(present, str) else source.splitlines(keepends=True)
 
 

@@ -170,7 +170,7 @@ def plan_edit(
         how = match.strategy.value.replace("_", " ")
         notes.append(f"old_string did not match exactly; these differences were ignored: {how}.")
     if location.path.lower().endswith(NOTEBOOK_ENDING):
-        notes.append("The file is a notebook: notebook_edit changes its cells without the JSON.")
+        notes.append("The file is a notebook; notebook_edit can change its cells without edits to the JSON.")
     if match.skipped:
         notes.append(f"Similar places left alone, because they may begin inside a character: {match.skipped}.")
     return TextEdit(

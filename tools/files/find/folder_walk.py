@@ -1,4 +1,4 @@
-"""The folder walk of all searches: what to include, what to leave out, and how to report omissions."""
+"""The folder walk that all searches use: what to include, what to leave out, and how to report omissions."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class _Ranking:
         likeness = self._likeness[name]
         if likeness < MIN_LIKENESS:
             return
-        # The wanted folder is best, followed by a folder whose path ends with the wanted path, or the reverse.
+        # The wanted folder is best, followed by a folder whose path ends with the wanted folder's path, or the reverse.
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
         if folder == self._folder:
             likeness += 0.3
