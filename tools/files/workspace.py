@@ -98,7 +98,8 @@ class Workspace:
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Private folders matter only if they contain a root or are inside one. Usually none remain to check paths against.
+        # Keep only the private folders that contain a root or are inside one. Usually there are none, and then no path has
+        # to be checked against them.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
