@@ -26,7 +26,7 @@ from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
 WATCH_SECONDS = 0.05  # how often cancellation and the time limit are checked while the child prints nothing
-# Pause between checks for the exit of a process; most processes exit soon after closing their output
+# Pause between checks whether a process has exited; most processes exit soon after closing their output
 REAP_SECONDS = 0.0002
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
@@ -125,7 +125,7 @@ class Child:
     def finish(self) -> tuple[int, bytes]:
         """Return the exit code and stderr. Call this after all output has been read."""
         if not self._reap(FINISH_SECONDS):
-            raise ChildFailedError(f"the process closed its output but still runs after {FINISH_SECONDS:g} s")
+            raise ChildFailedError(f"the process closed its output but is still running after {FINISH_SECONDS:g} s")
         if self._stderr is None:
             return self._process.returncode, b""
         # The child shares the file position, which is therefore now at the end of the child's output.

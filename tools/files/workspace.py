@@ -98,8 +98,8 @@ class Workspace:
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Keep only the private folders that contain a root or are inside one. Usually there are none, and then no path has
-        # to be checked against them.
+        # Keep only the private folders that contain a root or are inside one. Usually there are none, and then no path
+        # has to be checked against them.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -351,7 +351,7 @@ class Workspace:
             return None
 
     def size_of(self, location: Location) -> int | None:
-        """Return the size in bytes, or `None` if it is not accessible."""
+        """Return the size of a file in bytes, or `None` if the file is not accessible."""
         try:
             return path_opener.lstat(location.path).st_size
         except (OSError, ValueError):

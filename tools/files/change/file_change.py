@@ -118,7 +118,7 @@ class FileSnapshot:
 
     @cached_property
     def hidden_by(self) -> str | None:
-        """The reading rule or the agent-ignore file that keeps the content out of results.
+        """The permission rule or the agent-ignore file that keeps the content out of results.
 
         `None` if there is none, or if the client has read or written exactly this content and its ledger is not shared.
         """

@@ -182,7 +182,7 @@ def _lines(source: str, present: Any) -> str | list[str]:
 
 
 def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -> tuple[str, bool]:
-    """Return the text with a cell's source replaced, and whether the cell had outputs."""
+    """Return the notebook's text with a cell's source replaced, and whether the cell had outputs."""
     cell = taken_apart(notebook.text, part.start)
     layout, had = layout_of(notebook.text, cell), mapping(part.value)
     is_code = cell_type == "code"
@@ -234,7 +234,7 @@ def _of_code(notebook: Notebook) -> Mapping[str, Any]:
 
 
 def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, digest: str) -> tuple[str, str]:
-    """Return the text with a new cell, and the cell's id, which is empty if cells have no ids.
+    """Return the notebook's text with a new cell, and the cell's id, which is empty if cells have no ids.
 
     The id is derived from the content, so that the question and the file have the same id.
     """

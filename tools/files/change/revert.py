@@ -49,7 +49,7 @@ class ChangeUndo(FileChange):
 
     @property
     def state(self) -> str:
-        """The file's state and the number of the change; an answer is valid only for these."""
+        """The file's state and the number of the change; an answer is valid only for this combination."""
         return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     @property
@@ -159,7 +159,7 @@ _BINARY = Encoding("binary", "latin-1", is_known=False)
 
 
 def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
-    """Plan an undo for the user: of the change with this number, or of the last change by any client. Blocking.
+    """Plan for the user to undo the change with this number, or else the last change by any client. Blocking.
 
     Raises:
         ToolError: There is no such change, or it cannot be undone.

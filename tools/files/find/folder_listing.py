@@ -32,7 +32,9 @@ MAX_SORTED_LINKS = 500
 
 
 class _ListedLink(NamedTuple):
-    type: str  # `directory` or `file`; `link` if it is broken or leads out of the workspace
+    type: (
+        str  # `directory` or `file`, like the target; `link` if the target is neither, missing or outside the workspace
+    )
     target: Location | None = None  # the target, if it is a file
     note: str = ""  # a remark on the entry
 

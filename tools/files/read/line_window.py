@@ -38,7 +38,7 @@ _CHAR_RANGE = re.compile(r"\s*(\d{1,12})\s*(?:-\s*(\d{1,12})?\s*)?")
 
 
 class Source:
-    """Random access to a file's bytes, without a byte order mark, and its line separator."""
+    """Random access to a file's bytes (without a byte order mark), and the file's line separator."""
 
     def __init__(self, stream: BinaryIO, size: int, skipped: int = 0) -> None:
         self._stream = stream
