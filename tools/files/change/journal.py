@@ -279,7 +279,9 @@ class Journal:
             if not tables:
                 database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
             elif application != _APPLICATION:
-                raise JournalError("The file of the change journal was created by another program or another version.")
+                raise JournalError(
+                    "The change journal was created by another program, or by another version of coretools-mcp."
+                )
         self._opened = (info.st_dev, info.st_ino)
         return database
 

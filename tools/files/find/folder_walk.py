@@ -305,11 +305,11 @@ def walk_notes(walk: Walk) -> list[str]:
     """Describe what a walk left out, in sentences."""
     notes: list[str] = []
     if hidden := hidden_note(walk.hidden):
-        notes.append(f"Left out by ignore files: {hidden}.")
+        notes.append(f"Omitted because of ignore files: {hidden}.")
     notes += walk.refusals
     named = sorted(name for name in walk.folders_excluded if name != ".git")
     if named:
-        notes.append(f"Folders left out by default: {', '.join(named)}.")
+        notes.append(f"Folders skipped by default: {', '.join(named)}.")
     if walk.unreadable:
         notes.append(f"{count(walk.unreadable, 'folder')} could not be read.")
     if walk.timed_out:

@@ -239,7 +239,7 @@ class ContentSearch:
         if self.otherwise:
             named_files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(self.otherwise.items(), 3)]
             notes.append(
-                "Not shown are files that match only in an encoding that read_file does not use for them: "
+                "Files that match only in an encoding that read_file does not use for them are not shown: "
                 f"{', '.join(named_files)}"
                 + (f" and {len(self.otherwise) - 3} more" if len(self.otherwise) > 3 else "")
             )
