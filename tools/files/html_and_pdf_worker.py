@@ -9,7 +9,7 @@ Each line of standard output is a JSON object.
 
     {"pages": 12}                   the number of pages, before anything else
     {"page": 3, "text": "...", "cut": false}    or {"page": 3, "failed": "broken"}, in order
-    {"end": "done"}                 or why reading stopped: encrypted, broken, memory, missing (the library)
+    {"end": "done"}                 or why reading stopped: encrypted, broken, memory, missing (no PDF library)
 
 `html URL` (with an empty URL, the text has no links) writes
 

@@ -34,7 +34,7 @@ MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
 # path has. Each component needs a disk access. Without this limit, a path with forty long symlinks could take a tenth
 # of a second.
 MAX_NAMES = 4_096
-BLOCK_BYTES = 1 << 20  # size of one read when a whole file is read
+BLOCK_BYTES = 1 << 20  # size of one read when a file is processed block by block
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
 # Whether folders can be opened as descriptors. They cannot on Windows, where a path is first checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd

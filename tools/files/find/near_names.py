@@ -1,7 +1,7 @@
 """Suggests what a missing path was meant to be: other readings of the path, and files with similar names.
 
-Only paths that a walk would show are suggested, never paths that are ignored, forbidden or outside the workspace. The
-time is limited, however large the workspace is.
+A file with a similar name is suggested only if a walk would show it. Paths that are forbidden, hidden from agents or
+outside the workspace are never suggested. The time is limited, however large the workspace is.
 """
 
 from __future__ import annotations
