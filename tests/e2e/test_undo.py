@@ -125,7 +125,7 @@ def test_all_that_is_kept_is_forgotten_after_a_question(home: Path, journal: Jou
     store.write_bytes(b"damaged" * 1_000)
     damaged = run(home, "changes")
     assert damaged.returncode == 1
-    said = "The change journal is damaged (coretools-mcp undo --forget starts a new one)."
+    said = "The change journal is damaged (run coretools-mcp undo --forget to start a new one)."
     assert damaged.stderr == f"coretools-mcp: {said}\n"
     assert run(home, "undo", "--forget", "--yes").returncode == 0
     assert not store.exists()

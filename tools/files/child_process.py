@@ -1,4 +1,4 @@
-"""Child processes that are stopped when the call's time is over: ripgrep, and the worker for untrusted documents.
+"""Child processes that are stopped when the call's time is up: ripgrep, and the worker for untrusted documents.
 
 Programs are started by their absolute path. They never come from the workspace, where anybody could have put them,
 unless the settings name a path there.
@@ -26,7 +26,7 @@ from tools.files.workspace import contains
 from tools.machine.process_limits import start_thread
 
 WATCH_SECONDS = 0.05  # how often cancellation and the time limit are checked while the child prints nothing
-# Pause between checks for the exit of a process; most processes exit soon after closing their output
+# Pause between checks whether a process has exited; most processes exit soon after closing their output
 REAP_SECONDS = 0.0002
 FINISH_SECONDS = 2.0  # a process that still runs this long after closing its output is stuck
 # Bytes that a process may write to stderr before it is killed; the first lines explain its failure
@@ -125,7 +125,7 @@ class Child:
     def finish(self) -> tuple[int, bytes]:
         """Return the exit code and stderr. Call this after all output has been read."""
         if not self._reap(FINISH_SECONDS):
-            raise ChildFailedError(f"the process closed its output but still runs after {FINISH_SECONDS:g} s")
+            raise ChildFailedError(f"the process closed its output but is still running after {FINISH_SECONDS:g} s")
         if self._stderr is None:
             return self._process.returncode, b""
         # The child shares the file position, which is therefore now at the end of the child's output.
@@ -143,7 +143,7 @@ class Child:
     def _watch(self) -> None:
         """Kill the process when the call is over or stderr is too long.
 
-        Runs in a thread on Windows, where a read blocks until the process exits.
+        Runs in a thread on Windows, where a read blocks until the process writes something or exits.
         """
         while self._process.poll() is None:
             self._kill_if_due()
@@ -228,7 +228,7 @@ class DocumentWorker(Child):
     def messages(self, longest: int) -> Iterator[dict[str, Any]]:
         """Yield messages until one has more than `longest` bytes.
 
-        The last message has `end`, unless the process died first.
+        The last message has the key `end`, unless the process died first.
         """
         buffer = b""
         while chunk := self.read():
@@ -240,7 +240,7 @@ class DocumentWorker(Child):
 
 
 def find_program(name: str, search_path: str, roots: Sequence[str]) -> str | None:
-    """Return the first program of this name on the search path that is outside the workspace.
+    """Look for a program with this name on the search path, and return the first one outside the workspace.
 
     Relative folders in the search path are skipped. `roots` are real paths.
     """

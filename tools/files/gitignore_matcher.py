@@ -49,7 +49,7 @@ _UNDERSTOOD = re.compile(
 _BELOW, _FOLDERS_ONLY, _FOLDERS_TOO = "/", "(?P<ps_d>/)", "(?:(?P<ps_d>/)|$)"
 _TREE = "(?:/.+)?"
 _ANYWHERE = "^(?:.+/)?"  # the beginning of `pathspec`'s expressions for a name in any folder
-_NOT_A_SLASH = re.compile(r"\[\^//?")  # the beginning of a bracket that also excludes a slash
+_NOT_A_SLASH = re.compile(r"\[\^//?")  # the beginning of a bracket expression that also excludes a slash
 # A star and the text after it within a name, if another star follows
 _STAR_BEFORE_STAR = re.compile(
     r"\[\^//\]\*((?>(?:\\.|\[(?:\\.|[^]\\])*\](?!\*)|[^]\\[/^+*().$])*))(?=\[\^//\]\*)", re.DOTALL

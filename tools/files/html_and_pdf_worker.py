@@ -9,7 +9,7 @@ Each line of standard output is a JSON object.
 
     {"pages": 12}                   the number of pages, before anything else
     {"page": 3, "text": "...", "cut": false}    or {"page": 3, "failed": "broken"}, in order
-    {"end": "done"}                 or why reading stopped: encrypted, broken, memory, missing (the library)
+    {"end": "done"}                 or why reading stopped: encrypted, broken, memory, missing (no PDF library)
 
 `html URL` (with an empty URL, the text has no links) writes
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 MAX_PAGE_CHARS = 500_000  # characters per PDF page in the output; a book page has about 3,000
-MAX_GROWTH = 8  # if the text is this many times as long as the page (due to a long `<base>`), links are left out
+MAX_GROWTH = 8  # if the text is this many times as long as the page (due to a long `<base>`), links are dropped
 FREE_CHARS = 100_000  # text up to this length always keeps its links
 # Elements of a page that are not content
 NOISE = (

@@ -4,9 +4,9 @@ Ignore files are read again for every call, so changes apply at once. Git's rule
 repository, even if the top is above the root. The rules of an outer repository do not apply in a repository inside it.
 Agent-ignore files may be in the root and in any folder inside it. As in git, deeper files take precedence, and nothing
 inside a hidden folder can be unhidden. Agent-ignore files take precedence over git's files, so `!name` in them unhides
-files that git hides. Files that permission rules forbid reading are always left out too.
+files that git hides. Files that a permission rule protects from being read are always left out too.
 
-In git's files, lines that are not understood are skipped. Agent-ignore files protect something, so a file with a line
+In git's files, lines that are not understood are skipped. Agent-ignore files protect something, so one with a line
 that is not understood hides its whole folder.
 """
 
@@ -204,7 +204,7 @@ def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bo
 
 
 def why_hidden(workspace: Workspace, location: Location) -> str | None:
-    """Return the rule about reading or the agent-ignore file that keeps a file's content out of results.
+    """Return the permission rule or the agent-ignore file that keeps a file's content out of results.
 
     Raises a `ToolError` (`path_ignored`) if an agent-ignore file is not understood.
     """

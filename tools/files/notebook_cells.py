@@ -1,7 +1,7 @@
 """Finds the cells in the text of a Jupyter notebook, changes a cell in place, and renders all cells as plain text.
 
-A change parses the JSON only as far as it needs to, and leaves every other byte as it is, including indentation, order
-of keys and escapes. Notebooks of format 4 have one list of cells; those of format 3 have one in each worksheet.
+A change parses the JSON only as far as needed, and leaves every other byte unchanged, including indentation, key order
+and escapes. Notebooks of format 4 have one list of cells; those of format 3 have one in each worksheet.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def source_of(cell: Mapping[str, Any]) -> str:
 
 
 def names_of(cells: Sequence[Any]) -> list[str]:
-    """Return the name of each cell: its id, or `cell-N`, counted from 0, if it has none."""
+    """Return the name of each cell: its id if that is valid and unique, else `cell-N`, where `N` counts from 0."""
     ids = [mapping(cell).get("id") for cell in cells]
     counts = Counter(each for each in ids if isinstance(each, str))
     return [
@@ -110,7 +110,7 @@ class Parts:
                 self.parts[0].gap = part.gap
 
     def insert(self, at: int, part: JsonPart, comma: str) -> None:
-        """Insert a part, and adapt the gaps to the new order. The only part of a list keeps its `gap`.
+        """Insert a part, and adapt the gaps to the new order. If there are no other parts, the new one keeps its `gap`.
 
         `comma` is the gap between two parts. It is used if there was only one part, without white space before that
         part.
@@ -348,7 +348,7 @@ def render(data: bytes) -> str | None:
 
 def _outputs(outputs: Sequence[Any]) -> str:
     """Return the outputs of a cell, truncated to a reasonable length."""
-    from tools.text.terminal_text import terminal_text  # noqa: PLC0415 - this module is loaded at start
+    from tools.text.terminal_text import terminal_text  # noqa: PLC0415 - not needed at startup
 
     shown, left_out = "", 0
     # A stream comes in pieces, and a later piece may overwrite an earlier one.

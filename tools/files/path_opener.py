@@ -2,7 +2,7 @@
 
 A real path is opened without following symlinks, with one system call if the kernel supports it, otherwise folder by
 folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files inside the roots.
-Some files are opened without the workspace, such as ignore files and git's own files, which may be above the root.
+Some files are not opened through the workspace, such as ignore files and git's own files, which may be above the root.
 Their content is never shown.
 """
 
@@ -34,7 +34,7 @@ MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
 # path has. Each component needs a disk access. Without this limit, a path with forty long symlinks could take a tenth
 # of a second.
 MAX_NAMES = 4_096
-BLOCK_BYTES = 1 << 20  # size of one read when a whole file is read
+BLOCK_BYTES = 1 << 20  # size of one read when a file is processed block by block
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
 # Whether folders can be opened as descriptors. They cannot on Windows, where a path is first checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd
@@ -62,7 +62,7 @@ _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # the mode and the device numbe
 # that fail instead of waiting, and its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
-PAUSE_SECONDS = 0.1  # how long the cache is not tried after a miss
+PAUSE_SECONDS = 0.1  # after a miss, the kernel's cache is not tried for this long
 # Maximum attempts to open a path. The kernel asks for another attempt if a folder is moved while it resolves the path
 _ATTEMPTS = 100
 TEMPORARY_PREFIX = ".coretools-"  # prefix of the temporary files that writes create
@@ -70,7 +70,7 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}[0-9a-f]{{16}}\.tmp")
 
 
 def temporary_name() -> str:
-    """Return a new name for a temporary file. Tools never show such files, because their targets may be hidden."""
+    """Return a new name for a temporary file. Tools never show such files, as the file to replace may be hidden."""
     return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}.tmp"
 
 
@@ -92,8 +92,8 @@ _mode = _Mode()
 def from_memory(work: Callable[[], WorkT]) -> WorkT | None:
     """Do file work if the kernel can answer from its cache, so that no thread is needed.
 
-    All file access in the work must go through this module or call `may_block` first. The work must be repeatable.
-    Returns `None` if the work would block; the caller then has to do it in a thread.
+    `work` must access files only through this module, or call `may_block` first. It must be repeatable. Returns `None`
+    if the work would block; the caller then has to do it in a thread.
     """
     if (by_kernel := _kernel_opener()) is None or time.monotonic() < by_kernel.memory_pause:
         return None
@@ -213,7 +213,7 @@ class _KernelOpener:
             (kind,) = struct.unpack_from("@l", buffer.raw)
             self._is_local[device] = kind & 0xFFFFFFFF in _LOCAL_FILE_SYSTEMS
             if self.memory_pause < math.inf:
-                self.memory_pause = 0.0  # the device is now known
+                self.memory_pause = 0.0  # try the cache again, because the device is now known
 
 
 @cache
@@ -471,13 +471,13 @@ class OpenedFile:
 
 
 class Entries(NamedTuple):
-    """The names of a folder's entries by kind, in any order."""
+    """The names of a folder's entries, grouped by kind, in any order."""
 
     files: list[str]
     folders: list[str]
     links: list[str]
     others: list[str]
-    dotted: list[str]  # the names that begin with a dot, of entries of all kinds
+    dotted: list[str]  # every name that begins with a dot, whatever the kind of entry
 
     @property
     def total(self) -> int:
@@ -514,7 +514,7 @@ class Folder:
         return OpenedFile(_open_at(name, _OPEN_FLAGS | _NO_LINK, 0, self.descriptor))
 
     def entries(self) -> Entries:
-        """Return all entries, except temporary files of writes."""
+        """Return all entries, except the temporary files that writes create."""
         may_block()
         files, folders, links, others, dotted = entries = Entries([], [], [], [], [])
         with os.scandir(self._path if self.descriptor is None else self.descriptor) as found:
@@ -545,7 +545,7 @@ class Folder:
             return None
 
     def link_target(self, name: str) -> str:
-        """Return the target text of a symlink; empty if it cannot be read."""
+        """Return the target of a symlink, as stored in it; empty if it cannot be read."""
         try:
             return os.readlink(self.named(name), dir_fd=self.descriptor)
         except OSError:
@@ -578,7 +578,7 @@ def open_private_folder(path: str, *, makes: bool) -> Folder:
 
     Other users may have created files in it earlier, so the caller must check the owner of each file that it uses. If
     `makes` is true, missing folders are created. Raises an `OSError` if the folder cannot be used; `strerror` says why,
-    without its path.
+    without the path.
     """
     if makes:
         os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)

@@ -76,7 +76,7 @@ class ReadLedger:
             return self._replaced.get(real_path)
 
     def is_first_notice(self, real_path: str) -> bool:
-        """Return True on the first call with this path or other key. Used to give each warning only once."""
+        """Return True on the first call with this key, usually a path. Used to give each warning only once."""
         with self._lock:
             is_first = real_path not in self._noticed
             if len(self._noticed) >= MAX_FILES:

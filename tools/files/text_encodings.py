@@ -101,7 +101,7 @@ def looks_binary(head: bytes) -> bool:
 
 
 def decode(data: bytes) -> Decoded | None:
-    """Decode a whole file to text that encodes to the same bytes.
+    """Decode a whole file into text that encodes back to the same bytes.
 
     Returns `None` if the bytes are invalid in the encoding of their byte order mark (UTF-16 or UTF-32).
     """
@@ -125,16 +125,16 @@ def encode(text: str, encoding: Encoding) -> bytes:
     return encoding.bom + text.encode(encoding.codec)
 
 
-SAMPLE_BYTES = 4_000  # bytes of text to compare; more would take a long time and help little
+SAMPLE_BYTES = 4_000  # bytes of text on which a guess is based; more would take a long time and help little
 STEP_BYTES = 1 << 20  # bytes decoded in one step, so that no step processes a whole large file
 MAX_CHARACTER_BYTES = 4  # length of the longest character in any encoding that `guess` considers (GB18030)
-CONTEXT_BYTES = 32  # bytes of ASCII before a word that are compared together with the word
-# The best encoding is probably right if its score differs from the next one by at least this much (0 is sense, 1 is
-# nonsense)
+CONTEXT_BYTES = 32  # bytes of ASCII before a word that are examined together with the word
+# The best encoding is probably right if the next score is worse by at least this much. A score of 0 means that the text
+# makes sense, a score of 1 that it is nonsense.
 CLEAR_LEAD = 0.1
 MAX_OTHERS = 3  # maximum number of other possible encodings that a message names
-# Text with this many valid characters per invalid byte counts as damaged UTF-8. Text in other encodings rarely looks
-# like this.
+# Text with at least this many valid non-ASCII characters per invalid byte counts as damaged UTF-8. Text in other
+# encodings rarely looks like this.
 VALID_SHARE = 2
 # Assumed if no encoding fits: web browsers' default, then an encoding in which every byte is valid
 _ASSUMED = ("windows-1252", "iso-8859-1")
@@ -170,7 +170,7 @@ _NOT_WEST = re.compile(
     b"[\x81\x8d\x8f\x90\x9d]|(?<=[A-Za-z%b])[^\x00-\x7f\x92\xb7%b](?=[A-Za-z%b])" % (_WEST, _WEST, _WEST)
 )
 MAX_FOREIGN = 0.2  # the largest share of words without an ASCII letter in windows-1252 text
-# Upper bounds for the score of windows-1252 text: without non-ASCII letters, and with some
+# Upper bounds for the score of windows-1252: for text without non-ASCII letters, and for text that has some
 _WEST_SCORES = (-0.01, 0.06)
 
 
@@ -209,7 +209,7 @@ def guess(data: bytes) -> Guess | None:
                 others.setdefault(sample.decode(other, "replace"), other)
         others.pop(sample.decode(name, "replace"), None)
         if not others:
-            return Guess(decoded, "a guess from its content, probably right")
+            return Guess(decoded, "a guess based on its content, probably right")
         also = " or ".join(sorted(others.values(), key=lambda other: other != _ASSUMED[0])[:MAX_OTHERS])
         return Guess(decoded, f"an uncertain guess; it could also be {also}")
     name, every_byte = _ASSUMED
@@ -224,7 +224,7 @@ class ShownText:
     """Text as displayed, regardless of its original bytes."""
 
     text: str
-    body: bytes  # the text in UTF-8, lossy if `encoding` is unknown
+    body: bytes  # the text in UTF-8; the file's own bytes if they are damaged UTF-8
     encoding: Encoding
     note: str = ""  # how a guessed encoding was found
 
@@ -307,7 +307,7 @@ def _words(data: bytes) -> Iterator[bytes]:
 
 
 def named(name: str) -> Encoding | None:
-    """Return the encoding of this name, or `None` if it is unknown or cannot encode parts of the text separately."""
+    """Return the encoding with this name, or `None` if it is unknown or cannot encode parts of the text separately."""
     codec = _codec_of(name)
     if codec not in {codecs.lookup(known).name for known in (*_NAMES, *_ALSO_NAMED.split())}:
         return None
@@ -358,8 +358,8 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, spelled: st
     if not comes_back:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"'{spelled}' contains characters with several codes in {encoding.name}, so writing it would change more "
-            "than the edit. Nothing was done. Without 'encoding', ASCII text in it can still be replaced.",
+            f"'{spelled}' contains characters with several codes in {encoding.name}, so writing it would change bytes "
+            "outside the edit. Nothing was done. Without 'encoding', ASCII text in it can still be replaced.",
         )
     return decoded
 

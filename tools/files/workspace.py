@@ -90,15 +90,16 @@ class Workspace:
         # are never written to, and need not exist.
         readable: Sequence[str] = (),
         forbidden: Forbidden | None = None,  # rules against reading; files that they cover are never listed
-        rule_of_all_reading: str = "",  # the permission rule that forbids all reading or asks about it
+        rule_of_all_reading: str = "",  # the permission rule that denies all reading or asks the user about it
         private: Sequence[str] = (),  # real paths of the server's own folders, which tools never read, find or write
-        scratch: Scratch | str = "",  # or a sentence about why there is no scratch folder; empty if none is expected
+        scratch: Scratch | str = "",  # `str`: why there is no scratch folder, as a sentence; empty if none is expected
     ) -> None:
         self.roots: tuple[str, ...] = tuple(dict.fromkeys(os.path.realpath(root) for root in roots))
         self.respect_git_ignore = respect_git_ignore
         self.respect_agent_ignore = respect_agent_ignore
         self._rule_of_all_reading = rule_of_all_reading
-        # Usually no private folder contains a root or is inside one, so later no path has to be checked against them.
+        # Keep only the private folders that contain a root or are inside one. Usually there are none, and then no path
+        # has to be checked against them.
         self._private = tuple(p for p in private if any(contains(r, p) or contains(p, r) for r in self.roots))
         self._problem = problem
         self._ignore_case = ignore_case
@@ -130,9 +131,9 @@ class Workspace:
         """Resolve a path as written by a model.
 
         A relative path starts from the first root, or from `within`. If the literal path does not exist, variants are
-        tried: without surrounding blanks, without the quotes around names in results, and without shell escapes. A
-        variant is used if it exists in the workspace. If `by_look` is true, a path that looks the same is accepted too,
-        provided that it is the only one. No path outside the workspace is tried, so nothing about such paths is
+        tried: without surrounding blanks, without the quotes that results put around names, and without shell escapes.
+        A variant is used if it exists in the workspace. If `by_look` is true, a path that looks the same is accepted
+        too, provided that it is the only one. No path outside the workspace is tried, so nothing about such paths is
         revealed.
 
         Raises:
@@ -181,13 +182,13 @@ class Workspace:
         if TEMPORARY_PREFIX in real and any(is_temporary(name) for name in real[len(root) :].split(os.sep)):
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
-                f"'{shown_path(spelled)}' has the name of a temporary file of a write. Such files are neither read nor "
-                "written, and a later write in their folder removes them. Use another name.",
+                f"'{shown_path(spelled)}' is named like the temporary files that writes create. Such files are neither "
+                "read nor written, and a later write in their folder removes them. Use another name.",
             )
         return Location(root, real, spelled, in_scratch=root == self._top, by_look=len(alike) == 1)
 
     def look_alikes(self, path: str) -> list[str]:
-        """Return real paths that look like a missing one, except those that rules forbid reading."""
+        """Return the real paths that look like a missing one, except those covered by a rule against reading."""
         root = self._root_above(path)
         found = [root] if root else []
         for name in path[len(root) :].strip(os.sep).split(os.sep):
@@ -350,7 +351,7 @@ class Workspace:
             return None
 
     def size_of(self, location: Location) -> int | None:
-        """Return the size in bytes, or `None` if it is not accessible."""
+        """Return the size of a file in bytes, or `None` if the file is not accessible."""
         try:
             return path_opener.lstat(location.path).st_size
         except (OSError, ValueError):

@@ -37,7 +37,7 @@ IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # characte
 
 
 def is_seen_in_name(name: str) -> bool:
-    """Return True if all characters of a name are printable and visible, so that no other name looks the same."""
+    """Return True if all characters of a name are printable and visible, so that the name needs no escapes."""
     return name.isprintable() and (name.isascii() or not _UNSEEN_IN_NAMES.search(name))
 
 
@@ -126,7 +126,10 @@ def brief(text: str) -> str:
 
 
 def sendable_name(name: str) -> str:
-    """Return a name or path for programs: unchanged, unless JSON cannot represent it or it looks like a quoted name."""
+    """Return a name or path for machine-readable output.
+
+    It is unchanged, unless JSON cannot represent it or it looks like a quoted name.
+    """
     if name.isascii() and '"' not in name:
         return name
     try:

@@ -28,7 +28,7 @@ _WORDS = tuple(
     SESSID SESSIONID PASSWORT KENNWORT
     """)
 )
-# Words with these endings that mean something else
+# Ordinary words that end like one of `_WORDS`
 _EVERYDAY = _table("MONKEY DONKEY TURKEY WHISKEY HOCKEY JOCKEY HOTKEY CONCERT SACRED")
 _WHOLE_WORDS = _table("""
     PASS PGPASS PW PAT DSN BEARER XAUTHORITY AUTHORISATION CSRF XSRF MNEMONIC PINCODE OTPCODE AUTHCODE AUTHHEADER CVV
@@ -40,7 +40,7 @@ _LAST_WORDS = frozenset(
     for word in _table("SESSION PIN MFA 2FA SID SIG SIGNATURE HMAC AUTHENTICATION SAS ASSERTION WEBHOOK")
     for plural in ("", "S")
 )
-# One of these words as a whole name is secret only if the value looks random, because `key` can also be a sort key
+# A name that is just one of these words is secret only if the value looks random, because `key` can also be a sort key
 _BY_VALUE = _table("KEY SEED")
 # Words after one of `_LAST_WORDS` that do not change the meaning of that word
 _HOLDING = _table("ID CODE NUMBER VALUE DATA HEADER HASH STRING TEXT")
@@ -65,7 +65,8 @@ _SHORTEST_TOKEN = 12  # minimum length of a single word that may be a secret, in
 _LAST_WORD = "PWD"
 _MAX_NAME_CHARS = 200  # in longer names, only the two ends are examined
 
-# Names that are not secret: of certificate stores, public paths, the login session's number, and git's signing key
+# Names that look secret but are not: paths of certificates, the id of the login session, and the git setting that
+# names the signing key
 _PUBLIC = _table("""
     SSL_CERT_FILE SSL_CERT_DIR NIX_SSL_CERT_FILE PIP_CERT CARGO_HTTP_CAINFO NODE_EXTRA_CA_CERTS XDG_SESSION_ID
     signingkey user.signingkey user.signingKey
@@ -240,7 +241,7 @@ _SCHEMES = _later(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
 
-# Options that take a password, a user name with a password, or a cookie, of any program
+# Options of any program that take a password, a user name with a password, or a cookie
 _OPTIONS = _later(
     r"(?<![\w-])(?:(?:-[A-Za-z]{0,3}[uU]|--user|--proxy-user)[ =]?(?P<quote>[\"'])?"
     r"(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
@@ -263,7 +264,7 @@ _PASSWORDS = {
     )
 }
 
-# The command line, from the program's name to the end, of a program with an option in `_PASSWORDS`
+# The command line, from the program's name to the end. Each group is a kind of program in `_PASSWORDS`
 _PROGRAMS = _later(
     r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
     r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp|isql|ipmitool)|(?P<directories>ldap\w++|security)"

@@ -135,7 +135,7 @@ async def test_an_expected_count_is_an_assertion(root: Path, context: ToolContex
     for expected in (1, 2, "4"):
         error = await refusal(context, old_string="x", new_string="y", expected_replacements=expected)
         assert error.code is ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH
-        assert "3 times" in error.message
+        assert "is 3 (lines " in error.message
     await edit(context, old_string="x", new_string="y", expected_replacements="3", instruction="ignored")
     assert (root / "a.txt").read_text() == "y y y\n"
     with pytest.raises(InvalidToolParamsError, match="greater than or equal to 1, got -1") as caught:

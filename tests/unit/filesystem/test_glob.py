@@ -191,7 +191,7 @@ async def test_a_folder_whose_agent_ignore_file_is_not_understood_is_left_out_an
 async def test_node_modules_is_searched_only_when_it_is_named(root: Path, context: ToolContext) -> None:
     make(root, "a.js", "node_modules/m/b.js", "lib/node_modules/c.js", ".svn/d.js")
     result = await run(context, "**/*.js")
-    assert "Folders left out by default: .svn, node_modules." in str(result.llm_content)
+    assert "Folders skipped by default: .svn, node_modules." in str(result.llm_content)
     assert await files(context, "**/*.js") == ["a.js"]
     assert await files(context, "node_modules/**/*.js") == ["node_modules/m/b.js"]
     assert await files(context, "**/node_modules/**/*.js") == ["lib/node_modules/c.js", "node_modules/m/b.js"]

@@ -28,7 +28,7 @@ MAX_PARTS = 40  # maximum number of differences shown within one line
 # If two lines differ over a range of more characters than this, the whole range counts as one difference
 MAX_COMPARED_CHARS = 100_000
 _SYNC_WORDS = 50  # how many words to look ahead for a place where two lines agree again
-# Limit on word comparisons in all of these searches for one line; beyond it, the rest of the line counts as one
+# Limit on word comparisons in all searches for such places in one line; beyond it, the rest of the line counts as one
 # difference
 _MAX_SYNC_WORK = 1_000_000
 # How many characters of a long line to show: at its beginning, on each side of a difference, and at its end

@@ -69,8 +69,8 @@ def check_count(
         )
     elif expected is not None and count != expected:
         problem = (
-            f"old_string was found {count} times in '{location.shown}' ({where}), but expected_replacements is "
-            f"{expected}. Nothing was written."
+            f"The number of places where old_string was found in '{location.shown}' is {count} ({where}), but "
+            f"expected_replacements is {expected}. Nothing was written."
         )
     elif count == 1 or (replaces_all and not match.strategy.is_relaxed):
         return

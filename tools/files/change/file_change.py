@@ -76,8 +76,8 @@ class TargetFile:
     def refuse_look_alike(self) -> None:
         """Refuse to create a file whose name looks like an existing one.
 
-        The same call is accepted when it is repeated. Without a ledger to recognize this, the client must quote the
-        name.
+        The same call is accepted when it is repeated. Without a ledger to recognise the repetition, the client must
+        quote the name.
         """
         location, reads = self.location, self.reads
         alike = [each.name for each in readings(self.workspace, location, is_new=True)]
@@ -118,7 +118,7 @@ class FileSnapshot:
 
     @cached_property
     def hidden_by(self) -> str | None:
-        """The reading rule or the agent-ignore file that keeps the content out of results.
+        """The permission rule or the agent-ignore file that keeps the content out of results.
 
         `None` if there is none, or if the client has read or written exactly this content and its ledger is not shared.
         """
@@ -160,8 +160,8 @@ class FileSnapshot:
             way = "Read it again and repeat the change on its current content."
             if is_hidden:
                 way = (
-                    "Its content is hidden from agents. Read it if that is allowed, or repeat this call to replace it "
-                    "all."
+                    "Its content is hidden from agents. Read it if that is allowed, or repeat this call to replace "
+                    "all of it."
                 )
             lines = ""
             if not is_hidden and reads is not None and (read := reads.content(path)) is not None:
@@ -185,7 +185,7 @@ class FileSnapshot:
             )
 
     def refuse_taking_back(self, text: str) -> None:
-        """Refuse, once, to write content that would undo the latest write if another client may have made it."""
+        """If another client may have made the latest write, refuse once to write content that would undo it."""
         reads, path = self.target.reads, self.target.location.path
         replaced = reads.replaced(path) if reads is not None else None
         if reads is None or replaced is None:
@@ -429,7 +429,7 @@ class ChangeRecord:
     """The journal's record of a change."""
 
     number: int | None = None  # the change's number, by which it can be undone
-    why_not: str = ""  # a sentence that says why the change cannot be undone; empty if it can, or if none is recorded
+    why_not: str = ""  # a sentence: why the change cannot be undone; empty if it can be, or if there is no journal
 
     @property
     def notes(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The journal of changes by tools, with the file contents before and after, so that the changes can be undone.
+"""The journal of changes made by tools, with the file contents before and after, so that the changes can be undone.
 
 The journal is one SQLite file in a private folder of the user, shared by all servers. Equal contents are stored only
 once, keyed by SHA-256. A change is recorded before it is made, and the record is withdrawn if the change fails. If the
@@ -73,7 +73,7 @@ class JournaledChange:
 
 @dataclass(frozen=True, slots=True)
 class NewChange:
-    """A change that is about to be made, with the fields of `JournaledChange`."""
+    """A change that is about to be made: like a `JournaledChange`, but with the contents as well as their digests."""
 
     path: str
     before: bytes | None
@@ -189,7 +189,7 @@ class Journal:
             return row[0] if row is not None and hashlib.sha256(row[0]).hexdigest() == sha256 else None
 
     def forget(self) -> None:
-        """Delete all records permanently. If the journal is unusable until then (`is_damaged`), remove its files."""
+        """Delete all records permanently. If the journal is unusable (`JournalError.is_damaged`), remove its files."""
         if not os.path.lexists(self._file):
             return
         try:
@@ -279,7 +279,9 @@ class Journal:
             if not tables:
                 database.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
             elif application != _APPLICATION:
-                raise JournalError("The file of the change journal was created by another program or another version.")
+                raise JournalError(
+                    "The change journal was created by another program, or by another version of coretools-mcp."
+                )
         self._opened = (info.st_dev, info.st_ino)
         return database
 
@@ -306,7 +308,7 @@ def _make_private(path: str) -> None:
             "The change journal is not a regular file, belongs to another user, or has a second name (a hard link)."
         )
     if sys.platform != "win32" and info.st_mode & 0o022:
-        said = "Other users could write to the change journal (coretools-mcp undo --forget starts a new one)."
+        said = "Other users could write to the change journal (run coretools-mcp undo --forget to start a new one)."
         raise JournalError(said, is_damaged=True)
     if sys.platform != "win32" and info.st_mode & 0o077:
         os.chmod(path, 0o600)
@@ -347,7 +349,7 @@ def _unusable(error: Exception) -> JournalError:
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return JournalError("Another process is using the change journal.")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
-            why = "The change journal is damaged (coretools-mcp undo --forget starts a new one)."
+            why = "The change journal is damaged (run coretools-mcp undo --forget to start a new one)."
             return JournalError(why, is_damaged=True)
         case _ if isinstance(error, NotADirectoryError):
             return JournalError(f"The change journal cannot be used: {error.strerror}.")

@@ -151,7 +151,7 @@ def _not_a_notebook(shown: str, why: str) -> ToolError:
 
 
 def _number_of(shown: str, notebook: Notebook, names: list[str], cell_id: str) -> int:
-    """Return the position of the cell that `cell_id` means: a name, an id in the file, or `cell-` and a number."""
+    """Return the position of the cell that `cell_id` identifies: by name, id in the file, or `cell-` and a number."""
     if cell_id in names:
         return names.index(cell_id)
     same = [at for at, part in enumerate(notebook.cells) if mapping(part.value).get("id") == cell_id]
@@ -177,12 +177,12 @@ def _type_of(cell: Any) -> str:
 
 
 def _lines(source: str, present: Any) -> str | list[str]:
-    """Convert a source to the form of the source `present`: a string or a list of lines."""
+    """Convert a source to the form that the old source `present` has: a string or a list of lines."""
     return source if isinstance(present, str) else source.splitlines(keepends=True)
 
 
 def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -> tuple[str, bool]:
-    """Return the text with a cell's source replaced, and whether the cell had outputs."""
+    """Return the notebook's text with a cell's source replaced, and whether the cell had outputs."""
     cell = taken_apart(notebook.text, part.start)
     layout, had = layout_of(notebook.text, cell), mapping(part.value)
     is_code = cell_type == "code"
@@ -234,7 +234,7 @@ def _of_code(notebook: Notebook) -> Mapping[str, Any]:
 
 
 def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, digest: str) -> tuple[str, str]:
-    """Return the text with a new cell, and the cell's id, which is empty if cells have no ids.
+    """Return the notebook's text with a new cell, and the cell's id, which is empty if cells have no ids.
 
     The id is derived from the content, so that the question and the file have the same id.
     """

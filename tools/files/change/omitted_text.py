@@ -54,7 +54,7 @@ _SIGNS = frozenset(_SIGN_WORDS.split())
 _SUBJECTS = frozenset(_SUBJECT_WORDS.split())
 _PREDICATES = frozenset(_PREDICATE_WORDS.split())
 _WORDS = _SIGNS.union(_OTHER_WORDS.split())
-# Every placeholder contains one of these in lower case, and most other lines contain none of them
+# Every placeholder, converted to lower case, contains one of these; most other lines contain none
 _HINTS = "..", "\u2026", "\u22ef", *_SIGN_WORDS.split()
 
 

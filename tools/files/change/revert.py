@@ -49,7 +49,7 @@ class ChangeUndo(FileChange):
 
     @property
     def state(self) -> str:
-        """The file's state and the number of the change; an answer is valid only for these."""
+        """The file's state and the number of the change; an answer is valid only for this combination."""
         return f"{self.change.id} {self.snapshot.sha256 or ABSENT} {self.target.location.path}"
 
     @property
@@ -104,8 +104,8 @@ def target_of(
     """
     location = workspace.at(change.path)
     workspace.refuse_to_write(location)
-    # Agents may not see the old content, but the user can undo the change.
-    refuse_hidden(workspace, location, f"restored (the user can: coretools-mcp undo {change.id})")
+    # Agents must not see the old content, but the user can undo the change.
+    refuse_hidden(workspace, location, f"restored (the user can run coretools-mcp undo {change.id})")
     if (rule := workspace.rule_about_reading(location)) is not None:
         raise ToolError(ToolErrorType.PATH_IGNORED, f"'{location.shown}' is not restored: {rule} hides it.")
     return TargetFile(workspace, location, reads, signal, author)
@@ -139,7 +139,7 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
     if data is None and change.before is not None:
         raise ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
-            f"The content of '{shown}' before change {change.id} is no longer kept, or damaged. Nothing was undone.",
+            f"The content of '{shown}' before change {change.id} is no longer kept, or is damaged. Nothing was undone.",
         )
     before = _text_of(data)
     return ChangeUndo(
@@ -159,7 +159,7 @@ _BINARY = Encoding("binary", "latin-1", is_known=False)
 
 
 def plan_for_person(journal: Journal, workspace: Workspace, number: int | None) -> ChangeUndo:
-    """Plan an undo for the user: of the change with this number, or of the last change by any client. Blocking.
+    """Plan for the user to undo the change with this number, or else the last change by any client. Blocking.
 
     Raises:
         ToolError: There is no such change, or it cannot be undone.

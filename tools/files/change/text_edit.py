@@ -36,7 +36,7 @@ from tools.files.text_encodings import UTF_8, Decoded, check_fits, decode_as_nam
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
-MAX_STRUCTURED_LINES = 100  # maximum number of line numbers of replacements in the structured result
+MAX_STRUCTURED_LINES = 100  # maximum number of replacements whose line numbers are in the structured result
 MAX_INDENTATION = 1_000  # how many characters before a match to search for its indentation
 CONTEXT_LINES = 5  # unchanged lines shown around each change (as in Gemini CLI)
 
@@ -170,7 +170,7 @@ def plan_edit(
         how = match.strategy.value.replace("_", " ")
         notes.append(f"old_string did not match exactly; these differences were ignored: {how}.")
     if location.path.lower().endswith(NOTEBOOK_ENDING):
-        notes.append("The file is a notebook: notebook_edit changes its cells without the JSON.")
+        notes.append("The file is a notebook; notebook_edit can change its cells without edits to the JSON.")
     if match.skipped:
         notes.append(f"Similar places left alone, because they may begin inside a character: {match.skipped}.")
     return TextEdit(

@@ -128,7 +128,7 @@ class Haystack:
         return at
 
     def line_number(self, position: int) -> int:
-        """Return the line number of a position in the text, from 1. A line ending belongs to its line."""
+        """Return the line number of a position in the text, from 1. A line ending belongs to the line that it ends."""
         if self.text[max(0, position - 1) : position + 1] == "\r\n":
             position -= 1
         done, line = self._numbered if self._numbered[0] <= position else (0, 1)

@@ -88,7 +88,7 @@ def plan_write(
     if not may_omit and (line := first_omission(content, old, path=location.path)) is not None:
         advice = "Give the complete content, or use edit to change only a part."
         raise placeholder_error("write_file", f"'{line}'", advice)
-    # The current file's byte order mark is kept, so one in the new content would be duplicated.
+    # The current file's byte order mark is kept, so one at the start of the new content would be a second one.
     new = content.removeprefix("\ufeff") if form.bom else content
     if encoding is not None:
         check_fits(new, form, "content")

@@ -126,7 +126,8 @@ def find_files(
             head.append(hint)
         elif "/" not in pattern and "*" in pattern:
             head.append(
-                f"Only files directly in that folder were searched; '**/{shown_pattern}' searches subfolders too."
+                "This pattern matches only names directly in the searched folder; "
+                f"'**/{shown_pattern}' searches subfolders too."
             )
         if walk.has_passed_links:
             head.append("Symlinks to folders are followed only if the pattern names them.")

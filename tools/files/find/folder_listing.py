@@ -1,7 +1,7 @@
 """`list_directory`: lists the visible entries of a folder, page by page.
 
-One scan gets the names. Then only the entries on the page are examined, and all symlinks, because symlinks to folders
-are sorted with the folders.
+One scan gets the names. After that, only the entries on the page are examined. Symlinks are the exception: they are
+resolved first, because symlinks to folders are sorted with the folders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ MAX_SORTED_LINKS = 500
 
 
 class _ListedLink(NamedTuple):
-    type: str  # `directory` or `file`; `link` if it is broken or leads out of the workspace
+    type: (
+        str  # `directory` or `file`, like the target; `link` if the target is neither, missing or outside the workspace
+    )
     target: Location | None = None  # the target, if it is a file
     note: str = ""  # a remark on the entry
 

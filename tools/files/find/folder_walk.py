@@ -1,4 +1,4 @@
-"""The folder walk of all searches: what to include, what to leave out, and how to report omissions."""
+"""The folder walk that all searches use: what to include, what to leave out, and how to report omissions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import shown_whole_path
 
-# Folders with third-party code or version control data that searches skip (as in Qwen Code and Gemini CLI)
+# Folders that searches skip, with third-party code or version control data (as in Qwen Code and Gemini CLI)
 DEFAULT_EXCLUDED_FOLDERS = frozenset({"node_modules", ".git", "bower_components", ".svn", ".hg"})
 CHECK_EVERY = 500  # how many entries of one folder are processed between checks of the clock and for cancellation
 # Maximum number of symlinks to folders that one walk follows. A pattern may name many symlinks that form loops
@@ -219,7 +219,7 @@ class Walk:
         except PathNotInWorkspaceError:
             if hidden_by is None and len(self.refusals) < MAX_REFUSALS:
                 shown = shown_whole_path(os.path.join(folder, name))
-                self.refusals.append(f"Not followed, because it leads outside the workspace: the symlink {shown}.")
+                self.refusals.append(f"The symlink {shown} was not followed, because it leads outside the workspace.")
             return
         except ToolError:
             return
@@ -305,11 +305,11 @@ def walk_notes(walk: Walk) -> list[str]:
     """Describe what a walk left out, in sentences."""
     notes: list[str] = []
     if hidden := hidden_note(walk.hidden):
-        notes.append(f"Left out by ignore files: {hidden}.")
+        notes.append(f"Omitted because of ignore files: {hidden}.")
     notes += walk.refusals
     named = sorted(name for name in walk.folders_excluded if name != ".git")
     if named:
-        notes.append(f"Folders left out by default: {', '.join(named)}.")
+        notes.append(f"Folders skipped by default: {', '.join(named)}.")
     if walk.unreadable:
         notes.append(f"{count(walk.unreadable, 'folder')} could not be read.")
     if walk.timed_out:

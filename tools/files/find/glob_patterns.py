@@ -210,7 +210,7 @@ class PathPattern:
             number += 1
 
     def position(self, numbers: frozenset[int]) -> PatternPosition | None:
-        """Return the shared position for these next steps."""
+        """Return the shared position that has these next steps."""
         if not numbers:
             return None
         if numbers not in self._positions:

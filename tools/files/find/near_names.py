@@ -1,7 +1,7 @@
 """Suggests what a missing path was meant to be: other readings of the path, and files with similar names.
 
-Only paths that a walk would show are suggested, never paths that are ignored, forbidden or outside the workspace. The
-time is limited for any size of workspace.
+A file with a similar name is suggested only if a walk would show it. Paths that are forbidden, hidden from agents or
+outside the workspace are never suggested. The time is limited, however large the workspace is.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class _Ranking:
         likeness = self._likeness[name]
         if likeness < MIN_LIKENESS:
             return
-        # The wanted folder is best, followed by a folder whose path ends with the wanted path, or the reverse.
+        # The wanted folder is best, followed by a folder whose path ends with the wanted folder's path, or the reverse.
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
         if folder == self._folder:
             likeness += 0.3

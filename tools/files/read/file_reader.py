@@ -162,7 +162,7 @@ def _read_text(data: bytes, wanted: WantedLines) -> Reading:
     text, encoding, eol = shown.text, shown.encoding, eol_style(shown.text)
     is_whole = wanted.offset == 0 and wanted.chars is None and len(text) <= limits.read_chars
     if is_whole and encoding.is_known and not shown.note and "\0" not in text:
-        # Most files fit completely, so there is no need to search for lines.
+        # Most files are within the limits, so there is no need to search for lines.
         separator = "\r" if eol == "cr" else "\n"
         count = count_lines(text, separator)
         if count <= wanted.limit and has_short_lines(text, separator, limits.line_chars):

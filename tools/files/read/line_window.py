@@ -23,7 +23,7 @@ from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
 
 BLOCK = 1 << 20  # bytes of one read when lines are counted
-# Maximum bytes that one call reads to find a line or the end, which takes half a second. Counts are cached
+# Maximum bytes that one call reads to find a line or the end. Reading this many takes half a second. Counts are cached
 SOUGHT_BYTES = 1 << 29
 STEP = 1 << 16  # bytes between cached counts; only one such step is searched for the beginning of a line
 MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes per MB of file
@@ -38,7 +38,7 @@ _CHAR_RANGE = re.compile(r"\s*(\d{1,12})\s*(?:-\s*(\d{1,12})?\s*)?")
 
 
 class Source:
-    """Random access to a file's bytes, without a byte order mark, and its line separator."""
+    """Random access to a file's bytes (without a byte order mark), and the file's line separator."""
 
     def __init__(self, stream: BinaryIO, size: int, skipped: int = 0) -> None:
         self._stream = stream
@@ -130,7 +130,10 @@ class LineIndex:
         if self.counted < line:
             if self.is_complete:
                 return None
-            known = f"lines before it that have been counted so far: {self.counted:,}"
+            known = (
+                f"lines before it that have been counted so far: {self.counted:,} (if the file does not change, "
+                "repeating the call continues the count)"
+            )
             raise _too_far(f"line {line + 1:,}", "the beginning of the file", known)
         number = bisect_left(self.counts, line)
         before = self.counts[number - 1] if number else 0
@@ -147,8 +150,7 @@ def _too_far(what: str, side: str, known: str) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_TOO_LARGE,
         f"Nothing was read: {what} is more than {SOUGHT_BYTES:,} bytes from {side}, and one call does not scan more "
-        f"than that; {known}. Use an offset near the beginning, or a negative one near the end. If the file does not "
-        "change, repeating the call continues the count.",
+        f"than that; {known}. Use an offset near the beginning, or a negative one near the end.",
     )
 
 
@@ -283,7 +285,9 @@ def line_part(source: Source, position: int, chars: CharRange, most: int, signal
     while not is_ended and not (length >= end and position - first >= COUNTED_BYTES):
         signal.raise_if_aborted()
         if length <= chars.start and position - first >= SOUGHT_BYTES:
-            raise _too_far(f"character {chars.start:,}", "the beginning of the line", f"{length:,} were counted")
+            raise _too_far(
+                f"character {chars.start:,}", "the beginning of the line", f"{length:,} characters were counted"
+            )
         block = source.read_at(position, TAKEN_BYTES if length >= chars.start else BLOCK)
         found = block.find(source.separator)
         is_ended = not block or found >= 0
@@ -421,7 +425,7 @@ class Reading:
     chars: int = 0  # number of characters of the file's text in `parts`, without the header; 0 for media
     # Name of the encoding, `unknown-8bit` if unknown, `None` for media and binary files
     encoding: str | None = None
-    # Hex digest of the whole content, if the file was read in full or has at most 8 MB; else `None`
+    # Hex digest of the whole content, or `None` if it was not computed, as for media and most large files
     sha256: str | None = None
     # `lf`, `crlf`, `cr` or `mixed`, based on the examined part; `None` without line endings
     eol: str | None = None

@@ -80,13 +80,13 @@ _NAMED = {
     ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
     ".mpg": "video/mpeg", ".mpeg": "video/mpeg",
 }  # fmt: skip
-# Names of binary formats
+# File name extensions of binary formats
 _BINARY_NAMES = """
 .zip .tar .gz .tgz .bz2 .xz .zst .lz4 .rar .7z .jar .war .class .exe .dll .so .dylib .bin .o .a .lib .obj .pyc .pyo
 .wasm .pak .rpa .dat .db .sqlite .doc .docx .xls .xlsx .ppt .pptx .odt .ods .odp .woff .woff2 .ttf .otf .png .jpg .jpeg
 .gif .webp .pdf
 """
-# Files with these names are binary if they are not UTF-8; no other encoding is assumed.
+# Files with these extensions are binary if they are not UTF-8; no other encoding is assumed.
 _DOUBTED_NAMES = frozenset((*_BINARY_NAMES.split(), *_NAMED))
 _NAMED_TEXT = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
@@ -103,7 +103,7 @@ def detect(head: bytes, path: str) -> FileType:
     if head[:1] in _BLANKS and _PDF_HEADER.match(head.lstrip(_BLANKS)):
         return PDF
     if marked_encoding(head) is None:
-        # Most files have other first bytes, and so are not media.
+        # Most files begin with none of these signatures, and so are not media.
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
         mime_type = _by_signature(head, suffix) if is_signed else None
         if mime_type is None:

@@ -54,7 +54,7 @@ class Pages:
 
     @classmethod
     def parse(cls, text: str) -> Pages:
-        """Parse `5`, `2-7` or `8-`. A blank text means all pages (as in Qwen Code). Otherwise raises a `ValueError`."""
+        """Parse `5`, `2-7` or `8-`. Blank means all pages (as in Qwen Code). Raises a `ValueError` for other text."""
         if not text.strip():
             return cls()
         found = _PAGES.fullmatch(text)
@@ -238,7 +238,7 @@ def read_pdf(
         found = extract(opened, location.shown, pages=pages, is_enough=is_enough, signal=wanted.signal, seconds=seconds)
     if found is None or not found.has_words:
         if found is None:
-            note = f"To see its text, install the server's extra 'pdf': {INSTALL}"
+            note = f"To see its text, install the server's 'pdf' extra: {INSTALL}"
         else:
             note = f"There is no text on {found.page_range}; the document may be scanned."
         parts = (*media_parts(opened, location, PDF, media, wanted.signal), TextPart(note))

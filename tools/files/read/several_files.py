@@ -41,7 +41,7 @@ class Batch:
     media: MediaHandling  # how images and other media are returned
     deadline: Deadline
     reads: ReadLedger | None  # where reads are recorded; `None` if they are not
-    entries: Sequence[str]  # the call's entries; media are read only if an entry has their name or extension
+    entries: Sequence[str]  # the call's entries; media are read only if an entry contains their name or extension
     is_checked: bool  # whether found files are known not to be hidden from agents
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     parts: list[Part] = field(default_factory=list[Part])
@@ -151,7 +151,7 @@ class Batch:
                 self._folder = None
 
     def notes(self, walk: Walk) -> list[str]:
-        """Return what was not read or skipped, for the model."""
+        """Return notes for the model about what was not read and what was skipped."""
         notes: list[str] = []
         if self.rest:
             notes.append(

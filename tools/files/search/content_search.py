@@ -4,10 +4,10 @@ ripgrep searches on all processors, so its output is in no particular order. The
 so many that only the first ones are shown, ripgrep runs again with sorted output, and is stopped when there are enough
 matches.
 
-Of non-UTF-8 files, the decoded text is searched, as `read_file` shows it, instead of their bytes. Several files are
-decoded into one text, which ripgrep searches, so that they match as other files do. Guessing the encoding takes longer
-than everything else. Therefore every possible text of a file is searched, and the encoding is guessed only if one of
-these texts matches.
+If a file is not UTF-8, its decoded text, as `read_file` shows it, is searched instead of its bytes. ripgrep searches
+the texts of several files at once, so that they match by the same rules as other files. Guessing the encoding takes
+longer than everything else. Therefore every possible text of a file is searched, and the encoding is guessed only if
+one of these texts matches.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class ContentSearch:
     exclude: Query | None  # lines that also match it are dropped
     most: int  # how many lines of each file are wanted
     ripgrep: Ripgrep
-    excluding: Ripgrep  # searches for the lines to exclude, also in decoded files
+    excluding: Ripgrep  # searches for the lines to exclude, and searches decoded files
     huge: int = 0  # number of files that the call names but that are too large to search
     undecoded: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding
@@ -203,7 +203,7 @@ class ContentSearch:
         self._linked, self.refusals = found, walk.refusals
 
     def matches(self) -> Generator[tuple[Location, LineMatch]]:
-        """Yield each matching file with its first lines, and before it the folder that its path starts from.
+        """Yield each matching file with its first matching lines, preceded by the folder that its path is relative to.
 
         Raises a `RefusedQueryError` for an unusable pattern.
         """
@@ -228,7 +228,7 @@ class ContentSearch:
         return number
 
     def notes(self, *, is_text: bool) -> list[str]:
-        """Return what was not searched or is not shown. `is_text` is false for a file that has no text."""
+        """Return what was not searched or is not shown. `is_text` is false if the named file is not text."""
         notes: list[str] = []
         if self.undecoded:
             notes.append(
@@ -239,7 +239,7 @@ class ContentSearch:
         if self.otherwise:
             named_files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(self.otherwise.items(), 3)]
             notes.append(
-                "Not shown are files that match only in an encoding that read_file does not use for them: "
+                "Files that match only in an encoding that read_file does not use for them are not shown: "
                 f"{', '.join(named_files)}"
                 + (f" and {len(self.otherwise) - 3} more" if len(self.otherwise) > 3 else "")
             )
@@ -274,7 +274,7 @@ class ContentSearch:
         ) as found:
             left = self._without(folder, found, self.exclude) if self.exclude else found
             if not any(query.is_about_characters for query in (self.query, self.exclude) if query is not None):
-                # Decoding files could not find more.
+                # Decoding the files could not reveal more matches.
                 for match in left:
                     if self._is_searched_by_bytes(self.workspace.below(folder, match.path)):
                         yield match
@@ -367,7 +367,7 @@ class ContentSearch:
                 at, before = end, reading.last
 
     def _is_searched_by_bytes(self, location: Location) -> bool:
-        """Return True if ripgrep's matches in the file itself count: it is Unicode text, or cannot be decoded."""
+        """Return True if ripgrep's matches in the file itself count: the file is Unicode text, or cannot be decoded."""
         try:
             with self.workspace.open_file(location) as opened:
                 if opened.info.st_size > MAX_DECODED_BYTES or not is_searchable(opened):
@@ -423,7 +423,7 @@ _FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and the s
 
 
 class VisibleFiles:
-    """The visible files inside a folder. The folder itself may be hidden, because the call named it."""
+    """The visible files inside a folder. The folder itself is searched even if hidden, because the call named it."""
 
     def __init__(self, search: ContentSearch, folder: Location, wanted: Selection) -> None:
         self._search = search

@@ -58,7 +58,7 @@ def excerpt(
         source = Source.from_bytes(shown.text.encode() if match.is_decoded else shown.body)
     else:
         source = Source(opened.stream, size, len(encoding.bom) if encoding else 0)
-    source.separator = b"\n"  # as ripgrep counts lines
+    source.separator = b"\n"  # ripgrep counts only LF as a line ending
     columns = dict(zip(match.lines, match.columns, strict=True))
 
     def numbers() -> Iterator[int]:
@@ -188,7 +188,9 @@ class MatchReport:
                         mark = f"{f' (cell {cell})' if cell else ''}{':' if line.is_match else '-'}"
                         text = f"L{line.number}{line.part}{mark} {line.text}"
                         if line.part and not self._part:
-                            self._part = f"offset={line.number - 1} and chars='{line.part[1:-1]}' for the first"
+                            self._part = (
+                                f"offset={line.number - 1} and chars='{line.part[1:-1]}' for the first such line"
+                            )
                         self._chars_left -= len(text) + 1
                         if self._chars_left < 0 and (self._blocks or shown):
                             self._is_cut = True
@@ -201,7 +203,7 @@ class MatchReport:
         except ToolError as error:
             if error.code in (ToolErrorType.CANCELLED, ToolErrorType.RESOURCES_EXHAUSTED):
                 raise
-            return True  # the file was removed or replaced since the search
+            return True  # the file has been removed or replaced since the search
         if shown:
             self._blocks.append("\n".join(block))
             self.matches += shown
@@ -279,7 +281,7 @@ class MatchReport:
             folders = ", ".join(sorted(DEFAULT_EXCLUDED_FOLDERS - {".git"}))
             text.append(
                 f"[Not searched: ignored files, symlinks, {folders}, binary files (including UTF-32) and files over "
-                f"{_MEGABYTES} MB. Set no_ignore to include files hidden by .gitignore and these folders.]"
+                f"{_MEGABYTES} MB. Set no_ignore to include these folders and files hidden by .gitignore.]"
             )
         summary = f"Found {count(self.matches, *noun)}" if self.matches else "No matches found"
         return ToolResult(

@@ -45,7 +45,7 @@ _MATCHING = (
 _SEARCHED = re.compile(rb"^(\d{1,18}) files searched$", re.MULTILINE)
 # The column is missing if a pattern matches only after the last line, such as `$` in a file without a final line feed
 _POSITION = re.compile(rb"([1-9]\d{0,8}):(?:([1-9]\d{0,8}):)?")
-# Invalid UTF-8: stray, continuing or missing bytes, and overlong forms
+# Invalid UTF-8: invalid bytes, stray or missing continuation bytes, overlong forms, and invalid code points
 _NOT_UTF_8 = (
     r"(?-u)[\xC0\xC1\xF5-\xFF]|\xE0[\x80-\x9F]|\xED[\xA0-\xBF]|\xF0[\x80-\x8F]|\xF4[\x90-\xBF]"
     r"|(?:^|[\x00-\x7F])[\x80-\xBF]|[\xC2-\xDF](?:[^\x80-\xBF]|$|[\x80-\xBF]{2})"
@@ -274,7 +274,7 @@ def pattern_hint(pattern: str, *, fixed: bool) -> str:
             "context to see the others."
         )
     if _LOOK_AROUND.search(pattern):
-        return "Search without look-around; exclude_pattern can leave out lines."
+        return "Search without look-around; exclude_pattern drops lines that match it."
     if not elements.isdisjoint(("\\|", "\\+")) or _BASIC.search(pattern):
         return (
             "A backslash makes a character literal here. Write alternatives as 'a|b', repetitions as 'a+' or 'a{2}', "
