@@ -147,7 +147,8 @@ class _CommandPolicy:
         view = self._view(network, asking)
         if not asking.reasons:
             return replace(self._permission(Verdict.ALLOW, reason), view=self._restricted(view))
-        # The client's own dialog does not show what consent opens, so hidden files and git's settings stay closed.
+        # The client's own dialog does not show what consent opens, so consent given there opens neither hidden files
+        # nor git's settings.
         dialog_view = replace(
             view,
             seen=tuple(path for path in view.seen if path in asking.outside),
@@ -293,7 +294,10 @@ class _CommandPolicy:
             return
         if is_absent and not (may_write and named.is_new_work_tree):  # the word may not even be a path
             if may_write and self._is_held:
-                said = f"outside the workspace, approval covers only existing paths, so it cannot create {named.shown}"
+                said = (
+                    "outside the workspace, approval covers only existing paths, so the command cannot create "
+                    f"{named.shown}"
+                )
                 asking.remarks[said] = None
             return
         # A trailing separator marks a folder to be created.
@@ -409,8 +413,8 @@ class _CommandPolicy:
             bool(allowing) and all(rule and needs_network(_spelled(rule)) for rule in allowing)
         )
         if about_hosts:
-            said = "it needs the network, but commands cannot be limited to particular hosts"
-            asking.add(f"{said}, which the {about_hosts[0]} requires", about_hosts[0].source)
+            said = "cannot be applied to the hosts that a command contacts"
+            asking.add(f"it needs the network, but the {about_hosts[0]} {said}", about_hosts[0].source)
         elif not is_given and not asking.reasons:
             asking.add("it needs the network")
             if self._needs is None:
@@ -609,8 +613,8 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
 def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool = False) -> Rule | None:
     """Return a rule about a simple command, or about a program that it runs.
 
-    If the rules allow commands, only the usual wrappers are seen through, and a program's folder is ignored only if it
-    is a folder of the system.
+    For allow rules (`allows`), look only through the usual wrappers, and ignore a program's folder only if it is a
+    system folder.
     """
     for words in programs_behind(command.words, loosely=not allows):
         name = words[0] if words else None
