@@ -31,7 +31,7 @@ MAX_NAMED = 20
 # Inode, size, modification time and change time (nanoseconds). Any change to a file changes one of these
 State = tuple[int, int, int, int]
 _MARK = re.compile(r'(?!").*[,;.] ').match  # matches an unquoted name that contains punctuation and a space
-_too_large: dict[tuple[str, ...], float] = {}  # until when to skip a workspace (monotonic seconds), keyed by its roots
+_too_large: dict[tuple[str, ...], float] = {}  # keyed by workspace roots: monotonic time until which they are skipped
 
 
 @dataclass(frozen=True, slots=True)

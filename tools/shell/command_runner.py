@@ -176,7 +176,10 @@ class Runner:
 async def start_confined(
     starter: ProcessStarter, confined: ConfinedCommand, refusal: Callable[[int], ToolError]
 ) -> Process:
-    """Start a confined program. If that fails, release it and raise what `refusal` returns for the error number."""
+    """Start a confined program. If that fails, release `confined` and raise an error.
+
+    `refusal` returns the error for an error number of the operating system.
+    """
     process: Process | None = None
     try:
         process = await starter.start(confined.spec)
@@ -225,7 +228,7 @@ async def _tell(progress: Progress, count: int, text: str) -> None:
     """Report the number of bytes so far, without a total, and `text`. The command does not fail if the client fails."""
     try:
         await progress(count, None, text)
-    except Exception as error:  # noqa: BLE001 - any error of the client
+    except Exception as error:  # noqa: BLE001 - the client may cause any error
         logger.info("progress could not be reported: %s", type(error).__name__)
 
 
@@ -325,8 +328,8 @@ class CommandRunner(Runner):
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
         """Run a command until its shell has exited or it reaches a limit. Processes left running become a job.
 
-        Raises a `ToolError` if it was not started: `shell_execute_error`, `shell_timed_out` if it waited too long for a
-        slot, or `resources_exhausted`.
+        Raises a `ToolError` if the command was not started: `shell_execute_error`, `shell_timed_out` if it waited too
+        long for a slot, or `resources_exhausted`.
         """
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(

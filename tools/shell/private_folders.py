@@ -133,7 +133,7 @@ class OutputFile:
         self._account_for(pieces, is_lost=is_lost)
         if self._pending:
             self._begin_writing()
-        elif self.is_complete:  # `close` did not wait this long
+        elif self.is_complete:  # `close` stopped waiting before this write was done
             with suppress(RuntimeError, ExhaustedError):
                 self._begin_closing()
         if self.on_written is not None:
@@ -154,7 +154,7 @@ class PrivateFolder:
     path: str  # absolute, without symlinks; it need not exist yet
     file_bytes: int  # bytes kept per output
     total_bytes: int  # bytes kept of all outputs together
-    writers: Threads  # write and remove the files
+    writers: Threads  # the threads that write and remove the files
     make_folder: Callable[[str], None]  # creates the folder at a path if it does not exist; blocking
     files: dict[str, OutputFile] = field(default_factory=dict[str, OutputFile], init=False)  # the oldest first
     _bytes: int = field(default=0, init=False)
@@ -235,7 +235,7 @@ class PrivateFolders:
             try:
                 self._parent = tempfile.gettempdir()
             except FileNotFoundError:
-                # No temporary folder is writable. Only calls that need one fail, when they create it.
+                # No temporary folder is writable. Only calls that need one fail, when they try to create their folder.
                 self._parent = os.environ.get("TMPDIR") or os.path.abspath(os.path.join(os.sep, "tmp"))
         return os.path.join(os.path.realpath(self._parent), self._name)
 
@@ -258,7 +258,7 @@ class PrivateFolders:
         make_open_folder(path)
 
     def cache_of(self, client_key: str, roots: Iterable[str]) -> str | None:
-        """Return a folder for package managers' downloads, which is kept for the next session. Blocking.
+        """Return a folder for package managers' downloads. The folder is kept for the next session. Blocking.
 
         The cache belongs to a client and a workspace, so it can affect only commands that the workspace could affect
         too. Returns `None` for a client that will not return.
@@ -447,7 +447,7 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large. Return its bytes and entries, or zeros if it was not emptied."""
+    """Empty a client's folder if it is too large. Return the bytes and entries that it had; zeros if not emptied."""
     with ExitStack() as opened:
         top = _open_own(folder, None)
         opened.callback(os.close, top)
@@ -495,7 +495,7 @@ def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
     return size, count, size > most_bytes or count >= MAX_TEMPORARY or is_deep
 
 
-EMPTYING_SECONDS = 2.0  # how long to empty a folder to which other commands may still write
+EMPTYING_SECONDS = 2.0  # time limit for emptying a folder, because other commands may keep writing to it
 
 
 def _entries(folder: int) -> Iterator[os.DirEntry[str]]:

@@ -81,7 +81,7 @@ class MountStep(NamedTuple):
     what: str  # the source; empty for `place` itself
     place: str
     is_read_only: bool
-    is_moved: bool = False  # whether the mount is moved instead of copied with everything under it
+    is_moved: bool = False  # whether `what` is moved to `place`; otherwise it is copied there, with all mounts under it
 
 
 class Process(Protocol):
@@ -135,7 +135,7 @@ def printed(process: Process) -> str:
     return ""
 
 
-Mount = Callable[[int, Iterable[MountStep]], Coroutine[Any, Any, None]]  # `Process.mount`
+Mount = Callable[[int, Iterable[MountStep]], Coroutine[Any, Any, None]]  # the type of `Process.mount`
 
 
 class ProcessStarter(Protocol):

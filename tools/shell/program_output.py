@@ -1,6 +1,6 @@
 """The output of a program: it is read as it arrives, limited in size, shown in parts, and reported as progress.
 
-The shown part is plain text: without colours, cursor movements and overwritten text, and with invisible characters
+The shown part is plain text: without colours, cursor movements or overwritten text, and with invisible characters
 marked. Only the few hundred kilobytes kept in memory are converted, never the whole output.
 """
 
@@ -71,8 +71,8 @@ def from_whole_character(data: bytes) -> bytes:
 
 
 OUTPUT_CHARS = 40_000  # characters shown of an output (as in Gemini CLI)
-# A fifth of the characters shows the beginning, because the end is usually more important (as in Qwen Code and Gemini
-# CLI)
+# A fifth of the shown characters are from the beginning, because the end is usually more important (as in Qwen Code and
+# Gemini CLI)
 HEAD_SHARE = 5
 HEAD_BYTES = 1 << 16  # bytes kept of the beginning: enough for a fifth of the shown text, with its colour codes
 TAIL_BYTES = 1 << 18  # bytes kept of the end; shorter output is completely in memory

@@ -112,7 +112,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         else:
             lines.append(
                 f"Background Jobs: {finished.job.id} ({pids}), left running by the command. read_background_output "
-                "shows the output, stop_background_job ends the job."
+                "shows the output, and stop_background_job ends the job."
             )
     # The arguments always end with the shell, -c and the command.
     if finished.running.confined.spec.argv[-3] == POSIX_SHELL:
@@ -213,7 +213,8 @@ def _ways_to_files(finished: FinishedCommand) -> list[str]:
             named = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
             ways.append(
-                f"Protected by {named}." + ("" if is_denied else " Name the file in the command to ask the user.")
+                f"Protected by {named}."
+                + ("" if is_denied else " To request access, name the file in the command; the user is then asked.")
             )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         ways.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
@@ -222,8 +223,8 @@ def _ways_to_files(finished: FinishedCommand) -> list[str]:
             "The command ran in the reading view with network access, so its /tmp started empty: set needs: "
             '"write" to ask the user for a view with the session\'s /tmp.'
             if is_reading
-            else "A rule rather than the user allowed the command, so its /tmp started empty: write the file's path in "
-            "the command to ask the user."
+            else "A rule rather than the user allowed the command, so its /tmp started empty. To request access to the "
+            "session's /tmp, write the file's path in the command; the user is then asked."
         )
     if is_reading and not is_landlock and _WORK.search(request.command):
         ways.append(
@@ -237,7 +238,8 @@ def _ways_to_files(finished: FinishedCommand) -> list[str]:
         )
     if _CLOSED.search(text):
         ways.append(
-            "To reach a hidden file, or a file outside the view, write its path in the command to ask the user."
+            "To request access to a hidden file, or to a file outside the view, write its path in the command; the "
+            "user is then asked."
         )
     return ways
 
@@ -398,7 +400,7 @@ def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
         )
     else:
         why = f"took longer than {seconds:g} s and was stopped with all its processes. "
-        more = f"Give it more time with the parameter timeout (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
+        more = f"Give it more time with the timeout parameter (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
         why += "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else more
     sentence = f"The command {why}, or run it with is_background: true and read its output with read_background_output."
     if shown.is_binary:
@@ -414,7 +416,7 @@ def job_content(job: Job, shown: ShownOutput) -> str:
     lines = [f"Background Job: {job.id} ({status_text(job)})", f"PID: {job.running.process.pid}"]
     if job.status is JobStatus.RUNNING:
         lines.append(
-            "It continues after this call. read_background_output shows its output, stop_background_job ends it."
+            "It continues after this call. read_background_output shows its output, and stop_background_job ends it."
         )
         if job.request.view.network is Network.SESSION_LOOPBACK:
             lines.append(

@@ -84,7 +84,8 @@ class SupervisorPool:
                             group.start_soon(partial(supervisor.process.end, CLOSE_GRACE_SECONDS, shield=False))
             for supervisor in list(self._supervisors):
                 if supervisor.process is not None and not self._is_shared:
-                    supervisor.signal(signal.SIGKILL)  # the broker then ends what is left of its program
+                    # The broker then kills the processes of the supervisor's program.
+                    supervisor.signal(signal.SIGKILL)
                 supervisor.close()
             if self._broker is not None:
                 await self._broker.close(BROKER_SECONDS)
@@ -445,7 +446,7 @@ class SupervisedProcess:
         await self._supervisor.mount(told, steps)
 
     async def end(self, grace_seconds: float, *, shield: bool = True) -> None:
-        """Stop all the program's processes. Returns when none is left, or after some seconds if that fails."""
+        """Stop all the program's processes. Returns when none is left, or after a few seconds if some are left."""
         with anyio.CancelScope(shield=shield):
             if not self._is_gone.is_set():
                 self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))

@@ -70,9 +70,9 @@ TOO_SLOW = (
 )
 
 
-# Descriptors for bubblewrap, above those that a shell command uses. The first two are for entering Landlock: the
-# ruleset, and the program that enforces it. The third has the system call filter. Bubblewrap writes its process id to
-# the fourth, reads the fifth to its end before it starts the command, and reads its options from the sixth.
+# Descriptors for bubblewrap, above those that a shell command uses. `RULES` (the ruleset) and `ENTRY` (the program that
+# enforces it) are for entering Landlock. `CALLS` has the system call filter. Bubblewrap writes the id of its child
+# process to `INFO`, reads `HELD` to its end before it starts the command, and reads its options from `OPTIONS`.
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
 OLD_ROOT = "/oldroot"  # where bubblewrap sees the whole machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that commands cannot change
@@ -206,7 +206,7 @@ class SandboxedCommand(ConfinedCommand):
 
     def is_as_meant(self, process: int, prepared: PreparedView) -> bool:
         """If the command's mounts are as intended, let it begin and return True. Blocking."""
-        # File rules may deny other paths than before, because a folder may have been moved in the meantime.
+        # File rules may now deny different paths, because a folder may have been moved since the view was prepared.
         before, now = prepared.restrictions, self.look()
         if (set(now.masked), set(now.read_only)) != (set(before.masked), set(before.read_only)):
             return False
@@ -280,7 +280,7 @@ def not_made(error: OSError) -> ToolError:
 
 
 USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows only the program in this folder to create user namespaces
-# How often to test the sandbox, and the pause between tests, while descriptors or processes are scarce.
+# How many times to test the sandbox, and the pause between tests, while descriptors or processes are scarce.
 SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25
 RETRY_SECONDS = 60.0  # pause before a sandbox that did not respond is tested again
 PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was only busy
@@ -434,7 +434,7 @@ class BubblewrapConfinement:
             )
         status = self._tried
         if status.failure is None and status.program is not None and not is_outside(status.program, roots):
-            failure = "the program bubblewrap is in the workspace, where commands can replace it"
+            failure = "the bubblewrap program is in the workspace, where commands can replace it"
             return SandboxStatus(status.program, failure)
         return status
 

@@ -26,11 +26,11 @@ from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
-# Paths that are readable in addition to a command's own folders. `/dev/shm` is not, because it contains other programs'
-# memory.
+# Paths that are readable in addition to a command's own folders. `/dev/shm` is not among them, because it contains
+# other programs' memory.
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
-FAILED = 126  # exit status of the program that enters Landlock
+FAILED = 126  # exit status of the program that enters Landlock, if it fails
 _ADDRESS = 0x400000
 # linux/elf.h: a 64-bit little-endian program with one readable and executable segment.
 _IDENTITY = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
