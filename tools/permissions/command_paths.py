@@ -164,7 +164,7 @@ class CommandPaths:
         return scratch + path[len(SCRATCH_NAME) :]
 
     def is_outside(self, named: NamedPath) -> bool:
-        """Return True if the usual view does not show a path, or does not allow the command to write it."""
+        """Return True if the usual view does not show a path, or does not allow the command to write to it."""
         real, shown = named.real, named.shown
         if is_inside(real, self._roots) or shown in STREAMS:
             return False

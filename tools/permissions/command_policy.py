@@ -344,7 +344,7 @@ class _CommandPolicy:
         grants: list[Grant] = []
         changing = [each for each in self._unlisted if not self._reads(each)]
         if self._needs is not None:
-            reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for the network'}"]
+            reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for network access'}"]
         elif self._text.doubt:
             reasons = [self._text.doubt]
         elif self._all_read:  # the command only reads, so its output must be what needs consent
@@ -388,7 +388,7 @@ class _CommandPolicy:
             return []
         grants: list[Grant] = []
         for scope in scopes:
-            network = " (with the network)" if needs_network(tuple(scope.split())) else ""
+            network = " (with network access)" if needs_network(tuple(scope.split())) else ""
             grants.append(Grant(f"Bash({scope} *)", f"'{scope} ...'{network}"))
         return grants
 
@@ -424,8 +424,9 @@ class _CommandPolicy:
     def _view(self, network: Network, asking: _Asking) -> CommandView:
         """Return the view that the command runs in after any necessary consent."""
         is_asked = bool(asking.reasons)
-        # A read-only command with the network gets an empty `/tmp`, because nobody was asked about what other commands
-        # left in `/tmp`. If its words name files in `/tmp`, it gets the working view, with caches and temporary files.
+        # A read-only command with network access gets an empty `/tmp`, because nobody was asked about what other
+        # commands left in `/tmp`. If its words name files in `/tmp`, it gets the working view, with caches and
+        # temporary files.
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING

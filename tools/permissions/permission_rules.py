@@ -355,7 +355,7 @@ def read_rules(
     """Parse the rule lists of the settings. Also return a warning for each rule that is not used as written.
 
     An allow rule that cannot be parsed is ignored. An ask or deny rule that cannot be parsed is applied to every call
-    of the tool that it names, or of every tool if it names none. This way, a typo never allows what was meant to be
+    to the tool that it names, or to every tool if it names none. This way, a typo never allows what was meant to be
     denied.
 
     `lists` are keyed by setting, and `canonical` is as in `parse_rule`. `flags` says what warnings name instead of a
@@ -377,7 +377,7 @@ def read_rules(
                 name = text.partition("(")[0].strip()
                 name = name if name and not any(map(str.isspace, name)) else ANYTHING
                 what = "every tool" if name == ANYTHING else name
-                warnings.append(f"{key}: the rule '{text}' applies to every call of {what}, because {error}.")
+                warnings.append(f"{key}: the rule '{text}' applies to every call to {what}, because {error}.")
                 rules.append(parse_rule(name, verdict, key, canonical, home))
     included: list[Rule] = []
     for text in lists.get(INCLUDE, ()):

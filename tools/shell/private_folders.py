@@ -153,7 +153,7 @@ class PrivateFolder:
 
     path: str  # absolute, without symlinks; it need not exist yet
     file_bytes: int  # bytes kept per output
-    total_bytes: int  # bytes kept of all outputs together
+    total_bytes: int  # bytes kept for all outputs together
     writers: Threads  # the threads that write and remove the files
     make_folder: Callable[[str], None]  # creates the folder at a path if it does not exist; blocking
     files: dict[str, OutputFile] = field(default_factory=dict[str, OutputFile], init=False)  # the oldest first
@@ -203,7 +203,7 @@ class PrivateFolders:
         caches: The folder for caches that outlast the server, or `None`.
         comes_back: Returns True if a client's key still refers to the same person after a restart.
         file_bytes: Bytes kept per output.
-        client_bytes: Bytes kept of all outputs per client.
+        client_bytes: Bytes kept for all outputs of a client.
     """
 
     def __init__(
@@ -395,7 +395,7 @@ def _remove_left(parent: str) -> None:
 
 
 def move_entries(source: str, target: str) -> None:
-    """Move the entries of a private folder to another one. Merges folders, and replaces files. Blocking.
+    """Move the entries of a private folder to another one. Merges folders and replaces files. Blocking.
 
     If a folder in the target has the name of a file in the source, that folder is renamed. Folders are merged only up
     to the depth `DEEPEST`; deeper entries stay in the source. Commands may replace anything in the target with symlinks
@@ -447,7 +447,10 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large. Return the bytes and entries that it had; zeros if not emptied."""
+    """Empty a client's folder if it is too large.
+
+    Returns how many bytes and entries it had, or zeros if it was not emptied.
+    """
     with ExitStack() as opened:
         top = _open_own(folder, None)
         opened.callback(os.close, top)

@@ -91,8 +91,9 @@ class Process(Protocol):
     """
 
     pid: int  # process id of the program and of its group
-    # A non-blocking descriptor with the output of the program and its children, both streams in the order of writing.
-    # It reaches end of file once every process that holds it open has exited or closed it.
+    # A non-blocking descriptor with the output of the program and its children. Unless standard error is separate, both
+    # streams are in it, in the order in which they were written. It reaches end of file once every process that holds
+    # it open has exited or closed it.
     output: int
     errors: int  # the descriptor of standard error, if separate; else -1
 
@@ -179,7 +180,7 @@ class ConfinedCommand:
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that the command does not see
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the folders that the command may write without consent, and the limit for their size in bytes."""
+        """Return the folders that the command may write to without consent, and the limit for their size in bytes."""
         return (), 0
 
     async def begin(self, mount: Mount) -> None:

@@ -250,17 +250,18 @@ def _ways_to_others(finished: FinishedCommand) -> list[str]:
     is_landlock = confined.engine is Engine.LANDLOCK
     ways: list[str] = []
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
-        ways.append('Set needs: "network" to ask the user for the network.')
+        ways.append('Set needs: "network" to ask the user for network access.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
         ways.append(
             f"A port can be reached only if {who} listens on it, in the sandbox. To reach a port of the machine, or of "
-            'a job with the network, set needs: "network".'
+            'a job with network access, set needs: "network".'
         )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
-            "With the network, a command uses the machine's loopback. A server that a command without the network has "
-            "started can be reached only by commands without the network: name no other hosts, and do not set needs."
+            "With network access, a command uses the machine's loopback. A server that a command without network "
+            "access has started can be reached only by commands without network access: name no other hosts, and do "
+            "not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in text.splitlines()):
         ways.append("Sockets of other programs, such as docker, are not in the sandbox. Let the user run the command.")

@@ -130,7 +130,7 @@ class Launch(NamedTuple):
 
     body: bytes  # body of the RUN message
     descriptors: list[int]  # descriptors to send: write ends of the outputs, attachments, and those of the spec
-    outputs: list[int]  # read ends of the output and, if separate, the errors; the receiver takes ownership of them
+    outputs: list[int]  # read ends of the output and, if separate, of standard error; the receiver takes them over
 
 
 @contextmanager
@@ -317,7 +317,7 @@ class SupervisorHandle:
                 self.close()
             raise
         finally:
-            # A short program may already be gone, and the supervisor may be starting another one.
+            # A short-lived program may already be gone, and the supervisor may be starting another one.
             if self._starting is starting:
                 self._starting = None
 

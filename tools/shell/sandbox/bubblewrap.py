@@ -214,7 +214,7 @@ class SandboxedCommand(ConfinedCommand):
         expected = view.expected()
         if self.gate.rules is not None and sys.platform != "win32":
             places = ("/dev", "/proc", *view.private, *view.roots, *view.writable)
-            from tools.shell.broker.confinement import allow_writing  # noqa: PLC0415 - not on Windows
+            from tools.shell.broker.confinement import allow_writing  # noqa: PLC0415 - missing on Windows
 
             allow_writing(self.gate.rules, f"/proc/{process}/root{NEW_ROOT}", places)
         return self.gate.check(process, expected)
@@ -560,7 +560,10 @@ class BubblewrapConfinement:
         return SandboxStatus(program, failure)
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
-        """Return why a view does not start or confine its command, phrased for the middle of a sentence, or `None`."""
+        """Return why a command cannot be started or confined in a view of this kind, or `None` if it can.
+
+        The reason is phrased for the middle of a sentence.
+        """
         # Use the home folder, which no command may write to. If the home folder is under /tmp, which every command may
         # write to, use /etc instead.
         above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC

@@ -216,8 +216,7 @@ class ViewPreparation:
         settings = (path for path in hidden.settings if _is_there(path, view, hidden) and not is_inside(path, masked))
         shown_settings = {path: stand_ins().settings for path in settings}
 
-        # This server's folders may be in the workspace. Create them before the state of the files is recorded for the
-        # comparison after the command.
+        # The folders of this server, which may be in the workspace, must exist before files are compared with later.
         lasting, alone, scratch = self._lasting(workspace)
         auto_run, held, kept, uncovered = self._protected(present, restrictions)
         view = replace(
@@ -418,7 +417,7 @@ def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> Hi
 
 
 def _named(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return those of `paths` that are not the server's own, because no question or setting can open the server's."""
+    """Return the given paths, except the server's own, which no question or setting can open."""
     own = tuple(map(_real, site.hidden))
     return tuple(path for path in paths if not is_inside(_real(path), own))
 
