@@ -1,4 +1,4 @@
-"""`functools.cached_property` as in Python 3.12 and newer: without a lock.
+"""`functools.cached_property` as it is since Python 3.12, without a lock.
 
 Python 3.11 holds one lock for all objects of a class while one of them computes its value. One folder that does not
 answer, such as a network mount, would then block every other client.
