@@ -240,12 +240,12 @@ class PrivateFolders:
         return os.path.join(os.path.realpath(self._parent), self._name)
 
     def path_of(self, client_key: str) -> str | None:
-        """Return the path of a client's folder, which may not exist, or `None` for an anonymous client."""
+        """Return the path of a client's folder, which may not exist yet, or `None` for an anonymous client."""
         # The path contains only a hash of the key, because a key, such as a session's id, may be secret.
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
-        """Return the path of a client's `/tmp`, which may not exist. Plan mode has a separate one.
+        """Return the path of a client's `/tmp`, which may not exist yet. Plan mode has a separate one.
 
         Returns `None` for an anonymous client.
         """

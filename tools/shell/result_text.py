@@ -168,7 +168,7 @@ def _explanations(finished: FinishedCommand) -> list[str]:
                 hidden = _named(causes, shown_whole_path)
                 notes.append(
                     f"Note: the command may have failed because the sandbox hides {hidden} to protect secrets. Ask the "
-                    "user to run the command, or ask the operator to add what it needs to shell.readable."
+                    "user to run the command, or ask the operator to add the paths that it needs to shell.readable."
                 )
     if has_failed:
         # Variables that the output complains about, and that were withheld from the command.
