@@ -214,7 +214,7 @@ class SandboxedCommand(ConfinedCommand):
         expected = view.expected()
         if self.gate.rules is not None and sys.platform != "win32":
             places = ("/dev", "/proc", *view.private, *view.roots, *view.writable)
-            from tools.shell.broker.confinement import allow_writing  # noqa: PLC0415 - missing on Windows
+            from tools.shell.broker.confinement import allow_writing  # noqa: PLC0415 - unavailable on Windows
 
             allow_writing(self.gate.rules, f"/proc/{process}/root{NEW_ROOT}", places)
         return self.gate.check(process, expected)

@@ -45,7 +45,7 @@ def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take
     The paths are real. Raises an `OSError` if there is no system call filter.
     """
     if sys.platform == "linux":
-        from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - missing on Windows
+        from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - unavailable on Windows
 
         may_signal = landlock_abi() >= SCOPES_ABI
         calls = seccomp_program(
@@ -60,7 +60,7 @@ def why_not_here() -> str:
     """Return why Landlock cannot work here, phrased for the middle of a sentence. Empty if it may work."""
     if sys.platform != "linux":
         return "it exists only for Linux"
-    from tools.shell.broker.confinement import OLDEST_ABI, landlock_abi  # noqa: PLC0415 - missing on Windows
+    from tools.shell.broker.confinement import OLDEST_ABI, landlock_abi  # noqa: PLC0415 - unavailable on Windows
 
     abi = landlock_abi()
     if abi == 0:
@@ -76,7 +76,7 @@ def ruleset_for_views() -> int | None:
     """Return a Landlock ruleset for a bubblewrap view, or `None` without Landlock. The caller adds writable paths."""
     if sys.platform != "linux" or why_not_here():
         return None
-    from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - missing on Windows
+    from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - unavailable on Windows
 
     return ruleset_for_writing()
 
