@@ -175,6 +175,6 @@ def test_a_slip_in_a_rule_of_a_token_is_told_like_that_in_a_rule_of_all(
     )
     told = said.stdout + said.stderr
     assert "http.tokens.bot.rules.allow: the rule 'Edit((' is ignored" in told
-    assert "http.tokens.bot.rules.deny: the rule 'Read(' applies to every call of Read" in told
-    assert "http.oauth.principals.ada.rules.ask: the rule 'Bash(' applies to every call of Bash" in told
+    assert "http.tokens.bot.rules.deny: the rule 'Read(' applies to every call to Read" in told
+    assert "http.oauth.principals.ada.rules.ask: the rule 'Bash(' applies to every call to Bash" in told
     assert said.returncode == 0, "a slip stops nothing"

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
-    from functools import cached_property  # noqa: TID251 - the only place
+    from functools import cached_property  # noqa: TID251 - the only module that imports it
 else:
 
     class cached_property:  # noqa: N801 - the name in the standard library

@@ -34,7 +34,7 @@ def allow_open_files() -> int:
 
 
 def usual_open_files() -> int:
-    """Return the limit on open files as it was before the server raised it. Constant on Windows."""
+    """Return the limit on open files as it was before the server raised it. On Windows, this is a constant."""
     if sys.platform == "win32":
         return _MAX_OPEN_FILES
     import resource  # noqa: PLC0415 - POSIX only
@@ -64,8 +64,8 @@ def share_arenas() -> None:
 
     Must be called before threads start.
 
-    Otherwise, each thread has its own arena with 64 MB of address space. A busy server with eight threads then holds
-    12 MB more, scattered over its arenas, and its memory use takes longer to level off.
+    By default, glibc gives each thread its own arena with 64 MB of address space. A busy server with eight threads then
+    holds 12 MB more, scattered over its arenas, and its memory use takes longer to level off.
     """
     settings = os.environ.get("MALLOC_ARENA_MAX", "") + os.environ.get("GLIBC_TUNABLES", "")
     if sys.platform != "linux" or settings:

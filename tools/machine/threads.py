@@ -273,7 +273,7 @@ class Threads:
     def _look(self) -> None:
         """Assign a thread to work that has waited too long.
 
-        If all threads are busy with abandoned work, queued work fails.
+        If all threads are busy with abandoned work, queued work fails after `LOOK_SECONDS`.
         """
         if self._inbox is not None:
             self._inbox.deliver()
@@ -294,7 +294,9 @@ class Threads:
                 seconds = LOOK_SECONDS
                 if self._stuck < self._count or now - self._waiting[0].since < LOOK_SECONDS:
                     break
-                why = f"all of its {self._count} threads wait for something unresponsive, such as a network drive"
+                why = (
+                    f"all {self._count} of its threads are waiting for something unresponsive, such as a network drive"
+                )
                 self._waiting.popleft().future.set_exception(ExhaustedError(why))
             if self._waiting:
                 self._turn = loop.call_later(seconds, self._look)

@@ -158,7 +158,7 @@ def is_guarded_in_repository(parts: list[str]) -> bool:
     if not parts:
         return False
     if parts[0] in {"modules", "worktrees"}:
-        # The folder of a submodule or worktree is like another `.git`. A submodule's name may contain slashes, so that
+        # The folder of a submodule or worktree is like another `.git`. A submodule's name may contain slashes, so its
         # folder may be at any depth.
         return any(part in REPOSITORY_FOLDERS or part in REPOSITORY_FILES for part in parts[1:])
     return parts[0] in REPOSITORY_FOLDERS or (len(parts) == 1 and parts[0] in REPOSITORY_FILES)

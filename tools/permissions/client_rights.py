@@ -27,7 +27,10 @@ class Rights:
     prefix: str = ""  # what the token's issuer puts before each scope
 
     def missing_scope(self, tool: ToolTraits) -> str:
-        """Return the scope that a tool needs but the token lacks, with the issuer's prefix, or an empty string."""
+        """Return the scope that a tool needs but the token lacks, including the issuer's prefix.
+
+        Empty if the token lacks none.
+        """
         if self.scopes is None:
             return ""
         if tool.server:

@@ -174,7 +174,7 @@ def _fits(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bo
 
 
 def plain_name(name: str) -> str:
-    """Return a program's name without its folder if it is found by PATH or in a system folder, else an empty string."""
+    """Return a program's name without its folder. Empty if the name has a folder that is not a system folder."""
     folder, _, base = name.rpartition("/")
     return base if folder in ("", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin") else ""
 

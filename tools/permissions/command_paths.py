@@ -1,4 +1,7 @@
-"""The paths in the literal words of a command, and the real paths. Questions show them, and consent opens them."""
+"""The paths that a command's literal words name, as written and with symlinks resolved.
+
+Questions show these paths, and consent gives the command access to them.
+"""
 
 from __future__ import annotations
 
@@ -161,7 +164,7 @@ class CommandPaths:
         return scratch + path[len(SCRATCH_NAME) :]
 
     def is_outside(self, named: NamedPath) -> bool:
-        """Return True if the usual view does not show a path, or does not allow the command to write it."""
+        """Return True if the usual view does not show a path, or does not allow the command to write to it."""
         real, shown = named.real, named.shown
         if is_inside(real, self._roots) or shown in STREAMS:
             return False
@@ -209,7 +212,7 @@ def _pieces(word: str) -> Iterator[str]:
 
 
 def _behind_letters(word: str) -> Iterator[str]:
-    """Yield the parts of an option's word that may be a path after option letters, such as `x/y` in `-abx/y`."""
+    """Yield each part of an option that may be a path attached to option letters, such as `x/y` in `-abx/y`."""
     return (word[at:] for at in range(2, min(len(word), MAX_LETTERS)) if word[0] == "-" != word[1])
 
 

@@ -147,7 +147,8 @@ class _CommandPolicy:
         view = self._view(network, asking)
         if not asking.reasons:
             return replace(self._permission(Verdict.ALLOW, reason), view=self._restricted(view))
-        # The client's own dialog does not show what consent opens, so hidden files and git's settings stay closed.
+        # The client's own dialog does not show what consent opens, so consent given there opens neither hidden files
+        # nor git's settings.
         dialog_view = replace(
             view,
             seen=tuple(path for path in view.seen if path in asking.outside),
@@ -293,7 +294,10 @@ class _CommandPolicy:
             return
         if is_absent and not (may_write and named.is_new_work_tree):  # the word may not even be a path
             if may_write and self._is_held:
-                said = f"outside the workspace, approval covers only existing paths, so it cannot create {named.shown}"
+                said = (
+                    "outside the workspace, approval covers only existing paths, so the command cannot create "
+                    f"{named.shown}"
+                )
                 asking.remarks[said] = None
             return
         # A trailing separator marks a folder to be created.
@@ -340,7 +344,7 @@ class _CommandPolicy:
         grants: list[Grant] = []
         changing = [each for each in self._unlisted if not self._reads(each)]
         if self._needs is not None:
-            reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for the network'}"]
+            reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for network access'}"]
         elif self._text.doubt:
             reasons = [self._text.doubt]
         elif self._all_read:  # the command only reads, so its output must be what needs consent
@@ -384,7 +388,7 @@ class _CommandPolicy:
             return []
         grants: list[Grant] = []
         for scope in scopes:
-            network = " (with the network)" if needs_network(tuple(scope.split())) else ""
+            network = " (with network access)" if needs_network(tuple(scope.split())) else ""
             grants.append(Grant(f"Bash({scope} *)", f"'{scope} ...'{network}"))
         return grants
 
@@ -409,8 +413,8 @@ class _CommandPolicy:
             bool(allowing) and all(rule and needs_network(_spelled(rule)) for rule in allowing)
         )
         if about_hosts:
-            said = "it needs the network, but commands cannot be limited to particular hosts"
-            asking.add(f"{said}, which the {about_hosts[0]} requires", about_hosts[0].source)
+            said = "cannot be applied to the hosts that a command contacts"
+            asking.add(f"it needs the network, but the {about_hosts[0]} {said}", about_hosts[0].source)
         elif not is_given and not asking.reasons:
             asking.add("it needs the network")
             if self._needs is None:
@@ -420,8 +424,9 @@ class _CommandPolicy:
     def _view(self, network: Network, asking: _Asking) -> CommandView:
         """Return the view that the command runs in after any necessary consent."""
         is_asked = bool(asking.reasons)
-        # A read-only command with the network gets an empty `/tmp`, because nobody was asked about what other commands
-        # left in `/tmp`. If its words name files in `/tmp`, it gets the working view, with caches and temporary files.
+        # A read-only command with network access gets an empty `/tmp`, because nobody was asked about what other
+        # commands left in `/tmp`. If its words name files in `/tmp`, it gets the working view, with caches and
+        # temporary files.
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING
@@ -609,8 +614,8 @@ def allowed_reading(rules: Rules, home: str) -> Iterator[str]:
 def _rule_about(command: SimpleCommand, rules: Sequence[Rule], *, allows: bool = False) -> Rule | None:
     """Return a rule about a simple command, or about a program that it runs.
 
-    If the rules allow commands, only the usual wrappers are seen through, and a program's folder is ignored only if it
-    is a folder of the system.
+    For allow rules (`allows`), look only through the usual wrappers, and ignore a program's folder only if it is a
+    system folder.
     """
     for words in programs_behind(command.words, loosely=not allows):
         name = words[0] if words else None

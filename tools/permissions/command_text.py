@@ -1,4 +1,4 @@
-"""Parses a shell command with a bash grammar into its simple commands, at any depth.
+"""Uses a bash grammar to parse a shell command into its simple commands, at any depth.
 
 Nothing is expanded: a word whose value depends on an expansion is unknown. Options are interpreted only if another
 command may follow them, as with `env` and `sh -c`. The words decide which rules apply and what a person is asked. The
@@ -35,10 +35,10 @@ CONNECTIONS = ("/dev/tcp/", "/dev/udp/")  # in bash, a redirection to such a pat
 _NOT_SHOWN = frozenset(("trap", "eval", "alias", "enable", "hash", "coproc", "compgen", "complete", "bind", "fc"))
 # Variables that affect which programs run or what they load, except PYTHONPATH, which is too common
 _DECIDING = re.compile(r"PATH|BASH_ENV|ENV|IFS|PS4|LD_\w*|GIT_\w*|NODE_OPTIONS|PYTHON(?!PATH$)\w*")
-# Builtins with variable names as arguments. Bash evaluates the index in such a name, and runs the command in
+# Builtins that take variable names as arguments. Bash evaluates the index in such a name, and runs the command in
 # `a[$(command)]`
 _NAMING = frozenset(("unset", "read", "mapfile", "readarray", "getopts"))
-# Builtins with a variable name after one of these options
+# Builtins that take a variable name after one of these options
 _NAMING_BY_OPTION = {"printf": "-v", "wait": "-p", "test": "-v -R", "[": "-v -R"}
 # Arguments of `declare` and similar builtins that bash does not evaluate: most options, and plain assignments
 _DECLARING = re.compile(r"[-+][^aAin]*|\w+(=[^(\[]*)?", re.ASCII)

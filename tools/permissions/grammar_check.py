@@ -1,8 +1,8 @@
 """Checks whether bash reads a command as the grammar does, to notice commands that the grammar misreads.
 
 Some text that the grammar treats as plain is run by bash, such as a command in backticks in a here-document. Some
-constructs end elsewhere in bash. Therefore every byte is checked here. Each node must be of a listed kind and end where
-it ends in bash. Outside of nested nodes, it must contain nothing that bash evaluates.
+constructs end at another place in bash than in the grammar. Therefore every byte is checked here. Each node must be of
+a listed kind and end where it ends in bash. Outside of nested nodes, it must contain nothing that bash evaluates.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _of_heredoc(node: Node, source: bytes) -> list[Node] | None:
 
 
 def _is_usual(node: Node, text: bytes) -> bool:
-    """Return True if bash reads a node as the grammar does, provided that its children are read alike."""
+    """Return True if bash reads a node as the grammar does, provided that this is true of the node's children."""
     match node.type:
         case "command":
             return node.children[0].text != b"time" or not any(child.text in _RESERVED for child in node.children)
@@ -199,7 +199,7 @@ def _is_usual(node: Node, text: bytes) -> bool:
             # Bash ends a backtick substitution at the very next backtick.
             return text.count(b"`") <= 2 and b"\\" not in text and b"<<" not in text
         case _:
-            return not text.startswith((b"((", b"$(("))  # which begins an arithmetic evaluation
+            return not text.startswith((b"((", b"$(("))  # these begin an arithmetic evaluation
 
 
 def _is_test_usual(node: Node, text: bytes) -> bool:

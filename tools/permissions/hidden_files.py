@@ -376,8 +376,8 @@ class _Walk:
                 look.problems.append((_IGNORED, error.message.partition(", so it is unknown")[0]))
         folders = {entry.name for entry in entries.values() if entry.is_dir(follow_symlinks=False)}
         found, covered = self._found_in(place, scope, list(entries), folders)
-        # `.git` has files named after branches and objects, for which rules about names are not meant. In a bare
-        # repository, these rules still apply, because any folder can be made to look like a bare repository.
+        # `.git` has files named after branches and objects, and rules about names are not meant for these files. In a
+        # bare repository, such rules still apply, because any folder can be made to look like a bare repository.
         stores = ("objects", "refs", "logs") if place.in_repository and "HEAD" in entries else ()
         below: list[_Place] = []
         for name in folders if place.depth != 0 else ():
@@ -420,7 +420,7 @@ class _Walk:
             for bit, file in self._hiding(place, scope, [ANY_NAME]).get(ANY_NAME, {}).items():
                 others = [each for each in found if each[0] != bit]
                 is_whole = len(others) < len(found) and all(covers & bit for covers in covered.values())
-                # A whole workspace folder is never hidden, because no command could start in it then. It is only
+                # A whole workspace folder is never hidden, because no command could then start in it. It is only
                 # protected from changes.
                 if is_whole and (place.path != self._top or bit & _EDITING):
                     found = [*others, (bit, replace(file, path=place.path))]
@@ -572,7 +572,7 @@ class _RuleTree:
 
 
 class HiddenFileLookout:
-    """Scans for all commands of the server, and caches unchanged folders."""
+    """Runs the scans for all of the server's commands, and caches unchanged folders."""
 
     def __init__(self) -> None:
         self._folders = Remembered[_FolderRules](REMEMBERED)

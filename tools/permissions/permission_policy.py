@@ -126,7 +126,8 @@ class PermissionPolicy:
     def judge_alone(self, request: PermissionRequest) -> tuple[Permission | None, bool]:
         """Return the decision on a call by its tool alone, if any, and whether the call's subjects can be ignored.
 
-        The decision is cached per tool, because searching the rules would take most of the time of a small call.
+        The decision is cached per tool, because searching the rules would take most of the time that a small call
+        takes.
         """
         tool, mode = request.tool, request.mode
         rules = self.rules_of(request.rights, request.grants)

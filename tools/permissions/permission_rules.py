@@ -147,7 +147,7 @@ def path_specifier(written: str, home: str, *, forbids: bool) -> PathSpecifier:
 
 
 def literal_path(path: str) -> str | None:
-    """Return the pattern for exactly this absolute path and everything under it, or `None` if there can be none."""
+    """Return the pattern for exactly this absolute path and everything under it, or `None` if none can match it."""
     if "\n" in path or "\r" in path or "\0" in path:
         return None
     escaped = _SPECIAL.sub(r"\\\g<0>", path)
@@ -186,7 +186,7 @@ SESSION = "this session"  # the `source` of rules that a user has allowed in an 
 @dataclass(frozen=True, slots=True)
 class Rule:
     text: str  # the rule as written
-    source: str  # the setting with the rule, such as `permissions.deny`
+    source: str  # the setting that contains the rule, such as `permissions.deny`
     verdict: Verdict  # the rule's effect on matching calls
     name: str  # the tool that the rule names; may contain stars
     tools: frozenset[str]  # the built-in tools that the name means
@@ -307,7 +307,7 @@ VERDICTS: Mapping[str, Verdict] = {
 @dataclass(frozen=True, slots=True)
 class Rules:
     deny: tuple[Rule, ...] = ()  # rules for calls that never run
-    ask: tuple[Rule, ...] = ()  # rules for calls that always need an answer
+    ask: tuple[Rule, ...] = ()  # rules for calls that always need consent
     allow: tuple[Rule, ...] = ()  # rules for calls that run without a question
     # Rules that name the built-in tools to offer; empty to offer all. If the rules for the shell have specifiers, only
     # the commands that match one of them are allowed
@@ -355,7 +355,7 @@ def read_rules(
     """Parse the rule lists of the settings. Also return a warning for each rule that is not used as written.
 
     An allow rule that cannot be parsed is ignored. An ask or deny rule that cannot be parsed is applied to every call
-    of the tool that it names, or of every tool if it names none. This way, a typo never allows what was meant to be
+    to the tool that it names, or to every tool if it names none. This way, a typo never allows what was meant to be
     denied.
 
     `lists` are keyed by setting, and `canonical` is as in `parse_rule`. `flags` says what warnings name instead of a
@@ -377,7 +377,7 @@ def read_rules(
                 name = text.partition("(")[0].strip()
                 name = name if name and not any(map(str.isspace, name)) else ANYTHING
                 what = "every tool" if name == ANYTHING else name
-                warnings.append(f"{key}: the rule '{text}' applies to every call of {what}, because {error}.")
+                warnings.append(f"{key}: the rule '{text}' applies to every call to {what}, because {error}.")
                 rules.append(parse_rule(name, verdict, key, canonical, home))
     included: list[Rule] = []
     for text in lists.get(INCLUDE, ()):

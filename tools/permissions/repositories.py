@@ -11,7 +11,7 @@ from tools.files.path_opener import open_regular
 from tools.permissions.auto_run_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
-# The mode in a submodule's index entry. If other bytes of an index look like it, the user is only asked needlessly
+# The mode in a submodule's index entry. If other bytes of an index look like it, the only effect is a needless question
 _MODE_OF_SUBMODULE = 0o160000.to_bytes(4)
 _LONGEST_TOLD = 0xFFF  # the greatest name length that an index entry can store, used for all longer names too
 # The harmless settings. All others count as dangerous, because new git releases add settings that may run a program,
@@ -81,7 +81,7 @@ def settings_that_run(text: str, is_work_tree: Callable[[str], bool]) -> list[st
 
 
 def work_tree_above(folder: str) -> str | None:
-    """Return the top of the work tree that contains an absolute folder, as git finds it, or `None`."""
+    """Return the top folder of the work tree that contains `folder` (an absolute path), as git finds it, or `None`."""
     while not os.path.lexists(os.path.join(folder, REPOSITORY)):
         if (above := os.path.dirname(folder)) == folder:
             return None
@@ -143,7 +143,7 @@ class TrackedFiles:
 def runs_programs(top: str) -> bool:
     """Return True if git may run a repository's programs in a work tree: hooks, filters, drivers, a file monitor.
 
-    Submodules count too, because git enters each submodule in the index, wherever its repository is.
+    Submodules count too, because git also works in each submodule that the index lists, wherever its repository is.
     """
     own = os.path.join(top, REPOSITORY)
     try:

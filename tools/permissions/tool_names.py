@@ -92,7 +92,10 @@ def one_meaning(name: str) -> str:
 
 
 def rule_for(name: str) -> str:
-    """Return the name to write in an allow rule for the tool published as `name`, or for all tools (`server__*`)."""
+    """Return the name to write in an allow rule for the tool published as `name`.
+
+    `name` may be `server__*`, which stands for all tools of a server.
+    """
     return f"{_CLAUDE}{name}" if name.startswith(_GEMINI) else name
 
 

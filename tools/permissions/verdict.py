@@ -1,4 +1,4 @@
-"""A decision of the policy, with its reason."""
+"""The permission policy's decision on a call, with its reason."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Finds workspace files that changed during a command, by comparing their state before and after.
 
-Undo does not cover changes by commands, so the result of a command names the changed files. Only files in a git work
-tree that are not ignored are compared. Only folders and ignore files are opened, and symlinks are not followed. If a
-workspace is too large, it is skipped, and the result does not mention that.
+Undo does not cover changes by commands, so the result of a command names the changed files. Files are compared only if
+they are in a git work tree and not ignored. Only folders and ignore files are opened, and symlinks are not followed. If
+a workspace is too large, it is skipped, and the result does not mention that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_NAMED = 20
 # Inode, size, modification time and change time (nanoseconds). Any change to a file changes one of these
 State = tuple[int, int, int, int]
 _MARK = re.compile(r'(?!").*[,;.] ').match  # matches an unquoted name that contains punctuation and a space
-_too_large: dict[tuple[str, ...], float] = {}  # until when to skip a workspace (monotonic seconds), keyed by its roots
+_too_large: dict[tuple[str, ...], float] = {}  # keyed by workspace roots: monotonic time until which they are skipped
 
 
 @dataclass(frozen=True, slots=True)

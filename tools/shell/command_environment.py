@@ -36,11 +36,11 @@ HTTP_PROXY HTTPS_PROXY ALL_PROXY FTP_PROXY NO_PROXY
 PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_INDEX_URL UV_DEFAULT_INDEX NPM_CONFIG_REGISTRY GOPROXY
 """
 PREFIXES = ("LC_", "XDG_")
-# There is no terminal, so editors and password prompts must fail at once. `GIT_ASKPASS` is empty so that git asks no
-# other program, and git's own prompt is off. `GIT_EDITOR` accepts git's proposed commit message, but an interactive
-# rebase fails, because nobody can edit its plan. `core.fsmonitor` is off, because every `git status` would run the
-# program that this setting names. `safe.bareRepository` keeps git from using a workspace folder that only looks like a
-# bare repository, and from running the programs that such a folder names.
+# There is no terminal, so editors and password prompts must fail at once. `GIT_ASKPASS` is empty so that git runs no
+# program to ask for a password, and git's own prompt is off. `GIT_EDITOR` accepts git's proposed commit message, but an
+# interactive rebase fails, because nobody can edit its plan. `core.fsmonitor` is off, because every `git status` would
+# run the program that this setting names. `safe.bareRepository` keeps git from using a workspace folder that only looks
+# like a bare repository, and from running the programs that such a folder names.
 _FIXED = """
 TERM=dumb PAGER=cat GIT_PAGER=cat MANPAGER=cat SYSTEMD_PAGER=cat
 GIT_ASKPASS= GIT_TERMINAL_PROMPT=0 SSH_ASKPASS= SSH_ASKPASS_REQUIRE=never GCM_INTERACTIVE=never GH_PROMPT_DISABLED=1

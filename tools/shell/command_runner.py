@@ -59,8 +59,8 @@ REPORT_SECONDS = 1.0  # pause between progress notifications (as in Gemini CLI)
 LAST_REPORT_SECONDS = 0.5  # how long a pending notification may delay the result
 FIRST_LOOK_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
 ENDED_CHARS = 4_000  # characters of output in the error for a command that was stopped at a limit
-SANDBOX_CHARS = 300  # characters shown of a failed sandbox's message
-ERRORS_CHARS = 4_000  # characters shown of standard error
+SANDBOX_CHARS = 300  # maximum characters of a failed sandbox's message to show
+ERRORS_CHARS = 4_000  # maximum characters of standard error to show
 AGAIN_SECONDS = 0.25  # pause before a start that failed for lack of resources is retried
 ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the last one may release resources late
 _NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
@@ -176,7 +176,10 @@ class Runner:
 async def start_confined(
     starter: ProcessStarter, confined: ConfinedCommand, refusal: Callable[[int], ToolError]
 ) -> Process:
-    """Start a confined program. If that fails, release it and raise what `refusal` returns for the error number."""
+    """Start a confined program. If that fails, release `confined` and raise an error.
+
+    `refusal` returns the error for an error number of the operating system.
+    """
     process: Process | None = None
     try:
         process = await starter.start(confined.spec)
@@ -225,7 +228,7 @@ async def _tell(progress: Progress, count: int, text: str) -> None:
     """Report the number of bytes so far, without a total, and `text`. The command does not fail if the client fails."""
     try:
         await progress(count, None, text)
-    except Exception as error:  # noqa: BLE001 - any error of the client
+    except Exception as error:  # noqa: BLE001 - the client may cause any error
         logger.info("progress could not be reported: %s", type(error).__name__)
 
 
@@ -325,8 +328,8 @@ class CommandRunner(Runner):
     async def run(self, request: CommandRequest, jobs: JobTable | None, progress: Progress) -> FinishedCommand:
         """Run a command until its shell has exited or it reaches a limit. Processes left running become a job.
 
-        Raises a `ToolError` if it was not started: `shell_execute_error`, `shell_timed_out` if it waited too long for a
-        slot, or `resources_exhausted`.
+        Raises a `ToolError` if the command was not started: `shell_execute_error`, `shell_timed_out` if it waited too
+        long for a slot, or `resources_exhausted`.
         """
         deadline = time.monotonic() + request.timeout_seconds
         full = ToolError(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 MAX_RUNNING = 16
 MAX_KEPT = 100  # jobs remembered per client; the job that finished first is forgotten first, with its output
-STOP_SECONDS = 10.0  # limit for stopping a job, so that nothing waits forever for a hung disk
+STOP_SECONDS = 10.0  # time limit for stopping a job, so that nothing waits forever for a hung disk
 STOP_GRACE_SECONDS = 2.0  # pause between SIGTERM and SIGKILL, because a background process may have something to save
 KEPT_BYTES = 1 << 15  # bytes of a finished job's output kept in memory; the file has the whole output
 

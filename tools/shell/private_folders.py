@@ -133,7 +133,7 @@ class OutputFile:
         self._account_for(pieces, is_lost=is_lost)
         if self._pending:
             self._begin_writing()
-        elif self.is_complete:  # `close` did not wait this long
+        elif self.is_complete:  # `close` stopped waiting before this write was done
             with suppress(RuntimeError, ExhaustedError):
                 self._begin_closing()
         if self.on_written is not None:
@@ -153,8 +153,8 @@ class PrivateFolder:
 
     path: str  # absolute, without symlinks; it need not exist yet
     file_bytes: int  # bytes kept per output
-    total_bytes: int  # bytes kept of all outputs together
-    writers: Threads  # write and remove the files
+    total_bytes: int  # bytes kept for all outputs together
+    writers: Threads  # the threads that write and remove the files
     make_folder: Callable[[str], None]  # creates the folder at a path if it does not exist; blocking
     files: dict[str, OutputFile] = field(default_factory=dict[str, OutputFile], init=False)  # the oldest first
     _bytes: int = field(default=0, init=False)
@@ -203,7 +203,7 @@ class PrivateFolders:
         caches: The folder for caches that outlast the server, or `None`.
         comes_back: Returns True if a client's key still refers to the same person after a restart.
         file_bytes: Bytes kept per output.
-        client_bytes: Bytes kept of all outputs per client.
+        client_bytes: Bytes kept for all outputs of a client.
     """
 
     def __init__(
@@ -235,17 +235,17 @@ class PrivateFolders:
             try:
                 self._parent = tempfile.gettempdir()
             except FileNotFoundError:
-                # No temporary folder is writable. Only calls that need one fail, when they create it.
+                # No temporary folder is writable. Only calls that need one fail, when they try to create their folder.
                 self._parent = os.environ.get("TMPDIR") or os.path.abspath(os.path.join(os.sep, "tmp"))
         return os.path.join(os.path.realpath(self._parent), self._name)
 
     def path_of(self, client_key: str) -> str | None:
-        """Return the path of a client's folder, which may not exist, or `None` for an anonymous client."""
+        """Return the path of a client's folder, which may not exist yet, or `None` for an anonymous client."""
         # The path contains only a hash of the key, because a key, such as a session's id, may be secret.
         return os.path.join(self.path, hashlib.sha256(client_key.encode()).hexdigest()[:16]) if client_key else None
 
     def scratch_of(self, client_key: str, *, is_plan: bool) -> str | None:
-        """Return the path of a client's `/tmp`, which may not exist. Plan mode has a separate one.
+        """Return the path of a client's `/tmp`, which may not exist yet. Plan mode has a separate one.
 
         Returns `None` for an anonymous client.
         """
@@ -258,7 +258,7 @@ class PrivateFolders:
         make_open_folder(path)
 
     def cache_of(self, client_key: str, roots: Iterable[str]) -> str | None:
-        """Return a folder for package managers' downloads, which is kept for the next session. Blocking.
+        """Return a folder for package managers' downloads. The folder is kept for the next session. Blocking.
 
         The cache belongs to a client and a workspace, so it can affect only commands that the workspace could affect
         too. Returns `None` for a client that will not return.
@@ -395,7 +395,7 @@ def _remove_left(parent: str) -> None:
 
 
 def move_entries(source: str, target: str) -> None:
-    """Move the entries of a private folder to another one. Merges folders, and replaces files. Blocking.
+    """Move the entries of a private folder to another one. Merges folders and replaces files. Blocking.
 
     If a folder in the target has the name of a file in the source, that folder is renamed. Folders are merged only up
     to the depth `DEEPEST`; deeper entries stay in the source. Commands may replace anything in the target with symlinks
@@ -447,7 +447,10 @@ def remove_tree(folder: str) -> None:
 
 
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
-    """Empty a client's folder if it is too large. Return its bytes and entries, or zeros if it was not emptied."""
+    """Empty a client's folder if it is too large.
+
+    Returns how many bytes and entries it had, or zeros if it was not emptied.
+    """
     with ExitStack() as opened:
         top = _open_own(folder, None)
         opened.callback(os.close, top)
@@ -495,7 +498,7 @@ def _measure(top: int, most_bytes: int) -> tuple[int, int, bool]:
     return size, count, size > most_bytes or count >= MAX_TEMPORARY or is_deep
 
 
-EMPTYING_SECONDS = 2.0  # how long to empty a folder to which other commands may still write
+EMPTYING_SECONDS = 2.0  # time limit for emptying a folder, because other commands may keep writing to it
 
 
 def _entries(folder: int) -> Iterator[os.DirEntry[str]]:

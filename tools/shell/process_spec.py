@@ -81,7 +81,7 @@ class MountStep(NamedTuple):
     what: str  # the source; empty for `place` itself
     place: str
     is_read_only: bool
-    is_moved: bool = False  # whether the mount is moved instead of copied with everything under it
+    is_moved: bool = False  # whether `what` is moved to `place`; otherwise it is copied there, with all mounts under it
 
 
 class Process(Protocol):
@@ -91,8 +91,9 @@ class Process(Protocol):
     """
 
     pid: int  # process id of the program and of its group
-    # A non-blocking descriptor with the output of the program and its children, both streams in the order of writing.
-    # It reaches end of file once every process that holds it open has exited or closed it.
+    # A non-blocking descriptor with the output of the program and its children. Unless standard error is separate, both
+    # streams are in it, in the order in which they were written. It reaches end of file once every process that holds
+    # it open has exited or closed it.
     output: int
     errors: int  # the descriptor of standard error, if separate; else -1
 
@@ -135,7 +136,7 @@ def printed(process: Process) -> str:
     return ""
 
 
-Mount = Callable[[int, Iterable[MountStep]], Coroutine[Any, Any, None]]  # `Process.mount`
+Mount = Callable[[int, Iterable[MountStep]], Coroutine[Any, Any, None]]  # the type of `Process.mount`
 
 
 class ProcessStarter(Protocol):
@@ -179,7 +180,7 @@ class ConfinedCommand:
     withheld: tuple[WithheldSecret, ...] = field(default=(), kw_only=True)  # secrets that the command does not see
 
     def limited_folders(self) -> tuple[Sequence[str], int]:
-        """Return the folders that the command may write without consent, and the limit for their size in bytes."""
+        """Return the folders that the command may write to without consent, and the limit for their size in bytes."""
         return (), 0
 
     async def begin(self, mount: Mount) -> None:

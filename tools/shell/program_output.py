@@ -1,6 +1,6 @@
 """The output of a program: it is read as it arrives, limited in size, shown in parts, and reported as progress.
 
-The shown part is plain text: without colours, cursor movements and overwritten text, and with invisible characters
+The shown part is plain text: without colours, cursor movements or overwritten text, and with invisible characters
 marked. Only the few hundred kilobytes kept in memory are converted, never the whole output.
 """
 
@@ -70,12 +70,12 @@ def from_whole_character(data: bytes) -> bytes:
     return data[start:]
 
 
-OUTPUT_CHARS = 40_000  # characters shown of an output (as in Gemini CLI)
-# A fifth of the characters shows the beginning, because the end is usually more important (as in Qwen Code and Gemini
-# CLI)
+OUTPUT_CHARS = 40_000  # maximum characters of an output to show (as in Gemini CLI)
+# A fifth of the shown characters are from the beginning, because the end is usually more important (as in Qwen Code and
+# Gemini CLI)
 HEAD_SHARE = 5
-HEAD_BYTES = 1 << 16  # bytes kept of the beginning: enough for a fifth of the shown text, with its colour codes
-TAIL_BYTES = 1 << 18  # bytes kept of the end; shorter output is completely in memory
+HEAD_BYTES = 1 << 16  # bytes kept from the beginning: enough for a fifth of the shown text, with its colour codes
+TAIL_BYTES = 1 << 18  # bytes kept from the end; shorter output is completely in memory
 SMALL_BYTES = 4096  # pieces are joined up to this size, because a million tiny pieces would need much more memory
 QUICK_BYTES = 1 << 15  # longer output is converted to text in a thread
 FLUSH_SECONDS = 10.0  # how long a result waits for a slow disk
@@ -369,7 +369,7 @@ def _text(data: bytes) -> tuple[str, str]:
     return plain_text(data, codec).removesuffix("\n"), note
 
 
-REPORT_BYTES = 4096  # bytes of the end to examine
+REPORT_BYTES = 4096  # bytes at the end of the output to examine
 REPORT_CHARS = 1_000  # characters to report
 
 

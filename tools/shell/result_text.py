@@ -112,7 +112,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
         else:
             lines.append(
                 f"Background Jobs: {finished.job.id} ({pids}), left running by the command. read_background_output "
-                "shows the output, stop_background_job ends the job."
+                "shows the output, and stop_background_job ends the job."
             )
     # The arguments always end with the shell, -c and the command.
     if finished.running.confined.spec.argv[-3] == POSIX_SHELL:
@@ -168,7 +168,7 @@ def _explanations(finished: FinishedCommand) -> list[str]:
                 hidden = _named(causes, shown_whole_path)
                 notes.append(
                     f"Note: the command may have failed because the sandbox hides {hidden} to protect secrets. Ask the "
-                    "user to run the command, or ask the operator to add what it needs to shell.readable."
+                    "user to run the command, or ask the operator to add the paths that it needs to shell.readable."
                 )
     if has_failed:
         # Variables that the output complains about, and that were withheld from the command.
@@ -213,7 +213,8 @@ def _ways_to_files(finished: FinishedCommand) -> list[str]:
             named = ", ".join(map(one_line, [*rules][:MAX_NAMED]))
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
             ways.append(
-                f"Protected by {named}." + ("" if is_denied else " Name the file in the command to ask the user.")
+                f"Protected by {named}."
+                + ("" if is_denied else " To request access, name the file in the command; the user is then asked.")
             )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         ways.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
@@ -222,8 +223,8 @@ def _ways_to_files(finished: FinishedCommand) -> list[str]:
             "The command ran in the reading view with network access, so its /tmp started empty: set needs: "
             '"write" to ask the user for a view with the session\'s /tmp.'
             if is_reading
-            else "A rule rather than the user allowed the command, so its /tmp started empty: write the file's path in "
-            "the command to ask the user."
+            else "A rule rather than the user allowed the command, so its /tmp started empty. To request access to the "
+            "session's /tmp, write the file's path in the command; the user is then asked."
         )
     if is_reading and not is_landlock and _WORK.search(request.command):
         ways.append(
@@ -237,7 +238,8 @@ def _ways_to_files(finished: FinishedCommand) -> list[str]:
         )
     if _CLOSED.search(text):
         ways.append(
-            "To reach a hidden file, or a file outside the view, write its path in the command to ask the user."
+            "To request access to a hidden file, or to a file outside the view, write its path in the command; the "
+            "user is then asked."
         )
     return ways
 
@@ -248,17 +250,18 @@ def _ways_to_others(finished: FinishedCommand) -> list[str]:
     is_landlock = confined.engine is Engine.LANDLOCK
     ways: list[str] = []
     if confined.network is not Network.HOST and _NO_NETWORK.search(text):
-        ways.append('Set needs: "network" to ask the user for the network.')
+        ways.append('Set needs: "network" to ask the user for network access.')
     elif confined.network is not Network.HOST and not is_landlock and _NO_LISTENER.search(text):
         who = "this command" if confined.network is Network.OWN_LOOPBACK else "a command of this session"
         ways.append(
             f"A port can be reached only if {who} listens on it, in the sandbox. To reach a port of the machine, or of "
-            'a job with the network, set needs: "network".'
+            'a job with network access, set needs: "network".'
         )
     elif not is_landlock and _NO_LISTENER.search(text) and _LOOPBACK.search(f"{request.command}\n{text}"):
         ways.append(
-            "With the network, a command uses the machine's loopback. A server that a command without the network has "
-            "started can be reached only by commands without the network: name no other hosts, and do not set needs."
+            "With network access, a command uses the machine's loopback. A server that a command without network "
+            "access has started can be reached only by commands without network access: name no other hosts, and do "
+            "not set needs."
         )
     if not is_landlock and any(_CONNECTS.search(line) and _SOCKET.search(line) for line in text.splitlines()):
         ways.append("Sockets of other programs, such as docker, are not in the sandbox. Let the user run the command.")
@@ -398,7 +401,7 @@ def timed_out_message(finished: FinishedCommand, silence_seconds: float) -> str:
         )
     else:
         why = f"took longer than {seconds:g} s and was stopped with all its processes. "
-        more = f"Give it more time with the parameter timeout (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
+        more = f"Give it more time with the timeout parameter (milliseconds, at most {MAX_COMMAND_TIMEOUT})"
         why += "Split it" if seconds * 1000 >= MAX_COMMAND_TIMEOUT else more
     sentence = f"The command {why}, or run it with is_background: true and read its output with read_background_output."
     if shown.is_binary:
@@ -414,7 +417,7 @@ def job_content(job: Job, shown: ShownOutput) -> str:
     lines = [f"Background Job: {job.id} ({status_text(job)})", f"PID: {job.running.process.pid}"]
     if job.status is JobStatus.RUNNING:
         lines.append(
-            "It continues after this call. read_background_output shows its output, stop_background_job ends it."
+            "It continues after this call. read_background_output shows its output, and stop_background_job ends it."
         )
         if job.request.view.network is Network.SESSION_LOOPBACK:
             lines.append(

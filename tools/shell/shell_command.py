@@ -24,7 +24,7 @@ GRACE_SECONDS = 0.2  # pause between SIGTERM and SIGKILL (as in Qwen Code and Ge
 # How long to wait for the rest of the output after the shell has exited, because parts of a pipeline may exit later
 DRAIN_SECONDS = 0.05
 LEAVING_SECONDS = 0.2  # how long other processes may take to exit after the program
-CLEAN_UP_SECONDS = 10.0  # limit for stopping and closing, so that nothing waits forever for a hung disk
+CLEAN_UP_SECONDS = 10.0  # time limit for stopping or closing a program, so that nothing waits forever for a hung disk
 LOOK_SECONDS = 1.0  # pause between checks of the free space
 STEPS = 8  # the folders are measured whenever the free space has changed by about 1/8 of the size limit
 FILES_STEP = 10_000  # the folders are also measured whenever this many inodes have been used or freed
@@ -88,7 +88,7 @@ class RunningProgram:
         await self.end()
 
     async def read_to_end(self) -> None:
-        """Read the remaining output after the program's exit. Waits only briefly if other processes still print."""
+        """Read the remaining output after the program's exit. Waits only briefly if other processes keep printing."""
         # Usually the end of the output is found immediately, without a turn of the event loop.
         self.reader.read_present()
         if not await self.reader.wait_ended(DRAIN_SECONDS):

@@ -84,7 +84,8 @@ class SupervisorPool:
                             group.start_soon(partial(supervisor.process.end, CLOSE_GRACE_SECONDS, shield=False))
             for supervisor in list(self._supervisors):
                 if supervisor.process is not None and not self._is_shared:
-                    supervisor.signal(signal.SIGKILL)  # the broker then ends what is left of its program
+                    # The broker then kills the processes of the supervisor's program.
+                    supervisor.signal(signal.SIGKILL)
                 supervisor.close()
             if self._broker is not None:
                 await self._broker.close(BROKER_SECONDS)
@@ -129,7 +130,7 @@ class Launch(NamedTuple):
 
     body: bytes  # body of the RUN message
     descriptors: list[int]  # descriptors to send: write ends of the outputs, attachments, and those of the spec
-    outputs: list[int]  # read ends of the output and, if separate, the errors; the receiver takes ownership of them
+    outputs: list[int]  # read ends of the output and, if separate, of standard error; the receiver takes them over
 
 
 @contextmanager
@@ -316,7 +317,7 @@ class SupervisorHandle:
                 self.close()
             raise
         finally:
-            # A short program may already be gone, and the supervisor may be starting another one.
+            # A short-lived program may already be gone, and the supervisor may be starting another one.
             if self._starting is starting:
                 self._starting = None
 
@@ -445,7 +446,7 @@ class SupervisedProcess:
         await self._supervisor.mount(told, steps)
 
     async def end(self, grace_seconds: float, *, shield: bool = True) -> None:
-        """Stop all the program's processes. Returns when none is left, or after some seconds if that fails."""
+        """Stop all the program's processes. Returns when none is left, or after a few seconds if some are left."""
         with anyio.CancelScope(shield=shield):
             if not self._is_gone.is_set():
                 self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))

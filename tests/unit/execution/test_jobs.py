@@ -51,7 +51,7 @@ async def test_a_background_command_goes_on_after_its_call(shell: Shell) -> None
     assert re.fullmatch(r"bg_[0-9a-f]{8}", job.id)
     assert text_of(result) == (
         f"Background Job: {job.id} (running)\nPID: {job.running.process.pid}\n"
-        "It continues after this call. read_background_output shows its output, stop_background_job ends it.\n"
+        "It continues after this call. read_background_output shows its output, and stop_background_job ends it.\n"
         "Output:\nready"
     )
     assert result.return_display == f"Background job {job.id}: running"

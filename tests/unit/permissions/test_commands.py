@@ -505,7 +505,7 @@ def test_a_clients_own_dialog_opens_nothing_to_git_and_nothing_that_is_hidden(co
 @pytest.mark.requirement("commands.answers")
 def test_a_question_says_what_a_yes_to_it_does_not_give(project: Path, home: Path) -> None:
     new = home / "notes" / "new"
-    said = f"outside the workspace, approval covers only existing paths, so it cannot create {new}"
+    said = f"outside the workspace, approval covers only existing paths, so the command cannot create {new}"
     assert judge(project, "touch ../notes/new", home=home).reason == f"'touch' is not known to only read; {said}"
     assert said not in judge(project, "cd ../notes && touch new", home=home).reason, "which opens the folder"
     assert said not in judge(project, "touch ../notes/new", home=home, site=CommandSite(Engine.NONE)).reason

@@ -224,7 +224,7 @@ def main(what: str, most_files: int) -> None:
     # Ignore these signals, because the broker must not exit before the server.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    # Keep only the socket and stderr, no descriptor of the process that started the server.
+    # Keep only the socket and stderr, and close what was inherited from the process that started the server.
     server = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     while null <= sys.stderr.fileno():  # if any of the first three was closed

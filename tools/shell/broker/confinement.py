@@ -1,4 +1,4 @@
-"""Confines a forked process before it becomes a program: joins namespaces, and gives up rights through Landlock.
+"""Confines a forked process before it becomes a program: joins namespaces and gives up rights through Landlock.
 
 Confinement cannot be undone, so it is only for processes that do nothing else. The kernel is called through ctypes,
 with only the standard library. The fork imports nothing.
@@ -102,7 +102,7 @@ def confine(readable: list[bytes], writable: list[bytes], calls: bytes) -> None:
 
 
 def mount_in(told: int, parent: int, steps: Iterable[tuple[bytes, bytes, bool, bool]]) -> None:
-    """Join the user and mount namespaces of a process, once its id is read from `told`, and mount there.
+    """Read a process id from `told`, join the process's user and mount namespaces, and make the mounts in `steps`.
 
     Follows no symlinks and creates nothing. Raises an `OSError` if a folder was replaced, or if the process is not a
     child of `parent`.

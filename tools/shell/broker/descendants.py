@@ -21,7 +21,7 @@ if sys.platform == "win32":
 
 MARK = b"CORETOOLS_MCP_PROGRAM"  # variable that shows which of several programs started a process
 MARK_BYTES = 1 << 17  # bytes of an environment to search for the mark, which is at the beginning
-STOP_ROUNDS = 20  # how often to search for processes that started while others were being stopped
+STOP_ROUNDS = 20  # maximum number of searches for processes that started while others were being stopped
 _PR_SET_CHILD_SUBREAPER = 36  # from linux/prctl.h
 _HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # not every kernel has these files
 _library = ctypes.CDLL(None)

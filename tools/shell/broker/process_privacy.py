@@ -14,6 +14,6 @@ def make_private() -> None:
     """
     if sys.platform != "linux":
         return
-    import ctypes  # noqa: PLC0415 - only if needed
+    import ctypes  # noqa: PLC0415 - needed only on Linux
 
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0))

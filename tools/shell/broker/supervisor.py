@@ -37,12 +37,12 @@ else:
 
 LEAVE_GRACE_SECONDS = 0.2  # how long programs may take to exit on their own after the server is gone
 LEAVE_SECONDS = 30.0  # how long after the server is gone to abandon processes that cannot be killed
-LOOKS = 50  # how often to search if nothing is found, because processes may replace each other during a search
+LOOKS = 50  # maximum searches until one finds a process, because processes may replace each other during a search
 KILL_PAUSE_SECONDS = 0.02  # pause between attempts to kill the remaining processes
-# Computed once, because it takes a twelfth of the time to start a shell.
+# Computed once, because this takes a twelfth of the time that starting a shell takes.
 _ALL_SIGNALS = tuple(map(int, signal.valid_signals()))
 LOOK_PAUSE_SECONDS = 0.05  # pause between checks for remaining processes, because no event reports their exit
-MAX_UNSURE_LOOKS = 20  # how often to repeat an inconclusive search (every 0.05 s, so for one second)
+MAX_UNSURE_LOOKS = 20  # maximum repetitions of an inconclusive search; with the pauses, they take one second
 
 
 def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
@@ -106,7 +106,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
 
 
 def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> int:
-    """Run `act` in a fork of this process, and return its process id. Raises an `OSError` on failure.
+    """Run `act` in a fork of this process, and return the fork's process id. Raises an `OSError` on failure.
 
     If `becomes` is true, `act` executes a program, so success is not reported. `least` is the lowest number that the
     status pipe may have in the fork.
@@ -146,7 +146,7 @@ def _fork(act: Callable[[], None], least: int = 0, *, becomes: bool = True) -> i
 
 
 def mount(body: bytes, descriptors: list[int], program: int) -> int:
-    """Do the mounts of a MOUNT message in the namespaces of the program's child. Return an error number, or 0."""
+    """Perform the mounts of a MOUNT message in the namespaces of the program's child. Return an error number, or 0."""
     try:
         mount = partial(confinement.mount_in, descriptors[0], program, broker_messages.unpacked_mounts(body))
         _fork(mount, becomes=False)
@@ -236,7 +236,7 @@ class SupervisorChannel:
             self.note(*message)
         if self._untold:
             data, self._untold = self._untold, b""
-            # If nobody is listening any more, the next read from the socket shows it.
+            # If the server has closed its end, the next read from the socket shows it.
             with suppress(OSError):
                 self.socket.sendall(data)
 
@@ -426,7 +426,7 @@ class Supervisor:
             self._link = None
 
     def _let_go(self, channel: SupervisorChannel) -> None:
-        """Begin to stop the processes of a channel, which is no longer read. `serve` then closes the channel."""
+        """Stop reading a channel, and begin to stop its processes. `serve` closes the channel later."""
         if channel.leave_at is None:
             channel.leave_at = monotonic() + LEAVE_SECONDS
             self._waiting.forget(channel.socket.fileno())

@@ -81,10 +81,10 @@ class _GuardedFolder(NamedTuple):
 
 
 class AutoRunLookout:
-    """Scans roots for all commands of the server, and caches unchanged folders.
+    """Runs the scans of roots for all of the server's commands, and caches unchanged folders.
 
     `consented` is keyed by real path. It has the SHA-256 of the content of each file that another tool has written with
-    consent. The caller adds such files to it at any time.
+    consent. The caller may add such files at any time.
     """
 
     def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -244,7 +244,7 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
 
 
 class Fingerprint(NamedTuple):
-    """The identity of a file or folder, which differs after any change."""
+    """The state of a file or folder, for comparison with its state after a command."""
 
     # Device and inode; for a file also mode, size and the change time, which cannot be set back.
     status: tuple[int, ...]
@@ -380,7 +380,7 @@ class _Copies:
     entries_left: int = COPIED_ENTRIES
 
     def count(self, _folder: str, names: list[str]) -> Sequence[str]:
-        """Count the entries of a folder. As the argument `ignore` of `copytree`, this ignores none of them."""
+        """Count the entries of a folder. As the `ignore` argument of `copytree`, this method ignores none of them."""
         self.entries_left -= len(names)
         if self.entries_left < 0:
             raise _TooLargeError

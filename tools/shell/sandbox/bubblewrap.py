@@ -70,9 +70,9 @@ TOO_SLOW = (
 )
 
 
-# Descriptors for bubblewrap, above those that a shell command uses. The first two are for entering Landlock: the
-# ruleset, and the program that enforces it. The third has the system call filter. Bubblewrap writes its process id to
-# the fourth, reads the fifth to its end before it starts the command, and reads its options from the sixth.
+# Descriptors for bubblewrap, above those that a shell command uses. `RULES` (the ruleset) and `ENTRY` (the program that
+# enforces it) are for entering Landlock. `CALLS` has the system call filter. Bubblewrap writes the id of its child
+# process to `INFO`, reads `HELD` to its end before it starts the command, and reads its options from `OPTIONS`.
 RULES, ENTRY, CALLS, INFO, HELD, OPTIONS = 7, 8, 9, 10, 11, 12
 OLD_ROOT = "/oldroot"  # where bubblewrap sees the whole machine while it mounts
 FIXED = visible_file_system.SYSTEM_ROOTS.difference(visible_file_system.PRIVATE)  # folders that commands cannot change
@@ -206,7 +206,7 @@ class SandboxedCommand(ConfinedCommand):
 
     def is_as_meant(self, process: int, prepared: PreparedView) -> bool:
         """If the command's mounts are as intended, let it begin and return True. Blocking."""
-        # File rules may deny other paths than before, because a folder may have been moved in the meantime.
+        # File rules may now deny different paths, because a folder may have been moved since the view was prepared.
         before, now = prepared.restrictions, self.look()
         if (set(now.masked), set(now.read_only)) != (set(before.masked), set(before.read_only)):
             return False
@@ -214,7 +214,7 @@ class SandboxedCommand(ConfinedCommand):
         expected = view.expected()
         if self.gate.rules is not None and sys.platform != "win32":
             places = ("/dev", "/proc", *view.private, *view.roots, *view.writable)
-            from tools.shell.broker.confinement import allow_writing  # noqa: PLC0415 - not on Windows
+            from tools.shell.broker.confinement import allow_writing  # noqa: PLC0415 - unavailable on Windows
 
             allow_writing(self.gate.rules, f"/proc/{process}/root{NEW_ROOT}", places)
         return self.gate.check(process, expected)
@@ -280,7 +280,7 @@ def not_made(error: OSError) -> ToolError:
 
 
 USUAL_FOLDER = "/usr/bin"  # AppArmor on Ubuntu allows only the program in this folder to create user namespaces
-# How often to test the sandbox, and the pause between tests, while descriptors or processes are scarce.
+# How many times to test the sandbox, and the pause between tests, while descriptors or processes are scarce.
 SCARCITY_ATTEMPTS, SCARCITY_PAUSE_SECONDS = 12, 0.25
 RETRY_SECONDS = 60.0  # pause before a sandbox that did not respond is tested again
 PROBE_ATTEMPTS = 2  # a second attempt, in case the machine was only busy
@@ -434,7 +434,7 @@ class BubblewrapConfinement:
             )
         status = self._tried
         if status.failure is None and status.program is not None and not is_outside(status.program, roots):
-            failure = "the program bubblewrap is in the workspace, where commands can replace it"
+            failure = "the bubblewrap program is in the workspace, where commands can replace it"
             return SandboxStatus(status.program, failure)
         return status
 
@@ -560,7 +560,10 @@ class BubblewrapConfinement:
         return SandboxStatus(program, failure)
 
     async def _probe(self, program: str, kind: ViewKind) -> str | None:
-        """Return why a view does not start or confine its command, phrased for the middle of a sentence, or `None`."""
+        """Return why a command cannot be started or confined in a view of this kind, or `None` if it can.
+
+        The reason is phrased for the middle of a sentence.
+        """
         # Use the home folder, which no command may write to. If the home folder is under /tmp, which every command may
         # write to, use /etc instead.
         above = self._site.home if not contains(TEMPORARY, self._site.home) else ETC

@@ -76,7 +76,7 @@ def secret_places(
     found = (each for each in _files_with_secrets(home, time.monotonic() // SEARCH_SECONDS) if each not in tabled)
     others = ((each, each) for each in found if not is_inside(os.path.realpath(each), (*beside, *folders)))
     for path, place in chain(known, named, ((path, None) for path in more), others):
-        # Commands cannot read files that this user cannot read anyway.
+        # Files that this user cannot read need not be hidden, because commands cannot read them either.
         with suppress(OSError):
             if not os.access(path, os.R_OK):
                 continue

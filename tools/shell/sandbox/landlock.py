@@ -26,11 +26,11 @@ from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PRIVATE_BYTES, UNREACHABLE
 
-# Paths that are readable in addition to a command's own folders. `/dev/shm` is not, because it contains other programs'
-# memory.
+# Paths that are readable in addition to a command's own folders. `/dev/shm` is not among them, because it contains
+# other programs' memory.
 _READABLE = ("/proc", "/dev/random", "/dev/urandom")
 _WRITABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
-FAILED = 126  # exit status of the program that enters Landlock
+FAILED = 126  # exit status of the program that enters Landlock, if it fails
 _ADDRESS = 0x400000
 # linux/elf.h: a 64-bit little-endian program with one readable and executable segment.
 _IDENTITY = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
@@ -45,7 +45,7 @@ def landlock_rules(readable: Iterable[str], writable: Iterable[str], *, may_take
     The paths are real. Raises an `OSError` if there is no system call filter.
     """
     if sys.platform == "linux":
-        from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
+        from tools.shell.broker.confinement import SCOPES_ABI, landlock_abi  # noqa: PLC0415 - unavailable on Windows
 
         may_signal = landlock_abi() >= SCOPES_ABI
         calls = seccomp_program(
@@ -60,7 +60,7 @@ def why_not_here() -> str:
     """Return why Landlock cannot work here, phrased for the middle of a sentence. Empty if it may work."""
     if sys.platform != "linux":
         return "it exists only for Linux"
-    from tools.shell.broker.confinement import OLDEST_ABI, landlock_abi  # noqa: PLC0415 - not on Windows
+    from tools.shell.broker.confinement import OLDEST_ABI, landlock_abi  # noqa: PLC0415 - unavailable on Windows
 
     abi = landlock_abi()
     if abi == 0:
@@ -76,7 +76,7 @@ def ruleset_for_views() -> int | None:
     """Return a Landlock ruleset for a bubblewrap view, or `None` without Landlock. The caller adds writable paths."""
     if sys.platform != "linux" or why_not_here():
         return None
-    from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - not on Windows
+    from tools.shell.broker.confinement import ruleset_for_writing  # noqa: PLC0415 - unavailable on Windows
 
     return ruleset_for_writing()
 

@@ -45,10 +45,10 @@ class MountGate:
         self.rules = rules
         self._open: set[int] = set() if rules is None else {rules}
         try:
-            self._told, self.info = self._pipe()  # bubblewrap writes its process id to `info`
+            self._told, self.info = self._pipe()  # bubblewrap writes the id of its child process to `info`
             self.held, self._full = self._pipe()  # bubblewrap reads from `held`, and waits there
             self.options, self._saying = self._pipe()  # bubblewrap reads its options from `options`
-            # The mounting process reads bubblewrap's process id from `mounting`.
+            # The mounting process reads the id of bubblewrap's child process from `mounting`.
             self.mounting, self._telling = self._pipe()
             if sys.platform != "win32":
                 for ours in (self._told, self._full, self._saying):
@@ -65,7 +65,7 @@ class MountGate:
         self._close(self.info, self.held, self.options)
 
     def tell(self, process: int = 0) -> None:
-        """Send bubblewrap's process id to the mounting process, or 0 if there is none."""
+        """Send the id of bubblewrap's child process to the mounting process, or nothing if `process` is 0."""
         if process:
             os.write(self._telling, str(process).encode())
         self._close(self.mounting, self._telling)

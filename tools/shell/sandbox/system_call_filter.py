@@ -1,4 +1,4 @@
-"""Builds the system call filter of a command, which bubblewrap or Landlock loads.
+"""Builds system call filters for commands that bubblewrap or Landlock confines.
 
 Mounts hide files, but not local sockets (AF_UNIX): connecting to a socket works on a read-only mount, and abstract
 sockets have no path at all. The sandbox therefore has no local sockets except unnamed pairs. Internet sockets are
@@ -57,7 +57,7 @@ _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
 # same numbers on every architecture.
 _REFUSED_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
 _SIGNAL_BY_DESCRIPTOR = 424  # pidfd_send_signal
-_OPENAT2 = 437  # reported to readers as missing, so that programs use the older call
+_OPENAT2 = 437  # reported to read-only commands as missing, so that programs use the older call
 # Allowed requests to a terminal or descriptor (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
 # TCGETS2, FS_IOC_GETFLAGS). Other requests change attributes, create subvolumes or send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
@@ -128,7 +128,10 @@ class _Filter:
     def decide(
         self, call: int, argument: int, values: tuple[int, ...], listed: int, other: int, mask: int = 0xFFFFFFFF
     ) -> None:
-        """Answer a call with `listed` if an argument is in `values`. Later instructions do not see this call."""
+        """Answer a call with `listed` if an argument is in `values`, otherwise with `other`.
+
+        Later instructions do not see this call.
+        """
         self.add(_EQUAL, call, false=len(values) + 4)
         self.add(_LOAD, _ARGUMENTS_AT + 8 * argument)
         self.add(_AND, mask)

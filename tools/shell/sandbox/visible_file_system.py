@@ -309,7 +309,7 @@ class ViewPreparation:
             for path in dict.fromkeys((_real(each), os.path.join(_real(os.path.dirname(each)), os.path.basename(each))))
             if is_inside(path, present)
         ]
-        # A waiver cannot be for a whole root.
+        # A waiver cannot cover a whole root.
         named = (os.path.expanduser(path) for path in (*allowed.writable, *site.writable))
         paths = (os.path.normpath(os.path.join(root, path)) for path in named for root in present)
         waived = tuple(path for path in paths if not any(contains(path, root) for root in present))
@@ -423,7 +423,7 @@ def secrets_of(site: Site, workspace: Sequence[str], allowed: CommandView) -> Hi
 
 
 def _named(site: Site, paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the paths without the server's own, which no question or setting can open."""
+    """Return the given paths, except the server's own, which no question or setting can open."""
     own = tuple(map(_real, site.hidden))
     return tuple(path for path in paths if not is_inside(_real(path), own))
 
@@ -521,7 +521,7 @@ def _by_depth(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _real(path: str) -> str:
-    """Resolve all symlinks in a path. If that fails because the path is modified meanwhile, return it as given."""
+    """Resolve all symlinks in a path. If that fails because the path is being modified, return it as given."""
     try:
         return os.path.realpath(path)
     except OSError:
@@ -540,8 +540,8 @@ def _kept_in_place(
     """
 
     def is_seen(path: str) -> bool:
-        # The nearest root decides. A path outside all roots is already read-only or hidden. If a symlink in a workspace
-        # led to mounting such a path, it would become visible.
+        # The nearest root decides. A path outside all roots is already read-only or hidden. If it were mounted because
+        # a symlink in a workspace leads to it, it would become visible.
         nearest = max((len(root) for root in roots if contains(root, path) and path != root), default=-1)
         return nearest >= 0 and nearest >= max((len(each) for each in hidden if contains(each, path)), default=-1)
 
