@@ -1,4 +1,7 @@
-"""Discovers and registers the custom tools, when the first client connects and whenever the settings change."""
+"""Discovers and registers the custom tools.
+
+The first discovery begins at startup or, over stdio, once a client has connected. Changed settings start another one.
+"""
 
 from __future__ import annotations
 
