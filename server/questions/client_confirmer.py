@@ -45,7 +45,7 @@ FRAMEWORKS: Mapping[str, str] = {
     "google-adk": "google-adk 2.13.0",
     "ai-sdk-mcp-client": "@ai-sdk/mcp 1.0.102",
     "@langchain/mcp-adapters": "@langchain/mcp-adapters 1.1.4",
-    "stdio:": "@openai/agents 0.20.0, followed by the command that starts this server",
+    "stdio:": "@openai/agents 0.20.0, which appends the command that starts this server",
 }
 """The client names of agent frameworks, and the versions that use them. Frameworks have no dialog: unless the program
 provides a way to ask a person, nobody sees a call before it runs.

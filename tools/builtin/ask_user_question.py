@@ -44,8 +44,8 @@ OUTPUT_SCHEMA = object_schema(
         "outcome": {"type": "string", "enum": list(get_args(Outcome))},
         "answers": {
             "type": "object",
-            "description": "By question header, the chosen and written answers; empty if the question was skipped. No "
-            "headers if nobody answered.",
+            "description": "The chosen and written answers, keyed by question header; empty if the question was "
+            "skipped. No headers if nobody answered.",
             "additionalProperties": {"type": "array", "items": {"type": "string"}},
         },
     }
@@ -147,7 +147,7 @@ class AskUserQuestionTool(BuiltinTool[AskUserQuestionParams]):
 
         headers: set[str] = set()
         for number, asked in enumerate(params.questions, start=1):
-            # Headers and labels must differ in what a person sees of them.
+            # Headers must look different to a person, and so must the labels of one question.
             header, labels = in_one_line(asked.header), [in_one_line(option.label) for option in asked.options or ()]
             problem = ""
             if not asked.question.strip() or not asked.header.strip():

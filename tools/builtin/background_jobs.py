@@ -153,8 +153,8 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
         if params.offset is not None and params.offset > output.total:
             raise InvalidToolParamsError(
                 self.name,
-                f"'offset' {params.offset} is past the end: {output.total} bytes have been printed so far. Give at "
-                "most that number, or omit offset to see the last lines.",
+                f"'offset' {params.offset} is past the end. Bytes printed so far: {output.total}. Give at most that "
+                "number, or omit offset to see the last lines.",
             )
         facts = job_facts(job)
         lines = [f"Status: {status_text(job)}"]
@@ -176,7 +176,7 @@ class ReadOutputTool(BuiltinTool[ReadOutputParams]):
             lines.append(f"Bytes {window.start}-{window.end} of {window.total}; continue with offset {window.end}.")
             lines.append(f"Output:\n{window.text}")
         else:
-            lines.append(f"Nothing new: {window.total} bytes were printed. Continue with offset {window.end}.")
+            lines.append(f"Nothing new. Bytes printed so far: {window.total}. Continue with offset {window.end}.")
             lines.append("Output: (empty)")
         return ToolResult(
             llm_content="\n".join(lines),

@@ -73,13 +73,13 @@ def author_of(tool: str, context: ToolContext) -> Author | None:
 async def change_and_tell_errors(
     context: ToolContext, location: Location | None, make: Callable[[], ToolResult]
 ) -> ToolResult:
-    """Change a file in a thread. If a language server runs for the file, add new errors to the result."""
+    """Change a file in a thread. If a language server is running for the file, add new errors to the result."""
     code, awaited, new_errors = context.services.code(), None, ""
     if code is not None and location is not None and not location.in_scratch:
         try:
             awaited = await code.before_change(context.workspace, context.rights, location)
         except Exception:  # a language server's failure must not prevent the change
-            logger.exception("a language server could not check a file before its change")
+            logger.exception("a language server could not check a file before a change")
     result = await run_blocking(context.signal, make)
     if awaited is not None:
         try:

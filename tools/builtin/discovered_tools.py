@@ -1,4 +1,7 @@
-"""Discovers and registers the custom tools, when the first client connects and whenever the settings change."""
+"""Discovers and registers the custom tools.
+
+The first discovery begins at startup or, over stdio, once a client has connected. Changed settings start another one.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ class DiscoveredTool(BaseTool[Arguments]):
         self.description = f"{declared.description}\n\n{RUN_BY}".lstrip("\n")
         self._declared = declared
         self._command = command
-        # A name that contains the separator would look like an upstream's tool to rules and calls.
+        # In rules and calls, a name that contains the separator would be taken for the name of an upstream tool.
         self.aliases = (declared.called,) if BETWEEN not in declared.called and declared.called != self.name else ()
 
     def __eq__(self, other: object) -> bool:
@@ -143,13 +146,13 @@ class DiscoveryState:
 
     status: DiscoveryStatus
     tools: tuple[str, ...] = ()  # the names of the custom tools found
-    warnings: tuple[str, ...] = ()  # what was left out or changed, and why
+    warnings: tuple[str, ...] = ()  # which declarations were skipped or changed, and why
     problem: str = ""  # why discovery failed and what to do; empty on success
     seconds: float = 0.0  # the duration of discovery
 
 
 class Discovery:
-    """Keeps the custom tools up to date. After a failed discovery, earlier tools of the same commands stay available.
+    """Keeps the custom tools up to date. If a discovery fails, tools found earlier by the same commands remain.
 
     Custom tools cannot take the names of built-in tools. The first `tools/list` waits briefly for the first discovery.
     """
@@ -179,7 +182,7 @@ class Discovery:
         registry.declare_source(SOURCE, self.known.wait)
 
     def start(self, tasks: TaskGroup) -> None:
-        """Start the first discovery, when the first client has connected. Later calls do nothing."""
+        """Start the first discovery. Later calls do nothing."""
         if self._wait_until is None:
             self._wait_until = anyio.current_time() + self._first_list_seconds
             tasks.start_soon(self.refresh, name="discovery of tools")

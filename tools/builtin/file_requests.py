@@ -29,8 +29,8 @@ from tools.text.file_names import sendable_name
 
 # Limit for a binary file. In base64 this is 13 MB, the limit for media in `read_many_files`.
 MAX_BLOB_BYTES = 10_000_000
-# By file extension, the MIME types of text that clients display specially; all other text is `text/plain`. A notebook
-# is shown as its cells.
+# The MIME types, keyed by file extension, of text that clients display specially. All other text is `text/plain`. A
+# notebook is shown as its cells.
 _TEXT_TYPES = {
     **dict.fromkeys((".md", ".markdown", ".ipynb"), "text/markdown"),
     **dict.fromkeys((".html", ".htm"), "text/html"),

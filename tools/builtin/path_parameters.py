@@ -37,7 +37,7 @@ def check_file_path(tool: str, path: str, parameter: str) -> None:
 
 
 def path_subject(workspace: Workspace, spelled: str) -> PathSubject:
-    """Return a path to read as a subject of permission rules. Raises a `ToolError` if it is outside the workspace."""
+    """Return the permission subject for reading a path. Raises a `ToolError` if it is outside the workspace."""
     return located_subject(workspace, workspace.locate(spelled, by_look=True), Access.READ)
 
 
@@ -69,7 +69,7 @@ def path_subjects(workspace: Workspace, entries: Iterable[str]) -> list[PathSubj
 def shown(path: str, workspace: Workspace) -> str:
     """Shorten a path for people: one line, relative to its workspace folder, and cut in the middle if long."""
     if len(path) > MAX_PATH_CHARS:
-        # No real path is this long, but an argument may have megabytes, so only its ends are examined.
+        # No real path is this long, but an argument may be megabytes long, so only its ends are examined.
         return _shortened(one_line(path[:MAX_BRIEF_CHARS]), one_line(path[-MAX_BRIEF_CHARS:]))
     short = path.strip()
     normal = os.path.normpath(short)

@@ -127,7 +127,7 @@ class ReadFileTool(PathReader[ReadFileParams]):
             signal=context.signal,
             reads=context.reads,
         )
-        # First tried on the event loop. Where that would have to wait, `may_block` ends it, and a thread starts again.
+        # Try to read the file on the event loop. If this would block, the attempt ends, and a thread starts over.
         reading, location = from_memory(work) or await run_blocking(context.signal, work)
         kind = reading.kind
         facts: dict[str, Any] = {"path": sendable_name(location.name), "kind": kind.value, "sha256": reading.sha256}

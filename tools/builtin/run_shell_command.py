@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tools.shell.changed_files import WorkspaceState
 
 MAX_COMMAND_CHARS = 100_000  # a longer command line is a mistake; Linux accepts 128 kB
-DESCRIBED_CHARS = 200  # characters of the command, and of its purpose, in the one-line description of a call
+DESCRIBED_CHARS = 200  # characters of the command, and of its folder, in the one-line description of a call
 _ALIASES = {
     **dict.fromkeys(("dir_path", "cwd", "workdir", "working_directory"), "directory"),
     "timeout_ms": "timeout",

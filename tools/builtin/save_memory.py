@@ -22,7 +22,7 @@ from tools.text.file_names import brief
 if TYPE_CHECKING:
     from tools.files.change.file_change import TargetFile
 
-MAX_FACT_CHARS = 1_500  # the result repeats the fact, and must stay below 8 kB in any writing system
+MAX_FACT_CHARS = 1_500  # the result repeats the fact and must stay below 8 kB in any writing system
 # Key in a call's memo, set if no question was needed because the file already contained the fact
 HELD_ALREADY = "memory_held_already"
 OUTPUT_SCHEMA = object_schema(

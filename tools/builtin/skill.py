@@ -132,7 +132,7 @@ def told_skills(skills: Skills) -> str:
 
 
 def with_skills(found: ToolResult, skills: Skills, query: str) -> ToolResult:
-    """Add skills that match words of the query to the result of a tool search."""
+    """Extend the result of a tool search with the skills that match words of the query."""
     words = {word for word in query.casefold().split() if len(word) > SHORT_CHARS}
     texts = {name: f"{name} {skill.about}".casefold() for name, skill in skills.found.items()}
     scores = {name: sum(word in text for word in words) for name, text in texts.items()}

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 MAX_PROMPT_CHARS = 24_000  # the whole prompt has to fit in a question
 MAX_DESCRIPTION_CHARS = 200
 PURPOSE = (
-    "Hand a task to another agent and wait for its answer: self-contained work of many steps, such as a search through "
-    "much code, a review, or a second opinion. It works in the first workspace folder, knows nothing of this "
+    "Hand a task to another agent and wait for its answer: self-contained work of many steps, such as searching a "
+    "large codebase, a review, or a second opinion. It works in the first workspace folder, knows nothing of this "
     "conversation, and gives one answer, which the user sees only if you repeat it. Agents:"
 )
 

@@ -31,7 +31,7 @@ OUTPUT_SCHEMA = object_schema(
         "todos": {"type": "array", "items": _TODO_SCHEMA, "description": "The list as it is now."},
         "kept": {
             "type": "boolean",
-            "description": "False if this client has no session or token: only this result has the list.",
+            "description": "False if this client has no session or token, so the list exists only in this result.",
         },
         "notes": {"type": "array", "items": {"type": "string"}, "description": "Further remarks."},
     }

@@ -32,7 +32,7 @@ def _author(tool: str, context: ToolContext) -> Author:
         raise ToolError(
             ToolErrorType.EXECUTION_FAILED,
             "No changes are recorded for this client: it has no session and no token to assign them to, or there is no "
-            "folder to store them. Edit the file instead.",
+            "folder to store them in. Edit the file instead.",
         )
     return author
 

@@ -259,5 +259,5 @@ class BuiltinTool(BaseTool[BuiltinParamsT], Generic[BuiltinParamsT]):
             spelled: The parameters of the call, each mapped to the name that the call used for it.
 
         Raises:
-            InvalidToolParamsError: The values contradict each other.
+            InvalidToolParamsError: A value is invalid, or values contradict each other.
         """

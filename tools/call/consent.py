@@ -75,7 +75,7 @@ class GrantScope(StrEnum):
 
 
 class RuleKeeper(Protocol):
-    """Saves the rules that a person allows permanently."""
+    """Saves the rules for calls that a person allows permanently."""
 
     async def save(self, rules: Sequence[str]) -> str:
         """Save rules that allow calls.
@@ -107,7 +107,7 @@ class LastingAnswer:
 
     rules: tuple[str, ...]  # the permission rules that the answer adds
     scope: GrantScope  # the scope of the rules
-    note: str = ""  # added to the call's result if the scope is narrower than the user wanted; else empty
+    note: str = ""  # a note for the call's result if the scope is narrower than the user wanted, else empty
 
 
 def grants_for(
@@ -196,7 +196,7 @@ def question_of(judged: Judgement, arguments: Mapping[str, Any], description: st
     if isinstance(shown, ExecConfirmation) and not can_be_shown(shown.command):
         raise ExecutionDeniedError(
             "The call needs consent and is too long to show to a person in full, so nothing was run. Write the long "
-            "part to a file with write_file (for a command, a script) and use that file, or split the call."
+            "part to a file with write_file (for a command, to a script) and use that file, or split the call."
         )
     if isinstance(shown, ApprovalConfirmation) and not can_be_shown(shown.prompt):
         raise ExecutionDeniedError(
@@ -226,10 +226,10 @@ async def require_consent(
     # If the question is from the model, the tool itself reports the answer, or that there is none.
     if not isinstance(judged.details, AskUserConfirmation):
         if isinstance(answer, Unavailable):
-            # Clients may run tools that are published as read-only without asking. A client's own dialog therefore
-            # counts as consent only for other tools. Questions that an operator's rule demands, and those about a
-            # changed tool or a guarded file (one that decides which programs start or which tools are approved), must
-            # be shown.
+            # A client need not ask before it runs a tool that is published as read-only. A client's own dialog
+            # therefore counts as consent only for other tools. Questions that an operator's rule demands, and those
+            # about a changed tool or a guarded file (one that decides which programs start or which tools are
+            # approved), must be shown.
             is_of_operator = permission.is_explicit or permission.is_guarded
             has_to_be_seen = is_of_operator or isinstance(judged.details, ApprovalConfirmation)
             if not answer.client_decides or tool.behaviour.read_only or has_to_be_seen:

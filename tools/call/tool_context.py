@@ -51,7 +51,7 @@ class ClientState:
     jobs: JobTable | None = None  # the client's background jobs; `None` if the client cannot have any
     # Permission rules that a person has granted to this client
     grants: list[str] | None = field(default_factory=list[str])
-    skill_folders: tuple[str, ...] = ()  # folders of loaded skills in the home folder, which the client may read
+    skill_folders: tuple[str, ...] = ()  # folders, in the home folder, of loaded skills; the client may read them
     owner: str = ""  # display name of the client's token; grants apply to all sessions of this owner
 
     def __post_init__(self) -> None:
@@ -86,8 +86,8 @@ class ToolContext:
     keeps_folders: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.time  # seconds since the epoch
     rights: Rights = ALL_RIGHTS  # the rights of this request's token; a client may have several tokens
-    # Returns the skills of upstream servers: those already known, or if called with `True`, a fresh list, which can be
-    # slow
+    # Returns the skills of upstream servers: those already known or, if called with `True`, those in fresh lists, which
+    # can take a long time
     relayed_skills: Callable[[bool], Awaitable[Sequence[RelayedSkill]]] = _no_skills
     reads_of_session: ReadLedger | None = None  # what this call's session has read; `None` without a session
 

@@ -109,7 +109,7 @@ class ToolRegistry:
             await discover()
 
     def on_change(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after every change of the set of tools."""
+        """Call `listener` after every change to the set of tools."""
         self._listeners.append(listener)
 
     def get_tool(self, name: str) -> AnyTool:

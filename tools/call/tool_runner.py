@@ -6,8 +6,8 @@
     7 execute the call                    8 package the result for the model
     9 display the result to a person
 
-Nothing has a side effect until the question is answered. Once there is an answer, the call therefore runs again from
-the beginning, together with the answer. Step 6 also applies what the answer allows beyond this call. Steps 8 and 9
+Nothing has a side effect until the question is answered. Once there is an answer, the call can therefore run again
+from the beginning, with the answer. Step 6 also applies what the answer allows beyond this call. Steps 8 and 9
 belong to the caller: `package` (`tools.contract.tool_results`) returns the content for the model, and
 `ToolResult.return_display` is what a person sees.
 """

@@ -234,7 +234,7 @@ def question_parts(details: ConfirmationDetails) -> QuestionParts:
 def _beginning(pieces: Iterable[str]) -> tuple[str, bool]:
     """Join pieces of text up to the limit of a block. Returns the text and whether it was truncated.
 
-    Vast gaps are replaced with a note of their length first, so that nothing is truncated because of them.
+    Very long runs of whitespace are replaced with a note of their length first, so that they cause no truncation.
     """
     kept: list[str] = []
     room = MAX_BLOCK_CHARS

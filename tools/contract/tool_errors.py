@@ -144,7 +144,7 @@ UNKNOWN_EFFECT = "The call may have had an effect: check before you try again."
 class ExhaustedError(ToolError):
     """The machine lacks a resource that the call needs, or this process has reached its limit for the resource.
 
-    `why` is a sentence without a period that names the resource. `effect` is a sentence that says whether the call may
+    `why` names the resource, in a sentence without a period. `effect` is a sentence that says whether the call may
     have had an effect.
     """
 

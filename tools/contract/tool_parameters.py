@@ -316,7 +316,7 @@ def _most_items(schema: Schema) -> int:
 
 
 def _sample(value: Any, depth: int = 2) -> Any:
-    """Return the part of a value that an error message shows, because an invalid value may be huge."""
+    """Return the part of an invalid value that an error message shows. The whole value may be huge."""
     if isinstance(value, str):
         return value[: MAX_SHOWN_VALUE + 1]
     if not isinstance(value, list | dict):

@@ -195,7 +195,7 @@ class CodeIntelligence:
         return Hidden(files, problem, tuple(found))
 
     async def _current(self, key: Key, workspace: Workspace) -> LanguageServerSession | None:
-        """Return the session if its server is running, and its view hides exactly what is hidden now.
+        """Return the session if its server is running and its view hides exactly what is hidden now.
 
         The masks in a running server's view do not follow later changes.
         """
@@ -243,7 +243,7 @@ class CodeIntelligence:
         """Return the process to start, with the descriptor `reading` as its standard input, and its view. Blocking."""
         root, _, rights = start.key
         environment = {**self._environment(), **start.server.environment}
-        # Omit workspace folders, because even a server from outside the workspace runs `node` or `python3` by name.
+        # Omit workspace folders from `PATH`, because even a server from elsewhere runs `node` or `python3` by name.
         outside = (
             entry
             for entry in environment.get("PATH", "").split(os.pathsep)
@@ -376,7 +376,7 @@ class CodeIntelligence:
         )
 
     async def before_change(self, workspace: Workspace, rights: Rights, location: Location) -> AwaitedErrors | None:
-        """Get a file's errors before the file is changed, or `None` if it is hidden or no server runs for it."""
+        """Get a file's errors before the file is changed. `None` if it is hidden or no server is running for it."""
         server = self.programs.server_for(location.path)
         if server is None:
             return None

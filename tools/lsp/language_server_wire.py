@@ -68,7 +68,7 @@ class LanguageServerConnection:
         self._reading: asyncio.Task[None] | None = None
 
     async def open(self, output: int, given: int) -> None:
-        """Start to read from the descriptor `output` and to write to `given`. Both are closed with the connection."""
+        """Start reading from the descriptor `output` and writing to `given`. Both are closed with the connection."""
         loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(HEAD_BYTES)
         writing = os.fdopen(given, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, writing)

@@ -1,7 +1,7 @@
 """Adds a fact to a memory file: plans the addition, then rewrites the file safely, even if others write to it as well.
 
 Several servers may add to a file at the same time. Each server reads the file, adds its line, and replaces the file
-only if the file has not changed since. Otherwise, the server starts again, so that no entry is lost.
+only if the file has not changed since. Otherwise, the server repeats these steps, so that no entry is lost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tools.memory.memory_files import MemoryScope
 from tools.text.file_names import UNSEEN, sendable_name, shown_whole_path
 
 _JOINERS = "\u200c\u200d"  # invisible, but kept because some languages and many emoji need them
-_IMPORT = re.compile(r"(?<!\S)@")  # begins an import: Qwen Code and Gemini CLI include the file named after the `@`
+_IMPORT = re.compile(r"(?<!\S)@")  # begins an import: Qwen Code and Gemini CLI include the file at the path after `@`
 _MARKUP = re.compile(r"<(?=[!?])")  # begins a comment, declaration or processing instruction, which hides text
 # Begins a heading, a quotation, a list, a thematic break, code, or a link definition, which is invisible.
 _BLOCK = re.compile(r"#|>|[*+](?=\s|$)|[*_]{3,}$|```|~~~|\[[^\]]*\]:")
@@ -276,7 +276,7 @@ def remember(
             try:
                 notes, saved = addition.write(), addition
             except ToolError as error:
-                # Another writer was faster: start again with the current file.
+                # Another writer was faster: start over with the current file.
                 if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or time.monotonic() > end:
                     raise
                 time.sleep(PAUSE_SECONDS)

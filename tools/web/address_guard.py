@@ -133,8 +133,9 @@ def _host(text: str) -> str:
     return host
 
 
-# IANA's special-purpose, multicast and reserved addresses, because the list in `ipaddress` depends on the version of
-# Python. One more address only looks public: 168.63.129.16 connects each machine in Azure with its host.
+# IANA's special-purpose, multicast and reserved addresses. They are listed here, because the list in `ipaddress`
+# depends on the version of Python. One more address only looks public: in Azure, 168.63.129.16 leads each virtual
+# machine to its host.
 _V4_CLOSED = tuple(
     IPv4Network(text)
     for text in (
@@ -292,8 +293,8 @@ class AddressGuard:
         self.check(target)
         found = await self.look_up(target)
         if not self._private.opens_name(target.host, target.port):
-            # One forbidden address is enough for a refusal, because a name that also has an allowed address is an
-            # attempt to reach the forbidden one.
+            # One forbidden address is enough for a refusal, because a name that also has an allowed address may be
+            # an attempt to reach the forbidden one.
             for address in found:
                 self._check_address(target, address)
         return found

@@ -60,8 +60,8 @@ _LABELS = {
 
 # Codecs with several bytes per character, except the Unicode encodings
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
-# Bytes decoded per step. A codec blocks all other threads, and takes a third of a microsecond per invalid byte, or
-# five milliseconds for this many.
+# Bytes decoded per step. A codec blocks all other threads. It takes a third of a microsecond per invalid byte, or five
+# milliseconds for a whole step.
 DECODED_AT_ONCE = 1 << 14
 # Time limit per page, after which only ASCII is decoded. Only pages with millions of invalid bytes reach it.
 DECODE_SECONDS = 2.0
@@ -215,7 +215,7 @@ class Page:
 
 
 def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signal: AbortSignal) -> Page:
-    """Convert a response to a page. Blocks the thread, and checks the signal between steps."""
+    """Convert a response to a page. Blocks the thread and checks the signal between steps."""
     page = _read(response, shown_as, media, signal)
     notes = page.notes
     if response.cut is not None:
@@ -225,7 +225,7 @@ def page_of(response: WebResponse, shown_as: Format, media: MediaHandling, signa
     wait = response.headers.get("retry-after", "")
     if page.is_error and _WAIT.fullmatch(wait):
         unit = " seconds" if wait.isdigit() else ""
-        notes = (f"The server asks to wait before the next request: {wait}{unit} (Retry-After).", *notes)
+        notes = (f"The server asks clients to wait before the next request: {wait}{unit} (Retry-After).", *notes)
     if refresh := response.headers.get("refresh"):
         notes = (*notes, *_leads(response, (refresh,), ()))
     text = harmless(page.text)
@@ -291,7 +291,7 @@ def _read(response: WebResponse, shown_as: Format, media: MediaHandling, signal:
         return _media(page, found, media)
     if not is_installed():
         shown = _media(page, found, media)
-        note = f"To see the text of PDF files, install the server's extra 'pdf': {INSTALL}"
+        note = f"To see the text of PDF files, install the server's 'pdf' extra: {INSTALL}"
         return replace(shown, notes=(*shown.notes, note))
     try:
         with tempfile.TemporaryFile() as file:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 # 80 ms, and parsing a genuine response for less than 1 ms.
 MAX_REPLY_BYTES = 512 << 10
 MAX_TITLE_CHARS = 200
-MAX_URL_CHARS = 2_000  # with percent-encoding, which makes Chinese nine times as long as typed
+MAX_URL_CHARS = 2_000  # with percent-encoding, which makes Chinese text nine times as long
 MAX_SNIPPET_CHARS = 1_000  # enough to decide whether to fetch the page
 MAX_ANSWER_CHARS = 4_000
 MAX_DATE_CHARS = 40
-MAX_LISTED = 50  # entries of the list of results that are examined
+MAX_LISTED = 50  # maximum number of entries examined in the list of results
 MAX_READ_CHARS = 10_000  # characters of a string that are used, counted before its white space is collapsed
 MIN_SECRET_CHARS = 8  # a shorter key would also match unrelated text
 MAX_SHOWN_QUERY = 200  # characters of the query in the heading
@@ -68,7 +68,7 @@ class _Interface:
     # Returns the parameters of a search from the query, the limit and the settings
     asks: Callable[[str, int, ProviderSettings], dict[str, Any]]
     lists: Sequence[str]  # the path to the list of pages in a response
-    # Returns True if a response without that list means no results; otherwise it is an error
+    # Returns True if a response without the list of pages means no results; if False, such a response is an error
     is_empty: Callable[[Json], bool]
     # Returns the fields of a page: title, URL, text, score and date
     page: Callable[[Json], tuple[Any, Any, Any, Any, Any]]
@@ -155,7 +155,7 @@ PROVIDERS: Mapping[str, _Interface] = {
             410: "Google has ended Custom Search. The operator can set up another provider.",
         },
     ),
-    # https://docs.searxng.org/dev/search_api.html. Its score is unused, because it has no upper limit.
+    # https://docs.searxng.org/dev/search_api.html. SearXNG's scores are unused, because they have no upper limit.
     "searxng": _Interface(
         title="SearXNG",
         url="",

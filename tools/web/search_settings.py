@@ -1,6 +1,6 @@
-"""The configured providers of web search, and the settings that each needs.
+"""The configured web search providers, and the settings that each needs.
 
-Imported at startup, so the import must stay cheap.
+The server imports this module at startup, so the import must stay cheap.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _HOSTS = (
     r"|function_?(?:result|call|response|output)|available_tools"
 )
 
-# Tag names that programs also use: `List<User>` and `<user_id>` are kept
+# Tag names that programs also use, so text such as `List<User>` and `<user_id>` is kept
 _ROLES = r"user|developer|model|tool|function|parameter|prompt|turn"
 
 # The beginning of a tag that hosts and models put around messages, turns and results. Other tags are kept, because a

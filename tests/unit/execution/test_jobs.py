@@ -159,7 +159,7 @@ async def test_the_last_lines_are_shown_and_then_only_what_is_new(shell: Shell, 
     assert "Bytes 1492-1892 of 1892;" in text_of(last)
     assert shown(await shell.read(job, lines=2)) == "499\n500"
     nothing = await shell.read(job, offset=next_offset(last))
-    assert "Nothing new: 1892 bytes were printed. Continue with offset 1892.\nOutput: (empty)" in text_of(nothing)
+    assert "Nothing new. Bytes printed so far: 1892. Continue with offset 1892.\nOutput: (empty)" in text_of(nothing)
     (root / "go").touch()
     await until(lambda: job.running.output.total == 1903)
     assert shown(await shell.read(job, offset=next_offset(nothing))) == "new\npartial"

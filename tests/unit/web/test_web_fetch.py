@@ -106,7 +106,7 @@ LEADS = {
     "/busy": (answer("", status="429 Too Many Requests", headers={"Retry-After": "120"}), "request: 120 seconds (Ret"),
     "/date": (
         answer("", status="503 Service Unavailable", headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}),
-        "The server asks to wait before the next request: Wed, 21 Oct 2026 07:28:00 GMT (Retry-After).",
+        "The server asks clients to wait before the next request: Wed, 21 Oct 2026 07:28:00 GMT (Retry-After).",
     ),
     "/hidden": (answer("<p>seen</p><p hidden>no</p>"), "The page's hidden text is omitted; format='html' shows"),
     "/korean": (answer("안녕하세요 한국어".encode("euc-kr"), headers=PLAIN), "Its encoding is not stated"),
