@@ -393,7 +393,7 @@ async def test_a_connection_that_fails_is_told_with_its_cause(
             f"https://localhost:{named.port}/mcp": "its certificate is for another host name",
             f"https://localhost:{unknown.port}/mcp": "its certificate is self-signed",
             f"https://localhost:{plain.port}/mcp": "its address says https",
-            f"http://localhost:{unknown.port}/mcp": "at an http address",
+            f"http://localhost:{unknown.port}/mcp": "its address says http",
             "http://no-such-host.invalid/mcp": "its host name was not found (DNS)",
             "http://127.0.0.1:9/mcp": "the connection was refused",
         }
