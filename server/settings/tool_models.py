@@ -26,7 +26,7 @@ _LIMITS: Final = Limits()
 
 
 class ToolSettings(Section):
-    """`tools`: which tools are offered, including the older lists of Qwen Code and Gemini CLI."""
+    """`tools`: which tools are offered, and the commands of custom tools."""
 
     discovery_command: CommandLine = None
     """A command line that prints declarations of custom tools. No shell parses it. Variables are expanded."""
@@ -169,7 +169,7 @@ class WebSearchSettings(Section):
 
     @property
     def configured(self) -> tuple[str, ...]:
-        """The providers with all required values, in the order of preference."""
+        """The providers with all required values, in order of preference."""
         return tuple(
             name
             for name, needs in SEARCH_VARIABLES.items()

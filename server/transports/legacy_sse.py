@@ -58,7 +58,7 @@ class _Session:
         self._room.set()
 
     async def wait_for_room(self) -> None:
-        """Wait until the client has read enough."""
+        """Wait until the client has read enough events, and the dispatcher has room for another message."""
         while not self.events.is_ended and (self.events.unread >= MAX_UNREAD or self.dispatcher.is_full):
             self._room.clear()
             await self._room.wait()

@@ -124,7 +124,7 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
         return arguments
     inside = cast("dict[str, Any]", given or {})
     if len(inside) > MAX_UNKNOWN:
-        # The general check of arguments rejects so many options.
+        # The general argument check will reject this many options.
         return arguments
     beside = {name: arguments[name] for name in _OPTION_ALIASES if arguments.get(name) is not None}
     gathered = {_OPTION_ALIASES.get(name, name): value for name, value in (*inside.items(), *beside.items())}

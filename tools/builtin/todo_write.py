@@ -76,7 +76,10 @@ class TodoWriteTool(BuiltinTool[TodoWriteParams]):
         self._lists = lists if lists is not None else TodoLists()
 
     def normalise(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Accept Gemini CLI's form of todos. A todo without an id gets its number, or the next free one, as its id."""
+        """Accept Gemini CLI's form of todos.
+
+        A todo without an id gets its number in the list as its id, or the next free number.
+        """
         given = coerce(arguments.get("todos"), {"type": "array"})
         if not isinstance(given, list) or len(cast("list[Any]", given)) > MAX_TODOS:
             return arguments

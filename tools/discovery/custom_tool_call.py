@@ -103,11 +103,11 @@ def _result_of(outcome: ProgramOutcome) -> ToolResult:
         content = [TextPart(f"Stdout: (empty)\nStderr: {outcome.errors}")]
     elif shown.is_cut or shown.is_binary:
         what = "it is not text" if shown.is_binary else "only its beginning and its end are shown"
-        note = f"Note: the output has {size(shown.total)}, and {what}. The rest was not kept."
+        note = f"Note: the output is {size(shown.total)} long, and {what}. The rest was not kept."
         if shown.file is not None:
             missing = f" (except the last {size(shown.missing)}, which were not kept)" if shown.missing else ""
             how = "" if shown.is_binary else ". Read it with read_file"
-            note = f"Note: the output has {size(shown.total)}, and {what}. All of it{missing} is in {path}{how}."
+            note = f"Note: the output is {size(shown.total)} long, and {what}. All of it{missing} is in {path}{how}."
         text = TextPart("\n\n".join(filter(None, (note, shown.text))))
         content = [text, *kept_output(shown, "output of the tool")]
     return ToolResult(

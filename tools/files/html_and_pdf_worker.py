@@ -119,7 +119,7 @@ def pdf(first: str, last: str) -> Iterator[dict[str, Any]]:
 
 
 def _forbid_writing() -> None:
-    """Forbid writing to files. Must be called after the imports, which may write byte code to a cache."""
+    """Forbid writing to files. Must be called after the imports, which may write bytecode to a cache."""
     if sys.platform == "win32":
         return
     import resource  # noqa: PLC0415 - exists only on POSIX

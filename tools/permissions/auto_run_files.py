@@ -154,7 +154,7 @@ def is_auto_run_name(name: str, folder: str = "") -> bool:
 
 
 def is_guarded_in_repository(parts: list[str]) -> bool:
-    """Return True if a path inside `.git` is protected. `parts` are the `folded` names of the path, after `.git`."""
+    """Return True if a path inside `.git` is protected. `parts` are the `folded` path components after `.git`."""
     if not parts:
         return False
     if parts[0] in {"modules", "worktrees"}:

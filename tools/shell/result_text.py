@@ -295,7 +295,7 @@ def sandbox_notes(changes: SandboxChanges) -> list[str]:
         how = (
             f"they were renamed in place: {named}. They could not be moved out of the workspace, or are too "
             "large to copy to another file system (more than 100 MB, or 10,000 files and folders). Tell the user, who "
-            "can restore the names of the files that are wanted, and remove the others."
+            "can rename the wanted files back and remove the others."
             if is_renamed
             else f"they were moved out of the workspace: {named}. They stay there after this session, until the "
             "system clears its temporary files. If you need them, write them with write_file, which asks the user, or "

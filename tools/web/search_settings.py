@@ -16,7 +16,7 @@ SEARCH_VARIABLES: Mapping[ProviderName, Mapping[str, str]] = {
     "google": {"apiKey": "GOOGLE_API_KEY", "searchEngineId": "GOOGLE_SEARCH_ENGINE_ID"},
     "searxng": {"url": ""},
 }
-"""All providers in the order of preference, with the required keys of `web.search.NAME`. Each key maps to the
+"""All providers in order of preference, with the required keys of `web.search.NAME`. Each key maps to the
 environment variable that is used if the settings lack the key; empty if there is no such variable.
 """
 
@@ -43,7 +43,7 @@ class ProviderSettings:
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    providers: tuple[ProviderSettings, ...] = ()  # in the order of preference
+    providers: tuple[ProviderSettings, ...] = ()  # in order of preference
     # The provider for calls that name no provider. If this provider is not configured, the first one is used
     default: str | None = None
 

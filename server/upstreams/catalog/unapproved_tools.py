@@ -63,8 +63,8 @@ class StoppedMCPTool(DiscoveredMCPTool):
     Args:
         approve: Approves the tool as it was shown; runs instead of a call.
         is_current: Returns whether the tool is still blocked for the same reason.
-        in_file: Whether approvals go into the lock file. If they go into the store, the command that approves in the
-            file is not suggested, because a change to the file invalidates the approvals in the store.
+        in_file: Whether approvals go into the lock file. If they go into the store, the command that writes
+            approvals to the file is not suggested, because a change to the file invalidates the approvals in the store.
     """
 
     def __init__(

@@ -180,7 +180,7 @@ async def test_of_a_long_output_the_ends_are_shown_and_the_file(tools: CustomToo
     assert isinstance(link, FileDataPart)
     text = text_of(result)
     assert text.startswith(
-        "Note: the output has 98.9 kB, and only its beginning and its end are shown. All of it is in "
+        "Note: the output is 98.9 kB long, and only its beginning and its end are shown. All of it is in "
     )
     assert text.endswith("\nline 9999")
     assert len(text) < 41_000

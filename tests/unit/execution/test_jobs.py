@@ -238,7 +238,7 @@ async def test_of_binary_output_only_the_size_and_the_file_are_told(shell: Shell
 async def test_an_offset_past_the_end_is_refused(shell: Shell) -> None:
     job = await started(shell, "echo")
     await over(job)
-    with pytest.raises(InvalidToolParamsError, match="1 bytes have been printed"):
+    with pytest.raises(InvalidToolParamsError, match="Bytes printed so far: 1"):
         await shell.read(job, offset=2)
 
 

@@ -264,7 +264,7 @@ async def test_of_a_long_output_both_ends_are_shown_and_all_of_it_can_be_read(sh
     assert path.read_text() == "".join(f"{number}\n" for number in range(1, 20_001))
     assert (link.mime_type, link.size, result.facts["outputFile"]) == ("text/plain", 108_894, str(path))
     assert text.startswith(
-        f"Note: the output has 108.9 kB, and only its beginning and its end are shown. All of it is in {path}. "
+        f"Note: the output is 108.9 kB long, and only its beginning and its end are shown. All of it is in {path}. "
         "Read it with read_file, from the end with a negative offset.\nOutput:\n1\n2\n"
     )
     assert CUT_MARK in text

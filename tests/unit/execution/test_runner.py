@@ -306,7 +306,7 @@ async def test_a_note_names_the_rules_that_stopped_a_command_and_what_ends_a_job
         docs = await said("echo touch: docs/a: Read-only file system")
         assert "Protected by permissions.deny rule Edit(/docs/**).\n" in docs
         assert "write_file" not in docs
-        assert "by permissions.ask rule Read(.env). Name the file in" in await said(
+        assert "by permissions.ask rule Read(.env). To request access, name the file in" in await said(
             "echo rm: o/.env: Device or resource busy"
         )
         plain = await said("echo touch: /x: Read-only file system")

@@ -77,8 +77,9 @@ def check_count(
     elif match.strategy.is_relaxed:
         how = match.strategy.value.replace("_", " ")
         problem = (
-            f"old_string is not in '{location.shown}' exactly; {count} places differ only in {how} ({where}). An "
-            "inexact match must be unique. Nothing was written. Copy the text exactly, with more lines around it."
+            f"old_string has no exact match in '{location.shown}'; {count} places differ from it only in {how} "
+            f"({where}). An inexact match must be unique. Nothing was written. Copy the text exactly, with more lines "
+            "around it."
         )
     else:
         problem = (
