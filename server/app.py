@@ -218,7 +218,7 @@ class App:
         remembered = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
-        table.add("tools/call", self.tools.on_call)  # `dispatch` runs valid calls itself, and passes on only the others
+        table.add("tools/call", self.tools.on_call)  # `dispatch` runs calls, and passes on only those with errors
         table.add("subscriptions/listen", ListenStreams(self._bus, call_contexts.client_key), MODERN)
         table.add_notification("notifications/initialized", self._on_initialized)
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)

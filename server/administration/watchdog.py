@@ -78,7 +78,10 @@ class Watchdog:
 
 
 def start_watchdog(*, has_wire: bool) -> Watchdog:
-    """Fork the watchdog, before there are threads. If `has_wire` is true, the server must exit when its input ends."""
+    """Fork the watchdog, before there are threads.
+
+    If `has_wire` is true, the watchdog also acts on the end of the server's input.
+    """
     if sys.platform == "win32":
         return Watchdog()
     server = os.getpid()

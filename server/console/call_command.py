@@ -60,7 +60,7 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class GivenArguments:
-    """The arguments of a call as written: an object, and pairs that override members of that object."""
+    """The arguments of a call as written: an object, and pairs that are added to it or override its members."""
 
     whole: Mapping[str, Any]
     pairs: Mapping[str, str]

@@ -88,7 +88,7 @@ class Findings(list[Finding]):
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
     """Print each finding immediately. Return exit code 1 if something that is configured does not work.
 
-    All checks run concurrently, each with its own deadline, so the command takes as long as the slowest check.
+    All checks run concurrently, each with its own deadline, so together they take as long as the slowest one.
     """
     spinner = Spinner()
     waited: list[str] = []  # checks and servers that are still running

@@ -38,7 +38,7 @@ _CALLS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "list_directory": ("path", {}),
 }
 """For calls that are written like rules, keyed by tool: the parameter whose value is in the parentheses, and values for
-the other parameters that the tool requires.
+other parameters that make the call valid.
 """
 
 MAX_PART_CHARS = 48  # maximum number of characters shown for each part of a command

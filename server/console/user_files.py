@@ -133,5 +133,5 @@ def not_written(path: str, error: ToolError | OSError) -> CommandFailure:
     """Build the failure that says why a file was not written, and what to do."""
     shown = visible_line(path)
     code = (error if isinstance(error, ToolError) else explain(error, shown)).code
-    why = _WHY_NOT_WRITTEN.get(code, "the existing file cannot be overwritten. Fix or remove it")
+    why = _WHY_NOT_WRITTEN.get(code, "the system does not allow it. Check this path and its folder")
     return CommandFailure(f"{shown} cannot be written, so nothing was changed: {why}, and try again.")

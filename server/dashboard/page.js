@@ -33,7 +33,7 @@ function tellProblem() {
   if (lost.textContent !== words) lost.textContent = words;
 }
 
-// The page as the server renders it now; undefined if the server does not answer or fails.
+// The page as the server renders it now; undefined if the server fails, does not answer, or has signed this page out.
 async function shownNow() {
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" } });

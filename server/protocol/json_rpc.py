@@ -27,7 +27,8 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-AnyId = RequestId | float  # JSON-RPC discourages fractions as ids; requests with such an id are refused
+# JSON-RPC discourages fractions as ids: a client's request with such an id is refused, an upstream's is dropped
+AnyId = RequestId | float
 MAX_TOGETHER = 128  # maximum number of messages in a client's batch
 MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
 MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing

@@ -358,7 +358,8 @@ def check_params(method: str, version: str, params: Json | None) -> None:
         required = _REQUIRED.get(method, {})
         for name, value in fields.items():
             kind = required.get(name) or optional.get(name)
-            # For a parameter that is not in the tables, `kind` is `None`, so the SDK's models validate the request.
+            # For a parameter that is not in the tables, `kind` is `None`, so the SDK's models validate the request. An
+            # exception is a plain `_meta`.
             if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
                 break
         else:

@@ -1,4 +1,6 @@
-"""Asks the person behind a request. The form is sent as a request or, in the 2026-07-28 revision, as a result.
+"""Asks the person behind a request, on the dashboard or with a form.
+
+A form is sent as a request or, in the 2026-07-28 revision, as a result.
 
 A form that is sent as a result carries an encrypted state, which the client sends back with the answer. Each state is
 accepted once (`server.store.sealed_states`).

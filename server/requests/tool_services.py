@@ -154,7 +154,7 @@ class Commands:
         self._report = report
         self._shell = report.settings.shell
         caches = os.path.join(report.state_folder, "caches") if report.state_folder is not None else None
-        # No folder is created before the first command.
+        # A folder is created only when it is needed.
         self.folders = PrivateFolders(
             caches=caches, comes_back=lambda key: bool(key) and not key.startswith(SESSION_KEYS)
         )

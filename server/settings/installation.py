@@ -1,4 +1,4 @@
-"""Finds the command that reinstalls this program together with a pip extra."""
+"""Finds the command that reinstalls this program with one of its optional extras."""
 
 from __future__ import annotations
 

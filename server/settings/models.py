@@ -308,8 +308,8 @@ class TokenSource(PrincipalSettings):
 
 class IntrospectionSettings(Section):
     url: str = ""
-    """The issuer's introspection endpoint (RFC 7662), with https unless it is on this machine. Without it, a token
-    must be a JWT.
+    """The issuer's introspection endpoint (RFC 7662), with https unless it is on this machine. Without an
+    endpoint, a token must be a JWT.
     """
     client_id: str = ""
     """This server's client id at the issuer."""
@@ -323,8 +323,8 @@ class IssuerSettings(Section):
     """The issuer whose access tokens are accepted, in addition to `http.tokens` (OAuth 2.1 resource server)."""
 
     issuer: str = ""
-    """The issuer of the tokens, exactly as it identifies itself, with https unless it is on this machine. If this is
-    empty, no tokens are accepted.
+    """The issuer of the tokens, exactly as it identifies itself, with https unless it is on this machine. If this and
+    `resource` are empty, only `http.tokens` are accepted.
     """
     resource: str = ""
     """The address of /mcp, exactly as clients write it; tokens must be issued for it."""

@@ -69,9 +69,12 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
 
             store = ValkeyStore(settings.url, password)
         except ImportError:
-            how = "pipx install --force 'coretools-mcp[valkey]'"
-            problem = f"store.url names a Valkey server, but the valkey package is missing: {how}."
-            raise SettingsError([problem]) from None
+            from server.settings.installation import install_command  # noqa: PLC0415 - needed only if valkey is missing
+
+            how = f"Run: {install_command('valkey')}"
+            raise SettingsError(
+                [f"store.url names a Valkey server, but the `valkey` extra is not installed. {how}"]
+            ) from None
         except ValueError:
             raise SettingsError(["store.url: the port is out of range. Use one from 1 to 65535."]) from None
     secret_keys = [hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest() for key in state_keys]

@@ -37,6 +37,7 @@ from starlette.requests import Request
 from server import VERSION
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.request_table import RequestContext
+from server.settings.installation import install_command
 from server.telemetry.measured_request import BUCKETS, MAX_CODES, MAX_NAMES, Names, Operation, UpstreamEnd
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
@@ -100,8 +101,9 @@ def telemetry_of_environment() -> Telemetry | None:
         meters = metrics.MeterProvider(readers, resource, shutdown_on_exit=False)
     except ImportError:
         logger.warning(
-            "OTEL_* variables ask for traces or metrics, but the pip extra otel is not installed: run pip install "
-            "'coretools-mcp[otel]', or set OTEL_SDK_DISABLED=true"
+            "OTEL_* variables ask for traces or metrics, but the `otel` extra is not installed: run %s, or set "
+            "OTEL_SDK_DISABLED=true",
+            install_command("otel"),
         )
         return None
     except Exception:  # noqa: BLE001 - whatever a variable holds, the server goes on

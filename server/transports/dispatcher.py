@@ -96,7 +96,7 @@ class Incoming:
     tool: object = None  # the name of the called tool, as received
     line: bytes = b""  # the received line, kept while the message waits for its turn
     size: int = 0
-    scope: anyio.CancelScope | None = None  # cancels that task, once started
+    scope: anyio.CancelScope | None = None  # cancels the task that processes it, once started
     task: asyncio.Task[None] | None = None  # the task that processes it
     round: int = 0  # the number of the group of requests that it started with
     is_cancelled: bool = False  # no response is sent, because the client cancelled the request or received an error

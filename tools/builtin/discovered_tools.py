@@ -1,6 +1,7 @@
 """Discovers and registers the custom tools.
 
-The first discovery begins at startup or, over stdio, once a client has connected. Changed settings start another one.
+The first discovery begins at startup or, over stdio, once a client has connected. It starts again when its settings
+change.
 """
 
 from __future__ import annotations

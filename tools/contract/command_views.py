@@ -82,7 +82,9 @@ class CommandView:
     seen: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()  # also writable: other paths and auto-run files that the question names
     spelled: tuple[str, ...] = field(default=(), compare=False)  # paths in the command that lead through symlinks
-    is_git: bool = False  # whether only git changes files; if so, the repository's own files are writable
+    # In a reading view, whether the repository's own files are shown, for git. In other views, whether only git changes
+    # files, so that the repository's own files are writable
+    is_git: bool = False
     is_asked: bool = False  # whether a person was asked about exactly this command
     is_plan: bool = False  # whether the command runs in plan mode, which has its own `/tmp`
     # Whether the command's `/tmp` starts empty, because older files there may have content that nobody was asked about.

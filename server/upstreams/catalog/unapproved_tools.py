@@ -25,7 +25,7 @@ class Stop:
 
     definition: Definition  # the placeholder's definition, in this server's words
     shown: Definition  # the tool's definition, with invisible characters marked
-    entry: Json  # the tool's entry in the lock file, if the tool is approved
+    entry: Json  # the entry that the lock file gets if this version is approved
     standing: str  # "new", "changed" with the fields, or "closed" if the lock file cannot be used
     closed: str  # why nothing can be approved, and what to do; empty if the lock file can be used
     version: str  # a hash of the tool, its entry and the reason

@@ -126,7 +126,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     Args:
         definition: The tool as the upstream lists it, in wire format.
         trusted: Whether the operator trusts this upstream. If so, annotations are published unchanged, and this tool
-            asks for consent only if it has changed.
+            asks for consent only if it has changed, or if its first version is unknown.
         bare_name: The name, without an alias, that the server's apps can use; empty if there is none.
         known: The tool's history, and who has agreed to which version; `None` for a tool that never changes. If the
             upstream changes the tool, this object keeps the version that it was created with.
@@ -316,8 +316,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
 
 UpstreamCall = Callable[[DiscoveredMCPTool, Arguments, ToolContext], Awaitable[ToolResult]]
-"""Calls a tool. This is `Relay.call`, bound to an upstream; `UpstreamRouter` passes it to the pool, which passes it to
-the tools.
+"""Calls a tool: `Relay.call`, bound to an upstream by a function that `UpstreamRouter` gives to the pool. For a blocked
+tool, it is `ToolCatalog._approve`.
 """
 
 Definition = Mapping[str, Any]

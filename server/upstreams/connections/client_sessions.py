@@ -203,7 +203,7 @@ class ClientSessions:
                             await session.flush()
                     held.session = session
                     held.ready.set()
-                    if transport.name != "stdio":  # over stdio, each session has its own program
+                    if transport.name != "stdio":  # over stdio, a new session is a new program
                         self.upstream.session_began()
                     await self._until_unused(held, session)
             if held.session is None:

@@ -139,7 +139,7 @@ class UpstreamPool:
         """Why other configured servers are not used, keyed by alias; changes with the settings."""
         self.written: Mapping[str, UpstreamSettings] = {}
         """Entries with variables unexpanded; changes with the settings."""
-        self.is_recalling = False  # whether the stored lists are still being read; until then, no list is sent
+        self.is_recalling = False  # whether the stored lists are still being read; no list is sent before that is done
         self.listed: set[str] = set()  # the capabilities whose list a client has received
         self._stored: StoredLists | None = None
         self.approvals: SharedApprovals | None = None  # the shared approvals of replicas, if there are any

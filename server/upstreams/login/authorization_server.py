@@ -54,7 +54,7 @@ _SECRET_METHODS = ("client_secret_basic", "client_secret_post")
 
 
 class AuthorizationServerDownError(LoginError):
-    """The authorization server gave no usable answer. The login is kept, because its state is unknown."""
+    """The authorization server did not answer, or not with JSON. The login is kept, because its state is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class AuthorizationServerClient:
         if not is_ours:
             raise LoginError(
                 f"the server calls itself {visible_line(resource[:_SHOWN_CHARS])}, which is not its address, so a "
-                "token for that address could be meant for another server"
+                "token for that name could be meant for another server"
             )
         issuer = issuers[0]
         if not isinstance(issuer, str):

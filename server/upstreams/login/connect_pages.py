@@ -151,7 +151,7 @@ class ConnectPages:
         return response
 
     async def _start_login(self, request: Request) -> Response:
-        """Redirect the browser to the authorization server, if it has shown the page.
+        """Redirect a browser that has shown the page to the authorization server.
 
         After that, the link works in no other browser.
         """

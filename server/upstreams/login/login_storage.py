@@ -399,7 +399,7 @@ def _keyring() -> Generator[Any]:
         from keyring import errors  # noqa: PLC0415
     except ImportError:
         raise TokenStoreError(
-            "The setting proxy.tokenStorage is keyring, but the package keyring is missing: run pipx install --force "
+            "This login needs the system keyring, but the package keyring is missing: run pipx install --force "
             f"'coretools-mcp[keyring]', {_INSTEAD}."
         ) from None
     try:

@@ -195,7 +195,7 @@ class Watching:
                 return
             begun.append(watch)
             if is_late:
-                # The client believes that it is already subscribed and may have missed a change, so report one.
+                # The client believes that it is already subscribed, so it may have missed a change: report one.
                 route.upstream.resource_updated(route.uri, key_of(exchange))
 
         try:

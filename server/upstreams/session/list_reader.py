@@ -218,6 +218,6 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
 
 
 def told(left_out: Sequence[str]) -> list[str]:
-    """Return readable descriptions of what was omitted from a list: at most `MAX_TOLD` entries, each shortened."""
+    """Return readable descriptions of what was omitted from a list: the first `MAX_TOLD`, and how many more."""
     more = [f"and {len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
     return [*(visible_line(each[:MAX_TOLD_CHARS]) for each in left_out[:MAX_TOLD]), *more]

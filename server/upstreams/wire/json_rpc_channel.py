@@ -313,7 +313,7 @@ class PendingRequest:
     is_answered: bool = False
     on_answer: Callable[[RpcAnswer | None], None] | None = None  # called once, with `None` if there was no response
     at_end: Callable[[], None] | None = None
-    """Called when the upstream has responded, and when the caller stops waiting, so possibly twice."""
+    """Called when the response arrives or the connection is lost, and when the caller stops waiting; possibly twice."""
     deadline: float | None = None  # when the request expires, by the loop's clock
     _events: deque[Any] = field(default_factory=deque[Any])
     _waiting_bytes: int = 0

@@ -293,7 +293,7 @@ class StdinWriter:
             self._descriptor = -1
 
     def _write(self) -> None:
-        """Write as much as the pipe accepts now; the rest is written when the pipe has room."""
+        """Write the next pieces, as far as the pipe accepts them; the rest is written when the pipe has room."""
         try:
             self._lines.written(os.writev(self._descriptor, self._lines.next_pieces()))
         except (BlockingIOError, InterruptedError):

@@ -355,8 +355,8 @@ def replace_file(
     of a new file, regardless of the umask.
 
     Raises:
-        ToolError: `file_changed_since_read` if the file is not as expected, or another code if the disk fails. In either
-            case the old content is intact, and no temporary file is left.
+        ToolError: `file_changed_since_read` if the file is not as expected, or another code if the disk fails. Then
+            the old content is intact, and no temporary file is left.
     """
     name = os.path.basename(location.path)
     try:
