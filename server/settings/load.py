@@ -263,9 +263,22 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
     """Return the settings, or after a problem the valid part of them, so that all problems are reported at once."""
     if not all_layers.data:
         return Settings.model_construct()  # The defaults need no validator, and building it takes time.
-    text = json.dumps(all_layers.data)
+    data = dict(all_layers.data)
+    roots: Any = value_at(data, ("workspace", "roots"))
+    # JSON cannot contain the name of a folder that is not UTF-8, so the validator gets the root folder instead.
+    named = cast("list[Any]", roots) if isinstance(roots, list) else []
+    undecodable = {
+        at: root
+        for at, root in enumerate(named)
+        if isinstance(root, str) and root.encode(errors="ignore").decode() != root
+    }
+    if undecodable:
+        data["workspace"] = data["workspace"] | {
+            "roots": [os.sep if at in undecodable else root for at, root in enumerate(named)]
+        }
+    text = json.dumps(data)
     try:
-        return Settings.model_validate_json(text)
+        settings = Settings.model_validate_json(text)
     except ValidationError as error:
         from server.settings.explanations import explain  # noqa: PLC0415 - needed only if something is wrong
 
@@ -279,6 +292,10 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
         with suppress(ValidationError):
             return Settings.model_validate_json(json.dumps(rest))
         return Settings.model_construct()
+    if not undecodable:
+        return settings
+    valid = tuple(undecodable.get(at, root) for at, root in enumerate(settings.workspace.roots))
+    return settings.model_copy(update={"workspace": settings.workspace.model_copy(update={"roots": valid})})
 
 
 def _read_lock(inputs: SettingsInputs, before: LockContent | None) -> LockContent | None:

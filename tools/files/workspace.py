@@ -13,8 +13,8 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType, exhaustion_of
 from tools.files import path_opener
@@ -169,6 +169,11 @@ class Workspace:
         except (OSError, ValueError) as error:
             raise explain(error, shown_path(spelled)) from None
         if not root:
+            # The names of a root's folders may be unusual, so results show them with quotes.
+            meant = meant_path(spelled.strip())
+            if meant is not None:
+                with suppress(PathNotInWorkspaceError):
+                    return replace(self.locate(meant, within=within, by_look=by_look), spelled=spelled)
             is_below_tmp = bool(self._no_scratch) and contains(SCRATCH_NAME, os.path.normpath(literal))
             raise PathNotInWorkspaceError(spelled, self.roots, self._no_scratch if is_below_tmp else "")
         if root in self._roots_without_case:

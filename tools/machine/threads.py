@@ -294,9 +294,8 @@ class Threads:
                 seconds = LOOK_SECONDS
                 if self._stuck < self._count or now - self._waiting[0].since < LOOK_SECONDS:
                     break
-                why = (
-                    f"all {self._count} of its threads are waiting for something unresponsive, such as a network drive"
-                )
+                stuck = f"all {self._count} of its threads are" if self._count > 1 else "its only thread is"
+                why = f"{stuck} waiting for something unresponsive, such as a network drive"
                 self._waiting.popleft().future.set_exception(ExhaustedError(why))
             if self._waiting:
                 self._turn = loop.call_later(seconds, self._look)

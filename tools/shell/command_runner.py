@@ -178,7 +178,7 @@ async def start_confined(
 ) -> Process:
     """Start a confined program. If that fails, release `confined` and raise an error.
 
-    `refusal` returns the error for an error number of the operating system.
+    `refusal` returns the error for an error number of the operating system, or for 0 if there is none.
     """
     process: Process | None = None
     try:

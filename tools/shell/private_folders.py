@@ -449,7 +449,7 @@ def remove_tree(folder: str) -> None:
 def empty_if_large(folder: str, most_bytes: int) -> tuple[int, int]:
     """Empty a client's folder if it is too large.
 
-    Returns how many bytes and entries it had, or zeros if it was not emptied.
+    Returns how many bytes and entries were counted in it, or zeros if it was not emptied.
     """
     with ExitStack() as opened:
         top = _open_own(folder, None)

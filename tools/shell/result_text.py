@@ -134,7 +134,7 @@ def run_content(finished: FinishedCommand, directory: str | None) -> list[Part]:
             lacking = f" (except the last {size(shown.missing)}, which were not kept)" if shown.missing else ""
             where = f"All of it{lacking} is in {shown_whole_path(shown.file)}{how}."
         parts = kept_output(shown, "output of the command")
-        lines.append(f"Note: the output has {size(shown.total)}, and {what}. {where}")
+        lines.append(f"Note: the output is {size(shown.total)} long, and {what}. {where}")
     if shown.note:
         lines.append(f"Note: {shown.note}")
     lines.append(_output_block(shown))
@@ -214,7 +214,7 @@ def _ways_to_files(finished: FinishedCommand) -> list[str]:
             is_denied = all(why.partition(" rule ")[0].endswith(("deny", "exclude")) for why in rules)
             ways.append(
                 f"Protected by {named}."
-                + ("" if is_denied else " To request access, name the file in the command; the user is then asked.")
+                + ("" if is_denied else " To request access, name the file in the command; the user may then be asked.")
             )
     if is_reading and any(_ABSENT.search(line) and (home in line or "~/" in line) for line in lines):
         ways.append("To request access to a path in the home folder, name it in the command; the user is then asked.")
@@ -239,7 +239,7 @@ def _ways_to_files(finished: FinishedCommand) -> list[str]:
     if _CLOSED.search(text):
         ways.append(
             "To request access to a hidden file, or to a file outside the view, write its path in the command; the "
-            "user is then asked."
+            "user may then be asked."
         )
     return ways
 

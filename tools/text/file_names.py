@@ -37,7 +37,7 @@ IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # characte
 
 
 def is_seen_in_name(name: str) -> bool:
-    """Return True if all characters of a name are printable and visible, so that the name needs no escapes."""
+    """Return True if all characters of a name are printable and visible."""
     return name.isprintable() and (name.isascii() or not _UNSEEN_IN_NAMES.search(name))
 
 

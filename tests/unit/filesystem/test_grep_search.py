@@ -111,7 +111,7 @@ async def test_matches_are_grouped_by_file_in_the_order_of_paths(root: Path, con
 
 NOT_SEARCHED = (
     "[Not searched: ignored files, symlinks, .hg, .svn, bower_components, node_modules, binary files "
-    "(including UTF-32) and files over 100 MB. Set no_ignore to include these folders and files hidden by .gitignore.]"
+    "(including UTF-32) and files over 100 MB. Set no_ignore to include these folders, and files hidden by .gitignore.]"
 )
 
 

@@ -20,6 +20,7 @@ from tools.files.path_opener import (
     open_regular,
 )
 from tools.files.workspace import Workspace, contains, explain
+from tools.text.file_names import shown_whole_path
 
 
 @pytest.fixture
@@ -279,3 +280,16 @@ def test_what_is_no_path_is_refused(spelled: str, root: Path) -> None:
 @pytest.mark.parametrize(("spelled", "meant"), [(" a.txt\n", "a.txt"), ('"a b.txt"', "a b.txt"), ('"sub"/n', "sub/n")])
 def test_what_does_not_exist_yet_has_no_blanks_and_quotes_around_it(spelled: str, meant: str, root: Path) -> None:
     assert Workspace([str(root)]).locate(spelled).path == str(root / meant)
+
+
+@pytest.mark.requirement("hostile.names_read")
+@pytest.mark.parametrize("name", ["nl\nline", 'q"t', "tab\tx", os.fsdecode(b"caf\xe9"), "rtl\u202e"])
+def test_a_path_in_a_workspace_with_an_unusual_name_is_read_as_it_was_shown(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+    file = tmp_path / name / "a.txt"
+    file.write_text("a")
+    workspace = Workspace([str(tmp_path / name)])
+    assert workspace.locate(shown_whole_path(str(file))).path == str(file)
+    outside = tmp_path / f"{name}2"
+    with pytest.raises(PathNotInWorkspaceError):
+        workspace.locate(shown_whole_path(str(outside)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -488,6 +489,14 @@ def test_everything_that_is_wrong_is_told_at_once_up_to_a_bound(environ: dict[st
 
 
 # --- Folders, limits, start-up -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("settings.roots")
+def test_a_root_on_the_command_line_need_not_be_utf_8(environ: dict[str, str], tmp_path: Path) -> None:
+    roots = [os.fsdecode(b"/caf\xe9"), "/other"]
+    report = load(tmp_path / "mcp.json", {"shell": {"timeout": 1000}}, environ, workspace={"roots": roots})
+    assert report.settings.workspace.roots == tuple(roots)
+    assert report.settings.shell.timeout == 1000
 
 
 @pytest.mark.requirement("settings.roots")

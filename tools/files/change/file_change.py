@@ -429,7 +429,7 @@ class ChangeRecord:
     """The journal's record of a change."""
 
     number: int | None = None  # the change's number, by which it can be undone
-    why_not: str = ""  # a sentence: why the change cannot be undone; empty if it can be, or if there is no journal
+    why_not: str = ""  # a sentence: why the change cannot be undone; empty if it can be, or if changes are not recorded
 
     @property
     def notes(self) -> list[str]:

@@ -73,7 +73,7 @@ class JournaledChange:
 
 @dataclass(frozen=True, slots=True)
 class NewChange:
-    """A change that is about to be made: like a `JournaledChange`, but with the contents as well as their digests."""
+    """A change that is about to be made, with the contents and their digests; other fields as in `JournaledChange`."""
 
     path: str
     before: bytes | None

@@ -177,7 +177,7 @@ def _type_of(cell: Any) -> str:
 
 
 def _lines(source: str, present: Any) -> str | list[str]:
-    """Convert a source to the form that the old source `present` has: a string or a list of lines."""
+    """Convert a source to the form of the source `present`: a string, or else a list of lines."""
     return source if isinstance(present, str) else source.splitlines(keepends=True)
 
 

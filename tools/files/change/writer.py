@@ -355,8 +355,8 @@ def replace_file(
     of a new file, regardless of the umask.
 
     Raises:
-        ToolError: `file_changed_since_read` if the file is not as expected, or another code if the disk fails. Then
-            the old content is intact, and no temporary file is left.
+        ToolError: `file_changed_since_read` if the file is not as expected, or another code if it cannot be
+            written. In every case the old content is intact, and no temporary file is left.
     """
     name = os.path.basename(location.path)
     try:
@@ -405,7 +405,7 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
     """Remove a file if it still has the fingerprint `expected`. The folders above it are kept.
 
     Raises:
-        ToolError: `file_changed_since_read` if the file has changed, or another code if the disk fails.
+        ToolError: `file_changed_since_read` if the file has changed, or another code if it cannot be removed.
     """
     name = os.path.basename(location.path)
     try:

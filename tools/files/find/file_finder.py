@@ -124,9 +124,9 @@ def find_files(
             head.append(f"The pattern is a folder: use '{glob}' for the files in it, or list_directory.")
         elif hint := glob_hint(pattern):
             head.append(hint)
-        elif "/" not in pattern and "*" in pattern:
+        elif "/" not in pattern and "*" in pattern and "**" not in pattern and os.sep not in pattern:
             head.append(
-                "This pattern matches only names directly in the searched folder; "
+                f"This pattern matches only names directly in {'the' if len(starts) == 1 else 'each'} searched folder; "
                 f"'**/{shown_pattern}' searches subfolders too."
             )
         if walk.has_passed_links:

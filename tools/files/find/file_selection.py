@@ -20,7 +20,8 @@ from tools.text.file_names import shown_path
 
 # Folders among Gemini CLI's default excludes
 EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {".vscode", ".idea", "dist", "build", "coverage", "__pycache__"}
-_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")  # matches an entry that is a glob, unless a file has exactly this name
+# Matches an entry that is a glob, unless a file or folder has exactly this name
+_GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")
 # Secrets, and context files that an agent has already read
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
 # Binary formats other than media

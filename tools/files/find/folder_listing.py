@@ -1,7 +1,7 @@
 """`list_directory`: lists the visible entries of a folder, page by page.
 
-One scan gets the names. After that, only the entries on the page are examined. Symlinks are the exception: they are
-resolved first, because symlinks to folders are sorted with the folders.
+One scan gets the names. After that, only the entries on the page are examined. Up to `MAX_SORTED_LINKS` symlinks are
+resolved before that, because symlinks to folders are sorted with the folders.
 """
 
 from __future__ import annotations

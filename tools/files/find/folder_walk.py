@@ -305,7 +305,7 @@ def walk_notes(walk: Walk) -> list[str]:
     """Describe what a walk left out, in sentences."""
     notes: list[str] = []
     if hidden := hidden_note(walk.hidden):
-        notes.append(f"Omitted because of ignore files: {hidden}.")
+        notes.append(f"Omitted because of ignore files or rules: {hidden}.")
     notes += walk.refusals
     named = sorted(name for name in walk.folders_excluded if name != ".git")
     if named:

@@ -1,7 +1,7 @@
 """Suggests what a missing path was meant to be: other readings of the path, and files with similar names.
 
-A file with a similar name is suggested only if a walk would show it. Paths that are forbidden, hidden from agents or
-outside the workspace are never suggested. The time is limited, however large the workspace is.
+Files with similar names come from a walk, and from the folder of the missing path. Paths that are forbidden, hidden
+from agents or outside the workspace are never suggested. The time is limited, however large the workspace is.
 """
 
 from __future__ import annotations

@@ -425,7 +425,7 @@ class Reading:
     chars: int = 0  # number of characters of the file's text in `parts`, without the header; 0 for media
     # Name of the encoding, `unknown-8bit` if unknown, `None` for media and binary files
     encoding: str | None = None
-    # Hex digest of the whole content, or `None` if it was not computed, as for media and most large files
+    # Hex digest of the whole content; `None` for media and PDFs, and for most files above 8 MB
     sha256: str | None = None
     # `lf`, `crlf`, `cr` or `mixed`, based on the examined part; `None` without line endings
     eol: str | None = None

@@ -4,10 +4,10 @@ ripgrep searches on all processors, so its output is in no particular order. The
 so many that only the first ones are shown, ripgrep runs again with sorted output, and is stopped when there are enough
 matches.
 
-If a file is not UTF-8, its decoded text, as `read_file` shows it, is searched instead of its bytes. ripgrep searches
-the texts of several files at once, so that they match by the same rules as other files. Guessing the encoding takes
-longer than everything else. Therefore every possible text of a file is searched, and the encoding is guessed only if
-one of these texts matches.
+If a file is not UTF-8, its decoded text, as `read_file` shows it, is searched instead of its bytes. The texts of
+several files are joined and searched by ripgrep, so they match by the same rules as other files. Guessing the encoding
+takes longer than everything else. Therefore every possible text of a file is searched, and the encoding is guessed only
+if one of these texts matches.
 """
 
 from __future__ import annotations
@@ -423,7 +423,7 @@ _FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and the s
 
 
 class VisibleFiles:
-    """The visible files inside a folder. The folder itself is searched even if hidden, because the call named it."""
+    """The visible files inside a folder. The folder itself is searched even if git ignores it: the call named it."""
 
     def __init__(self, search: ContentSearch, folder: Location, wanted: Selection) -> None:
         self._search = search

@@ -281,7 +281,7 @@ class MatchReport:
             folders = ", ".join(sorted(DEFAULT_EXCLUDED_FOLDERS - {".git"}))
             text.append(
                 f"[Not searched: ignored files, symlinks, {folders}, binary files (including UTF-32) and files over "
-                f"{_MEGABYTES} MB. Set no_ignore to include these folders and files hidden by .gitignore.]"
+                f"{_MEGABYTES} MB. Set no_ignore to include these folders, and files hidden by .gitignore.]"
             )
         summary = f"Found {count(self.matches, *noun)}" if self.matches else "No matches found"
         return ToolResult(

@@ -244,7 +244,7 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
 
 
 class Fingerprint(NamedTuple):
-    """The state of a file or folder, for comparison with its state after a command."""
+    """The state of a file or folder, to notice later changes: in a folder, only those to its first entries."""
 
     # Device and inode; for a file also mode, size and the change time, which cannot be set back.
     status: tuple[int, ...]

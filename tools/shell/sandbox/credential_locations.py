@@ -226,8 +226,8 @@ PLAIN_NAMES: Mapping[str, str] = {
         "|BUILD__.*|LOCAL__.*|MIRROR__.*|FORCE_RUBY_PLATFORM|IGNORE_.*|PREFER_PATCH|SSL_CA_CERT|SSL_VERIFY_MODE)"
     ),
 }
-# The default path of each credential file, or folder with credentials, that an environment variable can move, keyed by
-# the variable. Its value may be several paths separated by colons. An empty string stands for the home folder.
+# Keyed by environment variable: the place in the home folder whose rules apply to the path in the variable. The
+# variable may contain several paths, separated by colons. An empty place stands for the home folder.
 MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
     for variable, _, place in (each.partition("=") for each in _MOVED.split())

@@ -65,7 +65,7 @@ class MountGate:
         self._close(self.info, self.held, self.options)
 
     def tell(self, process: int = 0) -> None:
-        """Send the id of bubblewrap's child process to the mounting process, or nothing if `process` is 0."""
+        """Send the id of bubblewrap's child to the mounting process, unless `process` is 0, and close the pipe."""
         if process:
             os.write(self._telling, str(process).encode())
         self._close(self.mounting, self._telling)

@@ -57,7 +57,7 @@ _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
 # same numbers on every architecture.
 _REFUSED_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
 _SIGNAL_BY_DESCRIPTOR = 424  # pidfd_send_signal
-_OPENAT2 = 437  # reported to read-only commands as missing, so that programs use the older call
+_OPENAT2 = 437  # reported as missing to read-only commands under Landlock, so that programs use the older call
 # Allowed requests to a terminal or descriptor (TCGETS, TIOCGPGRP, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX,
 # TCGETS2, FS_IOC_GETFLAGS). Other requests change attributes, create subvolumes or send signals.
 _DEVICE_QUESTIONS = (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x802C542A, 0x80086601)
