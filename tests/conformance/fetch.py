@@ -92,11 +92,15 @@ def _unpack_server(folder: Path) -> None:
         _run(folder, *pip, "--no-deps", "--no-binary", "mcp", "--dest", downloads, f"mcp=={SDK_VERSION}")
         (archive,) = Path(downloads).iterdir()
         place = f"{archive.name.removesuffix('.tar.gz')}/examples/servers/everything-server/{SERVER_PACKAGE}/"
-        with tarfile.open(archive) as packed:
-            members = [member for member in packed if member.name.startswith(place)]
-            for member in members:
-                member.name = f"{SERVER_PACKAGE}/{member.name.removeprefix(place)}"
-            packed.extractall(folder, members, filter="data")
+        members: list[Path] = []
+        with tarfile.open(archive) as packed:  # Python before 3.11.4 has no safe `extractall`
+            for member in packed:
+                content = packed.extractfile(member) if member.isreg() and member.name.startswith(place) else None
+                parts = Path(member.name.removeprefix(place)).parts
+                if content is not None and ".." not in parts:
+                    members.append(folder.joinpath(SERVER_PACKAGE, *parts))
+                    members[-1].parent.mkdir(parents=True, exist_ok=True)
+                    members[-1].write_bytes(content.read())
     if not members:
         raise FetchError(f"The source distribution of mcp {SDK_VERSION} has nothing under {place}.")
 
