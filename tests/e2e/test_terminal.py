@@ -268,7 +268,7 @@ def test_a_value_becomes_what_one_property_takes(schema: dict[str, Any], text: s
     ],
 )
 def test_a_value_that_a_property_cannot_take_is_refused(kind: str, text: str) -> None:
-    with pytest.raises(UsageError, match="it takes"):
+    with pytest.raises(UsageError, match="it must be"):
         GivenArguments({}, {"it": text}).typed({"properties": {"it": {"type": kind}}})
 
 
