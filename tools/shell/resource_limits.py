@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from threading import Lock
 
 from tools.shell.process_spec import ResourceLimits
 
@@ -18,6 +19,7 @@ PROCESS_STEP = 256  # the limit is a multiple of this, so that successive comman
 GROUP_PROCESSES = 1_024  # processes and threads of all commands together, if the server runs as root
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
+_ATTEMPTS = 5  # how often to try to create and lock the group
 
 
 def default_limits() -> ResourceLimits:
@@ -50,56 +52,89 @@ def is_root() -> bool:
 
 
 class ProcessGroupLimit:
-    """A control group that limits the processes of all commands of this server."""
+    """A control group that limits the processes of all commands of this server.
+
+    The server holds a lock on the group's folder. A group whose lock is free belonged to a dead server. A process id
+    would not show that: another container may use the same control groups with process ids of its own.
+    """
 
     def __init__(self) -> None:
         self._group: str | None = None
+        self._lock = -1
+        self._turn = Lock()  # commands are prepared in several threads
 
     def entrance(self) -> str | None:
         """Return the file through which to join the group (`ResourceLimits.group`), or `None` without a group."""
-        if self._group is None or not os.path.isdir(self._group):
-            self._group = None
-            with suppress(OSError, ValueError), open("/proc/self/cgroup", encoding="utf-8") as lines:
-                # Create the group in the server's own group or next to it, in the hierarchy that counts processes.
-                parents: list[str] = []
-                for line in lines:
-                    _, controllers, own = line.rstrip("\n").split(":", 2)
-                    if controllers == "pids":
-                        parents.append(f"{_GROUPS}/pids{own}")
-                    elif not controllers:
-                        parents += [f"{_GROUPS}{own}", f"{_GROUPS}{os.path.dirname(own)}", _GROUPS]
-                for parent in dict.fromkeys(parents):
-                    if os.path.isfile(os.path.join(parent, "cgroup.procs")) and self._make_in(parent):
-                        break
-        return os.path.join(self._group, "cgroup.procs") if self._group is not None else None
+        with self._turn:
+            if self._group is None or not os.path.isdir(self._group):
+                self.close()
+                with suppress(OSError, ValueError), open("/proc/self/cgroup", encoding="utf-8") as lines:
+                    # Create the group in the server's own group or next to it, in the hierarchy that counts processes.
+                    parents: list[str] = []
+                    for line in lines:
+                        _, controllers, own = line.rstrip("\n").split(":", 2)
+                        if controllers == "pids":
+                            parents.append(f"{_GROUPS}/pids{own}")
+                        elif not controllers:
+                            parents += [f"{_GROUPS}{own}", f"{_GROUPS}{os.path.dirname(own)}", _GROUPS]
+                    for parent in dict.fromkeys(parents):
+                        if os.path.isfile(os.path.join(parent, "cgroup.procs")) and self._make_in(parent):
+                            break
+            return os.path.join(self._group, "cgroup.procs") if self._group is not None else None
 
     def close(self) -> None:
         """Remove the group, which must be empty."""
         if self._group is not None:
             _remove(self._group)
-            self._group = None
+            os.close(self._lock)
+            self._group, self._lock = None, -1
 
     def _make_in(self, parent: str) -> bool:
         """Create the group, after removing those of dead servers. Return True if it can count processes."""
         with suppress(OSError):
             for name in os.listdir(parent):
-                owner = name.removeprefix(_GROUP_NAME)
-                if owner != name and owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+                if name.startswith(_GROUP_NAME) and (lock := _locked(os.path.join(parent, name))) >= 0:
                     _remove(os.path.join(parent, name))
-        group = os.path.join(parent, f"{_GROUP_NAME}{os.getpid()}")
-        try:
-            os.makedirs(group, exist_ok=True)
-            # Do not create the file: it does not exist if processes are not counted here.
-            descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
+                    os.close(lock)
+        group = os.path.join(parent, f"{_GROUP_NAME}{os.urandom(8).hex()}")
+        for _ in range(_ATTEMPTS):
             try:
-                os.write(descriptor, str(GROUP_PROCESSES).encode())
-            finally:
-                os.close(descriptor)
-        except OSError:
-            _remove(group)
-            return False
-        self._group = group
-        return True
+                os.makedirs(group, exist_ok=True)
+                # Do not create the file: it does not exist if processes are not counted here.
+                descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
+                try:
+                    os.write(descriptor, str(GROUP_PROCESSES).encode())
+                finally:
+                    os.close(descriptor)
+            except OSError:
+                _remove(group)
+                return False
+            # Another server may have taken the group for one of a dead server before it was locked.
+            lock = _locked(group)
+            if lock >= 0 and os.path.isdir(group):
+                self._group, self._lock = group, lock
+                return True
+            if lock >= 0:
+                os.close(lock)
+        return False
+
+
+def _locked(folder: str) -> int:
+    """Lock a folder for the lifetime of the returned descriptor; -1 if another process has locked it or it is gone."""
+    if sys.platform == "win32":
+        return -1
+    import fcntl  # noqa: PLC0415 - POSIX only
+
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return -1
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return -1
+    return descriptor
 
 
 def _remove(group: str) -> None:

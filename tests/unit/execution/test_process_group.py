@@ -1,0 +1,54 @@
+"""The control group that limits the processes of root's commands."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tools.shell.resource_limits import ProcessGroupLimit, is_root
+
+pytestmark = pytest.mark.skipif(not is_root(), reason="not run: only root can create control groups")
+
+
+def group_of(limit: ProcessGroupLimit) -> Path:
+    entrance = limit.entrance()
+    if entrance is None:
+        pytest.skip("not run: no control group can be created here")
+    return Path(entrance).parent
+
+
+@pytest.mark.requirement("sandbox.group")
+def test_a_server_has_its_own_group_and_leaves_those_of_others_in_place() -> None:
+    first, second = ProcessGroupLimit(), ProcessGroupLimit()
+    try:
+        own, other = group_of(first), group_of(second)
+        assert own != other
+        assert own.is_dir()
+        assert group_of(first) == own
+    finally:
+        first.close()
+        second.close()
+    assert not own.exists()
+    assert not other.exists()
+
+
+@pytest.mark.requirement("sandbox.group")
+def test_the_group_of_a_killed_server_is_removed_by_the_next_one() -> None:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, os.fsencode(ProcessGroupLimit().entrance() or ""))
+        os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with open(read, "rb") as told:
+        left = Path(os.fsdecode(told.read())).parent
+    if left == Path():
+        pytest.skip("not run: no control group can be created here")
+    assert left.is_dir()
+    limit = ProcessGroupLimit()
+    limit.entrance()
+    limit.close()
+    assert not left.exists()
