@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from contextlib import suppress
 from importlib import metadata
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,7 +16,9 @@ NAME = "coretools-mcp"
 
 def install_command(extra: str) -> str:
     """Return the command that adds an extra, using the installer and the source of the current installation."""
-    origin: dict[str, Any] = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
+    origin: dict[str, Any] = {}
+    with suppress(metadata.PackageNotFoundError):  # run from a checkout that is not installed
+        origin = json.loads(metadata.distribution(NAME).read_text("direct_url.json") or "{}")
     url, vcs = str(origin.get("url", "")), origin.get("vcs_info")
     what = f"{NAME}[{extra}]"
     option = ""

@@ -289,10 +289,10 @@ def _validated(all_layers: MergedLayers, diagnostics: Diagnostics) -> Settings:
                 rest["mcpServers"][path[1]] = {"command": "false", "enabled": False}
             elif path:
                 pop_value(rest, path[:2] if path[0] == "agents" else path)
+        settings = Settings.model_construct()
         with suppress(ValidationError):
-            return Settings.model_validate_json(json.dumps(rest))
-        return Settings.model_construct()
-    if not undecodable:
+            settings = Settings.model_validate_json(json.dumps(rest))
+    if not undecodable or len(settings.workspace.roots) != len(named):
         return settings
     valid = tuple(undecodable.get(at, root) for at, root in enumerate(settings.workspace.roots))
     return settings.model_copy(update={"workspace": settings.workspace.model_copy(update={"roots": valid})})

@@ -97,7 +97,7 @@ def _unpack_server(folder: Path) -> None:
             for member in packed:
                 content = packed.extractfile(member) if member.isreg() and member.name.startswith(place) else None
                 parts = Path(member.name.removeprefix(place)).parts
-                if content is not None and ".." not in parts:
+                if content is not None and not {"..", os.sep} & {*parts}:
                     members.append(folder.joinpath(SERVER_PACKAGE, *parts))
                     members[-1].parent.mkdir(parents=True, exist_ok=True)
                     members[-1].write_bytes(content.read())

@@ -169,9 +169,11 @@ class Workspace:
         except (OSError, ValueError) as error:
             raise explain(error, shown_path(spelled)) from None
         if not root:
-            # The names of a root's folders may be unusual, so results show them with quotes.
+            # The names of a root's folders may be unusual, so results show them with quotes. A literal path inside a
+            # root is not that: it leads out through a symlink.
+            is_inside_literally = self._root_above(os.path.normpath(in_scratch or literal)) != ""
             meant = meant_path(spelled.strip())
-            if meant is not None:
+            if meant is not None and not is_inside_literally:
                 with suppress(PathNotInWorkspaceError):
                     return replace(self.locate(meant, within=within, by_look=by_look), spelled=spelled)
             is_below_tmp = bool(self._no_scratch) and contains(SCRATCH_NAME, os.path.normpath(literal))
@@ -294,7 +296,8 @@ class Workspace:
             is_there = self._real_path(path) == location.path and self.kind_of(location) is not None
         else:
             # The folder does not matter, because the path is absolute.
-            is_there = location.path == location.root or self.has(location, path)
+            is_root = location.path == location.root and self._root_above(self._real_path(path)) != ""
+            is_there = is_root or self.has(location, path)
         if not is_there:
             raise self.explain(FileNotFoundError(errno.ENOENT, ""), location)
         return location

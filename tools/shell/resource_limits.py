@@ -19,7 +19,6 @@ PROCESS_STEP = 256  # the limit is a multiple of this, so that successive comman
 GROUP_PROCESSES = 1_024  # processes and threads of all commands together, if the server runs as root
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
-_ATTEMPTS = 5  # how often to try to create and lock the group
 
 
 def default_limits() -> ResourceLimits:
@@ -84,56 +83,56 @@ class ProcessGroupLimit:
 
     def close(self) -> None:
         """Remove the group, which must be empty."""
-        if self._group is not None:
-            _remove(self._group)
-            os.close(self._lock)
-            self._group, self._lock = None, -1
+        group, lock, self._group, self._lock = self._group, self._lock, None, -1
+        if group is not None:
+            _remove(group)
+            os.close(lock)
 
     def _make_in(self, parent: str) -> bool:
         """Create the group, after removing those of dead servers. Return True if it can count processes."""
-        with suppress(OSError):
-            for name in os.listdir(parent):
-                if name.startswith(_GROUP_NAME) and (lock := _locked(os.path.join(parent, name))) >= 0:
+        group = os.path.join(parent, f"{_GROUP_NAME}{os.urandom(8).hex()}")
+        try:
+            # Otherwise, another server could take the new group for one of a dead server before it is locked.
+            turn = _locked(parent, waits=True)
+        except OSError:
+            return False
+        try:
+            for name in filter(lambda name: name.startswith(_GROUP_NAME), os.listdir(parent)):
+                with suppress(OSError):
+                    lock = _locked(os.path.join(parent, name))
                     _remove(os.path.join(parent, name))
                     os.close(lock)
-        group = os.path.join(parent, f"{_GROUP_NAME}{os.urandom(8).hex()}")
-        for _ in range(_ATTEMPTS):
+            os.mkdir(group)
+            # Do not create the file: it does not exist if processes are not counted here.
+            descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
             try:
-                os.makedirs(group, exist_ok=True)
-                # Do not create the file: it does not exist if processes are not counted here.
-                descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
-                try:
-                    os.write(descriptor, str(GROUP_PROCESSES).encode())
-                finally:
-                    os.close(descriptor)
-            except OSError:
-                _remove(group)
-                return False
-            # Another server may have taken the group for one of a dead server before it was locked.
-            lock = _locked(group)
-            if lock >= 0 and os.path.isdir(group):
-                self._group, self._lock = group, lock
-                return True
-            if lock >= 0:
-                os.close(lock)
-        return False
+                os.write(descriptor, str(GROUP_PROCESSES).encode())
+            finally:
+                os.close(descriptor)
+            self._group, self._lock = group, _locked(group)
+        except OSError:
+            self._group = None
+            _remove(group)
+        finally:
+            os.close(turn)
+        return self._group is not None
 
 
-def _locked(folder: str) -> int:
-    """Lock a folder for the lifetime of the returned descriptor; -1 if another process has locked it or it is gone."""
+def _locked(folder: str, *, waits: bool = False) -> int:
+    """Lock a folder for the lifetime of the returned descriptor.
+
+    Raises an `OSError` if the folder is gone or cannot be locked, or, unless `waits` is true, is locked by others.
+    """
     if sys.platform == "win32":
-        return -1
+        raise OSError
     import fcntl  # noqa: PLC0415 - POSIX only
 
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return -1
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
     except OSError:
         os.close(descriptor)
-        return -1
+        raise
     return descriptor
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,16 +40,32 @@ def test_the_group_of_a_killed_server_is_removed_by_the_next_one() -> None:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, os.fsencode(ProcessGroupLimit().entrance() or ""))
-        os._exit(0)
+        try:
+            os.write(write, os.fsencode(ProcessGroupLimit().entrance() or ""))
+        finally:
+            os._exit(0)
     os.close(write)
     os.waitpid(child, 0)
     with open(read, "rb") as told:
         left = Path(os.fsdecode(told.read())).parent
     if left == Path():
         pytest.skip("not run: no control group can be created here")
-    assert left.is_dir()
     limit = ProcessGroupLimit()
     limit.entrance()
     limit.close()
     assert not left.exists()
+
+
+@pytest.mark.requirement("sandbox.group")
+def test_servers_that_start_together_do_not_take_each_others_groups_away() -> None:
+    limits = [ProcessGroupLimit() for _ in range(6)]
+    try:
+        group_of(limits[0])
+        for _ in range(20):
+            with ThreadPoolExecutor(len(limits)) as threads:
+                assert all(threads.map(ProcessGroupLimit.entrance, limits))
+            for limit in limits:
+                limit.close()
+    finally:
+        for limit in limits:
+            limit.close()

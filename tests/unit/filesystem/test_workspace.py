@@ -293,3 +293,18 @@ def test_a_path_in_a_workspace_with_an_unusual_name_is_read_as_it_was_shown(name
     outside = tmp_path / f"{name}2"
     with pytest.raises(PathNotInWorkspaceError):
         workspace.locate(shown_whole_path(str(outside)))
+
+
+@pytest.mark.requirement("hostile.names_read")
+def test_a_quoted_name_that_leads_out_of_the_workspace_is_not_read_as_another(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("outside")
+    (root / "a.txt").write_text("a")
+    (root / '"a.txt"').symlink_to(tmp_path / "outside")
+    with pytest.raises(PathNotInWorkspaceError):
+        Workspace([str(root)]).locate('"a.txt"')
+
+
+@pytest.mark.requirement("hostile.names_read")
+def test_an_exact_path_with_quotes_is_not_the_workspace(root: Path) -> None:
+    with pytest.raises(ToolError):
+        Workspace([str(root)]).locate_exactly(f'{root.parent}/"{root.name}"')

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from docs.settings_tables import KeyDescription
 from server.settings import Settings, SettingsError, load_settings
+from server.settings.load import UnusableSettingsError
 from server.settings.models import HttpSettings
 from tests.settings_cases import at, every_key, load, refusal, sources, write
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling
@@ -497,6 +498,9 @@ def test_a_root_on_the_command_line_need_not_be_utf_8(environ: dict[str, str], t
     report = load(tmp_path / "mcp.json", {"shell": {"timeout": 1000}}, environ, workspace={"roots": roots})
     assert report.settings.workspace.roots == tuple(roots)
     assert report.settings.shell.timeout == 1000
+    with pytest.raises(UnusableSettingsError) as caught:
+        load(tmp_path / "mcp.json", {"shell": {"timeout": "soon"}}, environ, workspace={"roots": roots})
+    assert caught.value.report.settings.workspace.roots == tuple(roots)
 
 
 @pytest.mark.requirement("settings.roots")

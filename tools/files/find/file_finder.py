@@ -124,7 +124,7 @@ def find_files(
             head.append(f"The pattern is a folder: use '{glob}' for the files in it, or list_directory.")
         elif hint := glob_hint(pattern):
             head.append(hint)
-        elif "/" not in pattern and "*" in pattern and "**" not in pattern and os.sep not in pattern:
+        elif "/" not in pattern and "*" in pattern and pattern != "**" and os.sep not in pattern:
             head.append(
                 f"This pattern matches only names directly in {'the' if len(starts) == 1 else 'each'} searched folder; "
                 f"'**/{shown_pattern}' searches subfolders too."
