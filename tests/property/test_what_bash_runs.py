@@ -55,9 +55,8 @@ mark() { printf '%s\0' "$@" > "$place"; }
 number=0
 while IFS= read -r -d '' text; do
     number=$((number + 1)) place=$PWD/ran-$number
-    ( cd work && eval "$text" ) < /dev/null > /dev/null 2>&1
+    ( trap wait EXIT; cd work && eval "$text" ) < /dev/null > /dev/null 2>&1
 done
-wait
 """
 
 
