@@ -57,6 +57,7 @@ while IFS= read -r -d '' text; do
     number=$((number + 1)) place=$PWD/ran-$number
     ( trap wait EXIT; cd work && eval "$text" ) < /dev/null > /dev/null 2>&1
 done
+true
 """
 
 
