@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+import time
+from contextlib import ExitStack, suppress
 from threading import Lock
 
+from tools.files.change.writer import POLL_SECONDS, try_lock
 from tools.shell.process_spec import ResourceLimits
 
 FILE_BYTES = 4 * 1024**3  # larger than any build output, but stops a runaway command before an ordinary disk is full
@@ -19,6 +21,7 @@ PROCESS_STEP = 256  # the limit is a multiple of this, so that successive comman
 GROUP_PROCESSES = 1_024  # processes and threads of all commands together, if the server runs as root
 _GROUPS = "/sys/fs/cgroup"
 _GROUP_NAME = "coretools-mcp-"
+TURN_SECONDS = 1.0  # how long to wait for other servers that create their groups, which takes them milliseconds
 
 
 def default_limits() -> ResourceLimits:
@@ -91,49 +94,35 @@ class ProcessGroupLimit:
     def _make_in(self, parent: str) -> bool:
         """Create the group, after removing those of dead servers. Return True if it can count processes."""
         group = os.path.join(parent, f"{_GROUP_NAME}{os.urandom(8).hex()}")
-        try:
-            # Otherwise, another server could take the new group for one of a dead server before it is locked.
-            turn = _locked(parent, waits=True)
-        except OSError:
-            return False
-        try:
+        with suppress(OSError), ExitStack() as opened:
+            turn = _opened(parent)
+            opened.callback(os.close, turn)
+            # Otherwise, another server could take the new group for one of a dead server before it is locked. The wait
+            # is bounded, because the server whose turn it is may be stopped.
+            end = time.monotonic() + TURN_SECONDS
+            while try_lock(turn) is False and time.monotonic() < end:
+                time.sleep(POLL_SECONDS)
             for name in filter(lambda name: name.startswith(_GROUP_NAME), os.listdir(parent)):
                 with suppress(OSError):
-                    lock = _locked(os.path.join(parent, name))
-                    _remove(os.path.join(parent, name))
-                    os.close(lock)
+                    other = _opened(os.path.join(parent, name))
+                    if try_lock(other):
+                        _remove(os.path.join(parent, name))
+                    os.close(other)
             os.mkdir(group)
             # Do not create the file: it does not exist if processes are not counted here.
-            descriptor = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
-            try:
-                os.write(descriptor, str(GROUP_PROCESSES).encode())
-            finally:
-                os.close(descriptor)
-            self._group, self._lock = group, _locked(group)
-        except OSError:
-            self._group = None
-            _remove(group)
-        finally:
-            os.close(turn)
-        return self._group is not None
+            limit = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
+            opened.callback(os.close, limit)
+            os.write(limit, str(GROUP_PROCESSES).encode())
+            self._lock = _opened(group)
+            try_lock(self._lock)
+            self._group = group
+            return True
+        _remove(group)
+        return False
 
 
-def _locked(folder: str, *, waits: bool = False) -> int:
-    """Lock a folder for the lifetime of the returned descriptor.
-
-    Raises an `OSError` if the folder is gone or cannot be locked, or, unless `waits` is true, is locked by others.
-    """
-    if sys.platform == "win32":
-        raise OSError
-    import fcntl  # noqa: PLC0415 - POSIX only
-
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
+def _opened(folder: str) -> int:
+    return os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
 
 
 def _remove(group: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tools.files.change.writer import try_lock
 from tools.shell.resource_limits import ProcessGroupLimit, is_root
 
 pytestmark = pytest.mark.skipif(not is_root(), reason="not run: only root can create control groups")
@@ -69,3 +70,16 @@ def test_servers_that_start_together_do_not_take_each_others_groups_away() -> No
     finally:
         for limit in limits:
             limit.close()
+
+
+@pytest.mark.requirement("sandbox.group")
+def test_a_server_that_is_stopped_while_it_makes_its_group_keeps_no_other_one_waiting() -> None:
+    first, second = ProcessGroupLimit(), ProcessGroupLimit()
+    parent = os.open(group_of(first).parent, os.O_RDONLY)
+    try:
+        assert try_lock(parent)
+        assert group_of(second).is_dir()
+    finally:
+        os.close(parent)
+        first.close()
+        second.close()
