@@ -22,9 +22,8 @@ from tools.files.change.text_match import (
     find_text,
     is_too_large_for_relaxed,
 )
-from tools.files.line_endings import to_lf
 from tools.files.notebook_cells import NOTEBOOK_ENDING
-from tools.files.text_encodings import Decoded
+from tools.files.text_encodings import Decoded, to_lf
 from tools.files.workspace import Location
 from tools.text.look_alikes import marked, visible_form
 

@@ -30,9 +30,19 @@ from tools.files.change.text_match import (
     indentation_of,
 )
 from tools.files.find.near_names import not_there
-from tools.files.line_endings import NearbyEndings, line_separator, split_lines, to_lf
 from tools.files.notebook_cells import NOTEBOOK_ENDING
-from tools.files.text_encodings import UTF_8, Decoded, check_fits, decode_as_named, decode_unless_binary, guess
+from tools.files.text_encodings import (
+    UTF_8,
+    Decoded,
+    NearbyEndings,
+    check_fits,
+    decode_as_named,
+    decode_unless_binary,
+    guess,
+    line_separator,
+    split_lines,
+    to_lf,
+)
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 

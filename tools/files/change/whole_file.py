@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
 from tools.files.change.omitted_text import first_omission, placeholder_error
-from tools.files.line_endings import count_lines, line_endings
 from tools.files.text_encodings import (
     Decoded,
     check_fits,
+    count_lines,
     decode_unless_binary,
     encoding_to_write,
     guess,
+    line_endings,
     marked_encoding,
 )
 from tools.text.file_names import shown_whole_path

@@ -17,10 +17,9 @@ from typing import BinaryIO, Self
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart
-from tools.files.line_endings import eol_style
 from tools.files.read.media_files import FileKind
 from tools.files.read_ledger import FileIdentity
-from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
+from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding, eol_style
 
 BLOCK = 1 << 20  # bytes of one read when lines are counted
 # Maximum bytes that one call reads to find a line or the end. Reading this many takes half a second. Counts are cached
