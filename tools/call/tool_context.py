@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tools.contract.command_views import CommandView
 from tools.contract.limits import AbortSignal, ApprovalMode, Limits, MediaHandling, Progress, no_progress
-from tools.files.read_ledger import ReadLedger
+from tools.files.workspace import ReadLedger
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:

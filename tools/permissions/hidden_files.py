@@ -35,7 +35,7 @@ from tools.files.ignore_files import (
     names_of_ignore_files,
     shown_below,
 )
-from tools.files.stat_cache import Remembered, Stamp, stamp_of
+from tools.files.path_opener import Remembered, Stamp, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
 from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import GitStores, store_of, stores_of_submodules

@@ -21,7 +21,7 @@ from tools.files.read.file_reader import look_at
 from tools.files.read.file_reader import read as content_of
 from tools.files.read.line_window import WantedLines
 from tools.files.read.several_files import Batch
-from tools.files.read_ledger import SeenFile
+from tools.files.workspace import SeenFile
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 

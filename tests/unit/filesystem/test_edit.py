@@ -22,8 +22,7 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change import edit_failures, text_match
 from tools.files.path_opener import identity_of
-from tools.files.read_ledger import SeenFile
-from tools.files.workspace import Workspace
+from tools.files.workspace import SeenFile, Workspace
 
 pytestmark = pytest.mark.anyio
 

@@ -25,10 +25,9 @@ from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
 from tools.files.find.near_names import readings
 from tools.files.ignore_files import is_hidden_target, why_hidden
-from tools.files.path_opener import identity_of
-from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
+from tools.files.path_opener import FileIdentity, identity_of
 from tools.files.text_encodings import Encoding, decode, encode, eol_style
-from tools.files.workspace import Location, Workspace, explain
+from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.machine.cached_properties import cached_property
 from tools.text.file_names import exact_path, meant_path, sendable_name, shown_name
 

@@ -17,8 +17,8 @@ from typing import BinaryIO, Self
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart
+from tools.files.path_opener import FileIdentity
 from tools.files.read.media_files import FileKind
-from tools.files.read_ledger import FileIdentity
 from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding, eol_style
 
 BLOCK = 1 << 20  # bytes of one read when lines are counted

@@ -20,8 +20,7 @@ from tools.files.read.file_reader import EMPTY, look_at, read
 from tools.files.read.line_window import WantedLines
 from tools.files.read.media_files import TEXT_KINDS, FileKind
 from tools.files.read.pdf import MAX_SECONDS as MAX_PDF_SECONDS
-from tools.files.read_ledger import ReadLedger, SeenFile
-from tools.files.workspace import Location, Workspace, explain
+from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.text.file_names import one_line, sendable_name, shown_path, shown_whole_path
 
 MAX_MEDIA_BYTES = 10_000_000  # maximum raw bytes of media in one result, which become 13 MB in base64

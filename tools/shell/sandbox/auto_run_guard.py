@@ -32,8 +32,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from tools.contract.tool_errors import exhaustion_of
-from tools.files.path_opener import BLOCK_BYTES, open_folder, open_regular, real_path
-from tools.files.stat_cache import Remembered, stamp_of
+from tools.files.path_opener import BLOCK_BYTES, Remembered, open_folder, open_regular, real_path, stamp_of
 from tools.files.workspace import contains, is_inside
 from tools.permissions import auto_run_files
 from tools.permissions.auto_run_files import REPOSITORY, folded

@@ -18,7 +18,7 @@ from fnmatch import translate
 from functools import cache, lru_cache
 from itertools import chain, islice
 
-from tools.files.stat_cache import SETTLED_NANOSECONDS
+from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains, is_inside
 from tools.shell.process_spec import WithheldSecret
 from tools.shell.sandbox.auto_run_guard import read_settings
