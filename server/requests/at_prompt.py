@@ -43,7 +43,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
     If no file was read and there is no question to ask, an error is raised, which the user sees.
     """
     from server.protocol.file_uris import UriRefusedError, path_of_uri  # noqa: PLC0415 - loaded on first use
-    from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
+    from tools.files.find.path_suggestions import typed_paths  # noqa: PLC0415
 
     line = (arguments or {}).get(PATHS, "")
     if len(line) > MAX_LINE_CHARS:

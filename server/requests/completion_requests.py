@@ -16,7 +16,7 @@ from server.requests.at_prompt import MAX_LINE_CHARS, Runner
 from tools.builtin.file_requests import MAX_VALUES
 from tools.contract.confirmation import Question
 from tools.contract.tool_results import FunctionCall
-from tools.files.find.path_completion import last_typed, quoted_path
+from tools.files.find.path_suggestions import last_typed, quoted_path
 
 LISTER = "list_directory"  # the tool whose rules apply to completing a path
 MIN_BELOW = 2  # minimum length of text to search for in subfolders; a single character matches too much

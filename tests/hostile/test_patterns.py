@@ -23,7 +23,7 @@ from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, full_schema, rename
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.files import gitignore_matcher
-from tools.files.find.glob_patterns import PatternRefusedError, compile_patterns, expand_braces
+from tools.files.find.glob_search import PatternRefusedError, compile_patterns, expand_braces
 from tools.files.gitignore_matcher import bytes_text, read_rules
 from tools.files.workspace import Workspace
 

@@ -21,10 +21,9 @@ MESSAGES = (
 WORK = (
     "tools.files.search.",
     "tools.files.read.",
-    "tools.files.find.file_finder",
     "tools.files.find.folder_listing",
-    "tools.files.find.glob_patterns",
-    "tools.files.find.file_selection",
+    "tools.files.find.glob_search",
+    "tools.files.find.path_suggestions",
     "tools.files.find.folder_walk",
     "tools.files.change.file_change",
     "tools.files.change.diff",

@@ -20,7 +20,7 @@ from tools.call.base_tool import BaseTool
 from tools.call.tool_context import ClientState, ToolContext
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.find.near_names import proposal
+from tools.files.find.path_suggestions import proposal
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio

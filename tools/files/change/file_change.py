@@ -23,7 +23,7 @@ from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.writer import exclusive, remove_file, replace_file
-from tools.files.find.near_names import readings
+from tools.files.find.path_suggestions import readings
 from tools.files.ignore_files import is_hidden_target, why_hidden
 from tools.files.path_opener import FileIdentity, identity_of
 from tools.files.text_encodings import Encoding, decode, encode, eol_style

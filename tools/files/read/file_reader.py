@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart
-from tools.files.find.near_names import not_there
+from tools.files.find.path_suggestions import not_there
 from tools.files.ignore_files import refuse_hidden
 from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, render
 from tools.files.path_opener import OpenedFile, identity_of, may_block
