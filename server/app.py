@@ -49,7 +49,7 @@ from tools.call.tool_context import ClientState, Services
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.machine.threads import THREADS
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 from tools.permissions.permission_rules import hidden_paths, rule_of_all_reading
 from tools.planning.todo_lists import TodoLists
 

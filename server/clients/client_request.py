@@ -27,7 +27,7 @@ from server.protocol.revisions import LOG_LEVEL_META_KEY
 from server.questions.client_confirmer import QUESTION_KEY
 from server.questions.pending_questions import ASKED
 from tools.contract.display import visible
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 logger = logging.getLogger(__name__)
 

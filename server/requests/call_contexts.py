@@ -31,7 +31,7 @@ from tools.call.tool_context import ClientState, Services, ToolContext
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling, no_progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import ReadLedger, Scratch
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from server.settings import SettingsReport
 from tools.contract.limits import ApprovalMode
-from tools.permissions.client_rights import READ, RUN, WRITE, Rights
+from tools.permissions.permission_policy import READ, RUN, WRITE, Rights
 from tools.text.file_names import shown_path
 
 MAX_SHOWN_ROOTS = 5  # maximum number of the operator's folders to name; the others are counted

@@ -34,8 +34,7 @@ from tools.contract.tool_parameters import about_unknown, coerce, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.discovery.json_values import UnreadableError, require_sendable
 from tools.machine.threads import THREADS
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
-from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy, Rights
 
 if TYPE_CHECKING:
     from server.upstreams.catalog.tool_index import ToolIndex

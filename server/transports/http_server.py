@@ -35,7 +35,7 @@ from server.transports.http_options import HttpOptions
 from server.transports.legacy_sse import SseSessions
 from server.transports.slow_clients import ClientConnection
 from server.transports.streamable_http import MAX_SESSIONS, StreamableHttp
-from tools.permissions.client_rights import ALL_RIGHTS
+from tools.permissions.permission_policy import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
 

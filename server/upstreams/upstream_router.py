@@ -62,7 +62,7 @@ from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.display import visible, visible_line
 from tools.contract.tool_errors import ToolError
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)

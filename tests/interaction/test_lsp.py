@@ -34,7 +34,7 @@ from tools.lsp.code_intelligence import CodeIntelligence, Start
 from tools.lsp.language_server_session import path_of
 from tools.lsp.language_server_wire import EndedError, LanguageServerConnection
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
-from tools.permissions.client_rights import ALL_RIGHTS
+from tools.permissions.permission_policy import ALL_RIGHTS
 from tools.shell.private_folders import PrivateFolders
 
 pytestmark = pytest.mark.anyio

@@ -29,7 +29,7 @@ WORK = (
     "tools.files.change.diff",
     "tools.files.change.text_edit",
     "tools.files.change.text_match",
-    "tools.files.change.whole_file",
+    "tools.files.change.file_change",
     "tools.shell.broker.broker",
     "tools.shell.shell_command",
     "tools.shell.program_output",

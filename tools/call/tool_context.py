@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tools.contract.command_views import CommandView
 from tools.contract.limits import AbortSignal, ApprovalMode, Limits, MediaHandling, Progress, no_progress
 from tools.files.workspace import ReadLedger
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:
     from tools.contract.confirmation import Answer, ConfirmationDetails

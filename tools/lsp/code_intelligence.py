@@ -35,7 +35,7 @@ from tools.lsp.language_server_session import (
 from tools.lsp.language_server_wire import AnswerError, EndedError
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependency_folders
 from tools.machine.threads import THREADS
-from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import Rights
 from tools.shell.command_runner import start_confined
 from tools.shell.private_folders import PrivateFolder, PrivateFolders
 from tools.shell.process_spec import Confinement, ProcessSpec, ProcessStarter

@@ -25,7 +25,7 @@ from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
 from tools.contract.limits import Limits
 from tools.machine.threads import THREADS
-from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import Rights
 from tools.shell.private_folders import OutputFile, PrivateFolder
 from tools.text.file_names import shown_whole_path
 

@@ -89,7 +89,7 @@ from tools.call.tool_context import ToolContext
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
-from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import Rights
 
 if TYPE_CHECKING:
     from server.upstreams.relay.login_questions import LoginQuestions

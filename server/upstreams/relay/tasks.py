@@ -35,7 +35,7 @@ from server.upstreams.session.upstream_results import NoAnswerError, protocol_er
 from server.upstreams.session.upstream_session import ACKNOWLEDGED, UpstreamSession
 from server.upstreams.wire.json_rpc_channel import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import Rights
 
 USUAL_POLL_SECONDS = 1.0  # polling interval if a task does not set one
 LEAST_POLL_SECONDS = 0.05  # the shortest interval, even if a task sets a shorter one

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tools.permissions.auto_run_files import AGENT_FOLDERS
+from tools.permissions.protected_files import AGENT_FOLDERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from tools.contract.command_views import SYSTEM
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import Remembered, Stamp, open_regular, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
-from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import object_folders
+from tools.permissions.protected_files import REPOSITORY
 from tools.permissions.repositories import work_tree_above
 from tools.shell.sandbox.mount_check import MountTable
 from tools.shell.sandbox.settings_secrets import included_settings
