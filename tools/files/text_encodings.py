@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -193,8 +192,22 @@ class Guess:
 def guess(data: bytes) -> Guess | None:
     """Guess the encoding of text that is not valid UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
     may_block()
+    # Collect the non-ASCII parts with some context, about `SAMPLE_BYTES` in all. No character is split, except at the
+    # end of a word that is cut to this length.
+    words: list[bytes] = []
+    room, found = SAMPLE_BYTES, _HIGH.search(data)
+    while found is not None and room > 0:
+        start = found.start()
+        before = data[max(0, start - CONTEXT_BYTES) : start]
+        # Keep only the ASCII between the previous word and the first non-ASCII byte.
+        before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
+        after = _LOW.search(data, start)
+        end = after.start() if after is not None else len(data)
+        word = data[start : min(end, start + SAMPLE_BYTES)]
+        room -= len(before) + len(word)
+        words.append(before + word)
+        found = _HIGH.search(data, end)
     valid = invalid = 0
-    words = list(_words(data))
     for word in words:
         text = word.decode("utf-8", "replace")
         replaced = text.count(REPLACEMENT)
@@ -290,26 +303,6 @@ def _scores(sample: bytes) -> dict[str, float]:
         score = _WEST_SCORES[bool(words)]
         scores[_ASSUMED[0]] = min(score, scores.get(_ASSUMED[0], score))
     return scores
-
-
-def _words(data: bytes) -> Iterator[bytes]:
-    """Yield the non-ASCII parts of `data` with some context, about `SAMPLE_BYTES` in all.
-
-    No character is split, except at the end of a word that is cut to this length.
-    """
-    room = SAMPLE_BYTES
-    found = _HIGH.search(data)
-    while found is not None and room > 0:
-        start = found.start()
-        before = data[max(0, start - CONTEXT_BYTES) : start]
-        # Keep only the ASCII between the previous word and the first non-ASCII byte.
-        before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
-        after = _LOW.search(data, start)
-        end = after.start() if after is not None else len(data)
-        word = data[start : min(end, start + SAMPLE_BYTES)]
-        room -= len(before) + len(word)
-        yield before + word
-        found = _HIGH.search(data, end)
 
 
 def named(name: str) -> Encoding | None:

@@ -607,35 +607,30 @@ def _is_usual(node: Node, text: bytes) -> bool:
                 child.is_named and child.type != "file_descriptor" for child in first.children
             )
         case "test_command":
-            return _is_test_usual(node, text)
+            # Bash must take the operands of the test literally.
+            width = len(node.children[0].type)
+            if text[width : width + 1] not in (b" ", b"\t") or text[-width - 1 : -width] not in (b" ", b"\t"):
+                return False
+            # In bash, `[` is an ordinary command, so `<`, `&&` and line ends do not belong to its test.
+            waiting, is_command = [*node.children], width == 1
+            if is_command and b"\n" in text:
+                return False
+            while waiting:
+                each = waiting.pop()
+                if each.type.endswith("_expression"):
+                    waiting += each.children
+                    names = [child.text or b"" for child in each.children if child.type == "test_operator"]
+                    operands = [child.text or b"" for child in each.children if child.type != "test_operator"]
+                    if {b"-v", b"-R"} & {*names} and not all(map(_TEXTS["variable_name"].fullmatch, operands)):
+                        return False
+                    is_evaluated = not is_command and any(map(_EVALUATING.fullmatch, names))
+                    if is_evaluated and not all(map(_NUMBER.fullmatch, operands)):
+                        return False
+                elif not each.is_named and is_command and each.type not in _OF_A_TEST:
+                    return False
+            return True
         case "command_substitution" if "`" in node.children[0].type:
             # Bash ends a backtick substitution at the very next backtick.
             return text.count(b"`") <= 2 and b"\\" not in text and b"<<" not in text
         case _:
             return not text.startswith((b"((", b"$(("))  # these begin an arithmetic evaluation
-
-
-def _is_test_usual(node: Node, text: bytes) -> bool:
-    """Return True if bash takes the operands of a test literally.
-
-    In bash, `[` is an ordinary command, so `<`, `&&` and line ends do not belong to its test.
-    """
-    width = len(node.children[0].type)
-    if text[width : width + 1] not in (b" ", b"\t") or text[-width - 1 : -width] not in (b" ", b"\t"):
-        return False
-    waiting, is_command = [*node.children], width == 1
-    if is_command and b"\n" in text:
-        return False
-    while waiting:
-        each = waiting.pop()
-        if each.type.endswith("_expression"):
-            waiting += each.children
-            names = [child.text or b"" for child in each.children if child.type == "test_operator"]
-            operands = [child.text or b"" for child in each.children if child.type != "test_operator"]
-            if {b"-v", b"-R"} & {*names} and not all(map(_TEXTS["variable_name"].fullmatch, operands)):
-                return False
-            if not is_command and any(map(_EVALUATING.fullmatch, names)) and not all(map(_NUMBER.fullmatch, operands)):
-                return False
-        elif not each.is_named and is_command and each.type not in _OF_A_TEST:
-            return False
-    return True
