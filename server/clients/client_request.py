@@ -12,8 +12,7 @@ from typing import Any, TypeGuard
 import anyio
 
 from server.clients.principals import principal_of
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import MCPError
+from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import (
     LEVELS,
     MODERN,

@@ -15,8 +15,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import MCPError
+from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import RequestContext, elicits, input_required
 from server.questions.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.questions.pending_questions import ASKED, PendingQuestions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
+from server.protocol.json_rpc import INVALID_PARAMS, MCPError
 from tools.call.tool_context import ToolContext
 from tools.contract.confirmation import Question
 from tools.contract.tool_errors import ToolError

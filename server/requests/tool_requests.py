@@ -11,8 +11,7 @@ from typing import Any
 from server.clients.client_request import WELCOMES, Exchange, exchange_of
 from server.clients.client_workspaces import learn_roots
 from server.clients.principals import rights_of
-from server.protocol.json_rpc import Json, ReadyList, as_list, as_mapping
-from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from server.protocol.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json, MCPError, ReadyList, as_list, as_mapping
 from server.protocol.request_table import NEVER_CACHED, CallNext, McpConnection, RequestContext, check_params
 from server.questions.client_confirmer import (
     QUESTION_KEY,

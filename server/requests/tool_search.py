@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import anyio
 
-from server.protocol.json_rpc import Json, as_list, as_mapping
-from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
+from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import RequestContext
 from server.upstreams.catalog.mcp_apps import is_for_models
 from server.upstreams.catalog.published_names import MAX_NAME, SEARCH_NAMES

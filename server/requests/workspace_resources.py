@@ -16,8 +16,7 @@ from typing import Any
 
 from server.clients.principals import rights_of
 from server.protocol.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
-from server.protocol.json_rpc import as_mapping
-from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError
+from server.protocol.json_rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError, as_mapping
 from server.protocol.request_table import NEVER_CACHED, Handler, RequestContext, RequestTable
 from server.questions.client_confirmer import ClientConfirmer, ConsentPolicy
 from server.requests.at_prompt import AT, AT_PROMPT, PATHS, read_at

@@ -26,9 +26,9 @@ from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.clients.principals import principal_of
-from server.protocol.headers import header_of
 from server.protocol.json_rpc import error_of
 from server.protocol.request_table import RequestTable
+from server.protocol.revisions import header_of
 from server.transports.http_gate import SEND_HEADER, HttpGate, metadata_routes
 from server.transports.http_messages import OPEN_REQUEST, ROOT_PATH
 from server.transports.http_options import HttpOptions

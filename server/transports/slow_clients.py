@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from server.protocol.headers import is_of_handshake_era
+from server.protocol.revisions import is_of_handshake_era
 
 
 class ClientConnection(H11Protocol):

@@ -26,10 +26,18 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
 from server.clients.principals import principal_of
-from server.protocol.headers import REVISION_HEADER, decode_header, header_of, is_of_handshake_era
 from server.protocol.json_rpc import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
     ID_IS_TAKEN,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
     Json,
+    MCPError,
     Notification,
     Request,
     RequestId,
@@ -38,17 +46,6 @@ from server.protocol.json_rpc import (
     error_of,
     fields_of,
     response_to,
-)
-from server.protocol.protocol_errors import (
-    CONNECTION_CLOSED,
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    MISSING_REQUIRED_CLIENT_CAPABILITY,
-    PARSE_ERROR,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    MCPError,
 )
 from server.protocol.request_table import (
     NO_WAY,
@@ -59,7 +56,14 @@ from server.protocol.request_table import (
     opened_by,
     unsupported,
 )
-from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
+from server.protocol.revisions import (
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
+    REVISION_HEADER,
+    decode_header,
+    header_of,
+    is_of_handshake_era,
+)
 from server.transports.dispatcher import Conversation, Dispatcher
 from server.transports.event_stream import (
     EVENT_STREAM,
