@@ -124,7 +124,7 @@ def why_failed(error: BaseException) -> str:
         case UnusableAnswerError(why=why):
             return f"it gave no usable answer: {why}"
         case UpstreamError(method=method):
-            from server.network.quotation import quoted  # noqa: PLC0415 - few requests fail
+            from server.network.sent_secrets import quoted  # noqa: PLC0415 - few requests fail
 
             reason = quoted(str(error.error.get("message", "")))
             return f"it answered {method or 'a request'} with error {error.code}{reason and f': {reason}'}"
