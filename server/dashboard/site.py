@@ -46,7 +46,7 @@ from tools.machine.threads import THREADS
 
 if TYPE_CHECKING:
     from server.administration.running_server import RunningServer
-    from server.questions.pending_questions import PendingQuestion
+    from server.questions.client_confirmer import PendingQuestion
     from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"
