@@ -65,15 +65,20 @@ from server.protocol.revisions import (
     is_of_handshake_era,
 )
 from server.transports.dispatcher import Conversation, Dispatcher
-from server.transports.event_stream import (
+from server.transports.http_messages import (
     EVENT_STREAM,
+    SERVER_ENDS,
     AnswerStream,
     ClientWatch,
     EventStream,
     RequestStream,
+    read_posted,
+    refuse,
+    refuse_json,
+    say_accepted,
     send_events,
+    send_json,
 )
-from server.transports.http_messages import SERVER_ENDS, read_posted, refuse, refuse_json, say_accepted, send_json
 
 logger = logging.getLogger(__name__)
 
@@ -398,8 +403,8 @@ class StreamableHttp:
             async with _answered(identity, stream, send) as guarded:
                 await stream.wait(stream.silent_seconds)
                 headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
-                if stream.is_ended and stream.last == 1:
-                    await send_json(stream.take()[0], HTTPStatus.OK, guarded, headers)
+                if (only := stream.only_message()) is not None:
+                    await send_json(only, HTTPStatus.OK, guarded, headers)
                     return
                 first = b""
                 if session.conversation.connection.protocol_version >= PRIMED_SINCE:
@@ -460,8 +465,8 @@ class StreamableHttp:
             async with _answered(message.id, stream, send) as guarded:
                 with ClientWatch(receive, stream) as watch:
                     await stream.wait(stream.silent_seconds)
-                    if stream.is_ended and stream.last == 1:
-                        await send_json(stream.take()[0], await work, guarded)
+                    if (only := stream.only_message()) is not None:
+                        await send_json(only, await work, guarded)
                     elif not watch.has_left:
                         await send_events(stream, watch, guarded)
         finally:
