@@ -23,6 +23,7 @@ from server.questions.client_confirmer import ConsentPolicy
 from server.requests import call_contexts
 from server.requests.instructions import instructions
 from server.requests.progress_reports import report_waiting
+from server.requests.prompts_and_resources import AT, READER, FileRequests, MemoryResources
 from server.requests.recent_calls import RecentCalls
 from server.requests.tool_requests import ToolRequests
 from server.requests.tool_search import ToolSearch
@@ -35,7 +36,6 @@ from server.requests.tool_services import (
     permission_policy,
     skill_folders,
 )
-from server.requests.workspace_resources import AT, READER, FileRequests, MemoryResources
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from server.store.replica import Replica, lone_replica
