@@ -22,9 +22,8 @@ from server.protocol.request_table import MODERN, RequestContext, RequestTable
 from server.questions.client_confirmer import ConsentPolicy
 from server.requests import call_contexts
 from server.requests.instructions import instructions
-from server.requests.progress_reports import report_waiting
 from server.requests.prompts_and_resources import AT, READER, FileRequests, MemoryResources
-from server.requests.recent_calls import RecentCalls
+from server.requests.running_requests import RecentCalls, report_waiting
 from server.requests.tool_requests import ToolRequests
 from server.requests.tool_search import ToolSearch
 from server.requests.tool_services import (
