@@ -218,20 +218,18 @@ def _usual(fields: Json) -> Message | None:
         return Request(cast("RequestId", identity), cast("str", method), params)
     if has_id and parts == _PARTS - 1 and type(result := fields.get("result")) is dict:
         return Response(cast("RequestId", identity), cast("Json", result))
-    if has_id and parts == _PARTS - 1 and type(error := fields.get("error")) is dict:
-        return ErrorResponse(cast("RequestId", identity), _readable(cast("Json", error)))
+    if has_id and parts == _PARTS - 1 and type(given := fields.get("error")) is dict:
+        error = cast("Json", given)
+        code, message = error.get("code"), error.get("message")
+        if type(code) is not int:  # some peers send a code or a message of another type
+            is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))
+            error = {**error, "code": int(is_number[1]) if is_number else INTERNAL_ERROR}
+        if type(message) is not str:
+            error = {**error, "message": "" if message is None else str(message)}
+        return ErrorResponse(cast("RequestId", identity), error)
     if has_method and "id" not in fields and parts == _PARTS - 1 - (not has_params):
         return Notification(cast("str", method), params)
     return None
-
-
-def _readable(error: Json) -> Json:
-    """Give an error a numeric code and a string message, because some peers send values of other types."""
-    code, message = error.get("code"), error.get("message")
-    if type(code) is not int:
-        is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))
-        error = {**error, "code": int(is_number[1]) if is_number else INTERNAL_ERROR}
-    return error if type(message) is str else {**error, "message": "" if message is None else str(message)}
 
 
 def of_sdk(message: types.JSONRPCMessage) -> Message:
