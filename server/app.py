@@ -45,7 +45,7 @@ from server.upstreams.relay.large_results import LargeResults
 from server.upstreams.upstream_router import Dependencies, OwnOffer, UpstreamRouter
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
-from tools.call.tool_context import ClientState, Services
+from tools.call.base_tool import ClientState, Services
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.machine.threads import THREADS

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import Question
 from tools.contract.tool_errors import ToolError
 from tools.contract.tool_results import FunctionCall, TextPart, ToolResult, package

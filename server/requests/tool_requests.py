@@ -37,8 +37,7 @@ from server.upstreams.session.upstream_results import protocol_error
 from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.builtin.skill import SkillTool, told_skills, with_skills
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question

@@ -24,8 +24,8 @@ from server.requests.at_prompt import AT, AT_PROMPT, PATHS, read_at
 from server.requests.at_prompt import READER as MANY_READER
 from server.requests.call_contexts import TooManyCallsError
 from server.requests.protocol_mapping import contents_to_wire, prompt_to_wire
+from tools.call.base_tool import ToolContext
 from tools.call.consent import refuse
-from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable

@@ -25,8 +25,7 @@ from tests.unit.web.fetching import opener_for
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.web_search import WebSearchTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import Services, ToolContext
+from tools.call.base_tool import BaseTool, Services, ToolContext
 from tools.contract.command_views import NO_RESTRICTIONS, CommandSite, Engine, FileRestrictions
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.limits import AbortSignal, ApprovalMode

@@ -12,7 +12,7 @@ from mcp.client import Client
 
 from tests.hostile.every_tool import MARKER, answers, changers_of, is_refused, readers_of
 from tools.builtin.list_directory import LSTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult

@@ -13,7 +13,7 @@ from tests.harness import text_of
 from tests.hostile.watched_server import MEGABYTE, needs_proc, watched_server
 from tools.builtin.glob import GlobTool
 from tools.builtin.read_many_files import ReadManyFilesTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import Field
 
 from tools.builtin.path_parameters import check_file_path, located_subject
-from tools.call.base_tool import BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import BuiltinTool, ToolContext
 from tools.contract.permission_subjects import Access, Subject, ToolKind
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, foreign
 from tools.contract.tool_results import ToolResult

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from tools.call.base_tool import BaseTool, Behaviour
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import BaseTool, Behaviour, ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
 from tools.contract.limits import no_progress
 from tools.contract.permission_subjects import ToolKind

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from tools.builtin.changing_tool import COMMON_OUTPUT, FOREIGN_PARAMETERS, SHA256_PATTERN, ChangeParams, ChangingTool
 from tools.builtin.path_parameters import FILE_ALIASES, shown
-from tools.call.base_tool import Behaviour
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import Behaviour, ToolContext
 from tools.contract.tool_parameters import UNPUBLISHED, coerce, foreign, object_schema
 from tools.text.file_names import one_line
 

@@ -17,8 +17,7 @@ from tools.builtin.path_parameters import (
     shown,
     start_subjects,
 )
-from tools.call.base_tool import READS, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
 from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_parameters import ToolParams, object_schema

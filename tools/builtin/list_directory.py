@@ -17,7 +17,7 @@ from tools.builtin.path_parameters import (
     respects,
     shown,
 )
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, object_schema

@@ -9,8 +9,7 @@ from pydantic import Field
 
 from tools.builtin.changing_tool import COMMON_OUTPUT, ChangingTool
 from tools.builtin.path_parameters import shown
-from tools.call.base_tool import Behaviour
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import Behaviour, ToolContext
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, folded, object_schema
 from tools.files.notebook_cells import NOTEBOOK_ENDING

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Generic, cast
 
 from pydantic import Field
 
-from tools.call.base_tool import READS, BuiltinParamsT, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import READS, BuiltinParamsT, BuiltinTool, ToolContext
 from tools.contract.permission_subjects import Access, PathSubject, Subject
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError
 from tools.contract.tool_parameters import MAX_UNKNOWN, ToolParams, coerce

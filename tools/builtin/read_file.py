@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from tools.builtin.path_parameters import PathReader, check_file_path, shown
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, coerce

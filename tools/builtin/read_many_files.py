@@ -15,8 +15,7 @@ from tools.builtin.path_parameters import (
     path_subjects,
     respects,
 )
-from tools.call.base_tool import READS, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import SEARCH_SECONDS
 from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError

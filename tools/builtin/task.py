@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.permission_subjects import AgentSubject, Subject, ToolKind
 from tools.contract.tool_errors import ExecutionDeniedError, InvalidToolParamsError

@@ -8,8 +8,7 @@ from typing import Any, cast, get_args
 
 from pydantic import Field
 
-from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import ForeignParameter, ToolParams, coerce, foreign, object_schema

@@ -15,8 +15,7 @@ from tools.builtin.changing_tool import (
     ChangingTool,
 )
 from tools.builtin.path_parameters import FILE_ALIASES, shown
-from tools.call.base_tool import Behaviour
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import Behaviour, ToolContext
 from tools.contract.tool_parameters import foreign, object_schema
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn, Protocol
 
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.contract.confirmation import (
     DENY,
     ONCE,

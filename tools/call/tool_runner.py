@@ -25,7 +25,7 @@ from typing import Any
 import anyio
 
 from tools.call.audit_entries import Audit, AuditEntry
-from tools.call.base_tool import BaseTool
+from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.consent import (
     GrantStore,
     Judgement,
@@ -38,7 +38,6 @@ from tools.call.consent import (
     refuse,
     require_consent,
 )
-from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import (
     ALWAYS_IN_SESSION,

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tools.builtin.list_directory import LSTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult

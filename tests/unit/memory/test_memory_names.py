@@ -10,7 +10,7 @@ import pytest
 
 from server.requests.workspace_resources import MemoryResources
 from tests.unit.memory.memories import asked_about, save
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles, MemoryScope

@@ -13,7 +13,7 @@ from server.requests.workspace_resources import JSON, MARKDOWN, TODO_LIST, Memor
 from tests.unit.memory.memories import save
 from tools.builtin.file_requests import FileResourceTool
 from tools.builtin.todo_write import TodoWriteTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable

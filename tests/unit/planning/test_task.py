@@ -17,7 +17,7 @@ import pytest
 from tests.processes import CEILING, needs_proc
 from tests.tables import all_cases
 from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import ExecConfirmation, Question, Unavailable

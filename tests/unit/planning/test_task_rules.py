@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tools.builtin.task import TaskTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Decision

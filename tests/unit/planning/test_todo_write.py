@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from tools.builtin.todo_write import MAX_TODO_CHARS, MAX_TODOS, TodoWriteTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
