@@ -17,7 +17,7 @@ from pydantic import Field
 
 from server.requests.at_prompt import MAX_LINE_CHARS
 from server.requests.completion_requests import MAX_TYPED_CHARS, complete_template
-from tools.builtin.path_parameters import shown
+from tools.builtin.file_tools import shown
 from tools.contract.confirmation import Question
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, full_schema, rename

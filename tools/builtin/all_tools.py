@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from tools.builtin.ask_user_question import AskUserQuestionTool
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
-from tools.builtin.edit import EditTool
-from tools.builtin.glob import GlobTool
+from tools.builtin.edit import EditTool, NotebookEditTool
+from tools.builtin.find_files import GlobTool, LSTool
 from tools.builtin.grep_search import GrepTool
-from tools.builtin.list_directory import LSTool
 from tools.builtin.lsp import LspTool
-from tools.builtin.notebook_edit import NotebookEditTool
 from tools.builtin.plan_mode import EnterPlanModeTool, ExitPlanModeTool
-from tools.builtin.read_file import ReadFileTool
-from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.builtin.save_memory import MemoryTool
 from tools.builtin.skill import SkillTool

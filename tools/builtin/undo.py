@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.changing_tool import COMMON_OUTPUT, author_of, change_and_tell_errors
+from tools.builtin.file_tools import COMMON_OUTPUT, author_of, change_and_tell_errors
 from tools.call.base_tool import READS, Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import ConfirmationDetails
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind

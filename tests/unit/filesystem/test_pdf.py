@@ -10,8 +10,7 @@ import pytest
 from tests.pdf_files import document, lines
 from tests.readings import read_file, text_of
 from tests.variants import one_in
-from tools.builtin.read_file import ReadFileTool
-from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import Limits, MediaHandling
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
