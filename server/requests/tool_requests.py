@@ -47,7 +47,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegister
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import DELEGATING
-from tools.skills.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
+from tools.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
 from tools.text.file_names import shortened_line
 
 logger = logging.getLogger(__name__)

@@ -24,6 +24,7 @@ from server.requests.at_prompt import AT, AT_PROMPT, PATHS, read_at
 from server.requests.at_prompt import READER as MANY_READER
 from server.requests.call_contexts import TooManyCallsError
 from server.requests.protocol_mapping import contents_to_wire, prompt_to_wire
+from tools.builtin.todo_write import TodoLists
 from tools.call.base_tool import ToolContext
 from tools.call.consent import refuse
 from tools.call.tool_registry import ToolRegistry
@@ -35,7 +36,6 @@ from tools.machine.cached_properties import cached_property
 from tools.machine.threads import run_blocking
 from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemoryScope
 from tools.permissions.verdict import Permission
-from tools.planning.todo_lists import TodoLists
 
 RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
 """Runs an internal call under the rules of the tool that it corresponds to."""

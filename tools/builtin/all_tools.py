@@ -17,21 +17,20 @@ from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.builtin.save_memory import MemoryTool
 from tools.builtin.skill import SkillTool
-from tools.builtin.todo_write import TodoWriteTool
+from tools.builtin.todo_write import TodoLists, TodoWriteTool
 from tools.builtin.undo import ListChangesTool, UndoChangeTool
 from tools.builtin.web_fetch import WebFetchTool
 from tools.builtin.web_search import WebSearchTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
 from tools.memory.memory_files import MemoryFiles
-from tools.planning.todo_lists import TodoLists
 from tools.web.search_settings import SearchSettings
 
 if TYPE_CHECKING:
+    from tools.agents import AgentCommand
     from tools.lsp.code_intelligence import CodeIntelligence
-    from tools.planning.agent_command import AgentCommand
     from tools.shell.command_runner import ProgramRunner
-    from tools.skills.skill_folders import SkillFolders
+    from tools.skill_folders import SkillFolders
     from tools.web.page_fetcher import PageFetcher
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tools.lsp.code_intelligence import CodeIntelligence
     from tools.shell.command_runner import CommandRunner
     from tools.shell.job_table import JobTable
-    from tools.skills.skill_folders import RelayedSkill
+    from tools.skill_folders import RelayedSkill
 
 
 async def _no_skills(_is_fresh: bool) -> Sequence[RelayedSkill]:

@@ -12,7 +12,7 @@ from tools.builtin.skill import MAX_LIST_CHARS, SkillTool, told_skills
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
-from tools.skills.skill_folders import MAX_FILES, SkillFolders, Skills, front_matter
+from tools.skill_folders import MAX_FILES, SkillFolders, Skills, front_matter
 
 pytestmark = pytest.mark.anyio
 
