@@ -24,9 +24,10 @@ from typing import Any
 
 import anyio
 
-from tools.call.audit_entries import Audit, AuditEntry
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.consent import (
+    Audit,
+    AuditEntry,
     GrantStore,
     Judgement,
     LastingAnswer,
