@@ -23,8 +23,10 @@ from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS
 from tools.files.path_opener import FileIdentity, identity_of
 from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.language_server_session import (
+    AnswerError,
     Diagnostic,
     Document,
+    EndedError,
     Hidden,
     LanguageServerSession,
     is_hidden,
@@ -32,7 +34,6 @@ from tools.lsp.language_server_session import (
     new_errors,
     uri_of,
 )
-from tools.lsp.language_server_wire import AnswerError, EndedError
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependency_folders
 from tools.machine.threads import THREADS
 from tools.permissions.permission_policy import Rights
