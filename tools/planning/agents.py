@@ -16,9 +16,8 @@ from tools.files.workspace import Workspace
 from tools.machine.threads import run_blocking
 from tools.planning.agent_command import AgentCommand
 from tools.shell.command_runner import ProgramOutcome, ProgramRequest, ProgramRunner
-from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot
 from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size
-from tools.shell.shell_command import Ending
+from tools.shell.running_program import OUTPUT_CHARS, Ending, OutputSnapshot
 from tools.text.file_names import one_line, shown_whole_path
 
 # Keys under which the last object may have the answer: those of Claude Code, Qwen Code and Gemini CLI, and common keys

@@ -16,7 +16,7 @@ from tests.tables import all_cases
 from tests.unit.execution.shell import Shell, shell_in, text_of
 from tests.waiting import CEILING
 from tools.contract.command_views import Engine, ViewKind
-from tools.shell import private_folders, shell_command
+from tools.shell import private_folders, running_program
 from tools.shell.process_spec import ConfinedCommand, ProcessSpec
 from tools.shell.sandbox import landlock
 from tools.shell.sandbox.landlock import LandlockCommand
@@ -58,8 +58,8 @@ class Limiting(Plain):
 
 @pytest.fixture
 async def shell(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Shell]:
-    monkeypatch.setattr(shell_command, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(shell_command, "FILES_STEP", 1)
+    monkeypatch.setattr(running_program, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(running_program, "FILES_STEP", 1)
     monkeypatch.setattr(private_folders, "MAX_TEMPORARY", 50)
     async with shell_in(root, tmp_path, confinement=Limiting(root)) as made:
         yield made
