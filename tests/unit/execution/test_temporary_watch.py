@@ -18,8 +18,8 @@ from tests.waiting import CEILING
 from tools.contract.command_views import Engine, ViewKind
 from tools.shell import private_folders, running_program
 from tools.shell.process_spec import ConfinedCommand, ProcessSpec
-from tools.shell.sandbox import landlock
-from tools.shell.sandbox.landlock import LandlockCommand
+from tools.shell.sandbox import landlock_and_seccomp
+from tools.shell.sandbox.landlock_and_seccomp import LandlockCommand
 
 pytestmark = pytest.mark.anyio
 if sys.platform != "linux":
@@ -92,7 +92,7 @@ async def test_a_job_that_fills_its_temporary_folder_is_ended(shell: Shell) -> N
 async def test_the_temporary_folder_is_limited_and_emptied_where_landlock_holds_a_command_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landlock, "PRIVATE_BYTES", 1024)
+    monkeypatch.setattr(landlock_and_seccomp, "PRIVATE_BYTES", 1024)
     (tmp_path / "large").write_bytes(bytes(1024**2))
     spec = ProcessSpec(("/bin/true",), "/", {})
     command = LandlockCommand(spec, Engine.LANDLOCK, ViewKind.READING, temporary=str(tmp_path))
