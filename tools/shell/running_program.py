@@ -75,7 +75,7 @@ class RunningProgram:
     reader: OutputReader
     confined: ConfinedCommand  # what was started, and how it is confined
     started_at: float  # monotonic seconds
-    on_closed: Callable[[], None]  # called when all resources are released
+    on_closed: Callable[[], None]  # `StartQueue.end`, called when all resources are released
     # The changes to auto-run files and temporary files; known after `close`
     changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
     # Whether the program was stopped because its writable folders became too large

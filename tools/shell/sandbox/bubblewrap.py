@@ -191,9 +191,10 @@ class ViewSetup:
 class SandboxedCommand(ConfinedCommand):
     """A command in the sandbox, with its resources. The caller must release it."""
 
-    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap is running
+    # `ViewPreparation.prepare`, called once bubblewrap is running
+    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
     gate: MountGate = field(repr=False, kw_only=True)
-    # Returns what file rules now deny to the command.
+    # `CommandView.look`, which returns what file rules now deny to the command
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 

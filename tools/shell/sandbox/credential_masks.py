@@ -669,17 +669,14 @@ MOVED: Mapping[str, str] = {
     variable: place.removeprefix("~").lstrip("/")
     for variable, _, place in (each.partition("=") for each in _MOVED.split())
 }
-
-
-def _table() -> dict[str, SecretPlace]:
-    table = {folder: SecretPlace(frozenset(), is_settings=False) for folder in AGENT_FOLDERS}
-    table |= dict.fromkeys(SCRIPTS, SecretPlace(frozenset(), is_settings=True))
-    for text, is_settings in ((_STORES, False), (_SETTINGS, True)):
-        for line in text.replace(",\n    ", ", ").splitlines():
-            programs, _, places = line.partition(":")
-            place = SecretPlace(frozenset(filter(None, programs.split(", "))), is_settings)
-            table |= dict.fromkeys(filter(None, places.strip().split(", ")), place)
-    return table
-
-
-HOME_PLACES: Mapping[str, SecretPlace] = _table()  # the whole table, keyed by place
+# The whole table, keyed by place
+HOME_PLACES: Mapping[str, SecretPlace] = {
+    **dict.fromkeys(AGENT_FOLDERS, SecretPlace(frozenset(), is_settings=False)),
+    **dict.fromkeys(SCRIPTS, SecretPlace(frozenset(), is_settings=True)),
+    **{
+        place: SecretPlace(frozenset(filter(None, programs.split(", "))), is_settings)
+        for text, is_settings in ((_STORES, False), (_SETTINGS, True))
+        for programs, _, places in (line.partition(":") for line in text.replace(",\n    ", ", ").splitlines())
+        for place in filter(None, places.strip().split(", "))
+    },
+}
