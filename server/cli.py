@@ -34,7 +34,6 @@ from server.console import (
 )
 from tools.contract.display import visible
 from tools.contract.tool_errors import exhaustion_of
-from tools.shell.broker.process_privacy import make_private
 
 if TYPE_CHECKING:
     from server.settings import SettingsReport
@@ -64,7 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail_with(error, is_call=False)
     watchdog = None
     if arguments.command == "serve":
-        make_private()  # called before the watchdog starts, because the watchdog is a fork of this process
+        if sys.platform == "linux":
+            from tools.shell.broker.confinement import make_private  # noqa: PLC0415 - loads ctypes, for the kernel
+
+            make_private()  # called before the watchdog starts, because the watchdog is a fork of this process
         watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
         gc.disable()
     try:
