@@ -24,13 +24,11 @@ from server.console.user_files import confirm_change, keep_private, read_file, r
 from server.settings import SettingsError, SettingsReport, models
 from server.settings.document_editor import with_member, without_member
 from server.settings.load import SettingsInputs, read_settings
-from server.settings.nested_values import Tree, leaves, parent_at
-from server.settings.own_entries import is_own
 from server.settings.rule_names import did_you_mean
 from server.settings.section_model import dotted
 from server.settings.settings_display import describe_entry, shown_value
-from server.settings.settings_files import parse, user_file
-from server.settings.upstream_entries import MAX_ALIAS, alias_of
+from server.settings.settings_files import Tree, leaves, parent_at, parse, user_file
+from server.settings.upstream_entries import MAX_ALIAS, alias_of, is_own
 from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
 from tools.text.secrets import is_secret_name

@@ -15,14 +15,12 @@ from server.console.terminal import show as show_lines
 from server.console.terminal_questions import ask
 from server.console.user_files import keep_private
 from server.settings import SettingsError, SettingsReport
-from server.settings.document_editor import with_entries
-from server.settings.file_rewriting import rewrite
+from server.settings.document_editor import rewrite, with_entries
 from server.settings.load import UnusableSettingsError
-from server.settings.nested_values import Tree
 from server.settings.rule_names import rule_problems
 from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_display import as_text, describe_entry, shown_value
-from server.settings.settings_files import parse, user_file
+from server.settings.settings_files import Tree, parse, user_file
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError
 

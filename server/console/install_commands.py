@@ -40,13 +40,11 @@ from server.console.user_files import confirm_change, read_file
 from server.protocol.protocol_errors import MCPError
 from server.settings import SettingsError
 from server.settings.document_editor import toml_table
-from server.settings.nested_values import Tree, leaves, value_at
-from server.settings.own_entries import PROGRAM, is_own
 from server.settings.rule_names import did_you_mean
 from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_display import command_text, describe_entry, shown_value
-from server.settings.settings_files import home_folder, user_file
-from server.settings.upstream_entries import alias_of
+from server.settings.settings_files import Tree, home_folder, leaves, user_file, value_at
+from server.settings.upstream_entries import PROGRAM, alias_of, is_own
 from server.settings.variable_expansion import variables_in
 from server.transports.credentials import VARIABLE as TOKEN_VARIABLE
 from server.upstreams.connections.connection import UpstreamState

@@ -10,11 +10,17 @@ from server.console import CommandFailure
 from server.settings import SettingsError, SettingsReport
 from server.settings.document_editor import doubtful_key
 from server.settings.load import SettingsInputs, read_settings
-from server.settings.nested_values import Tree, table_at, value_at
-from server.settings.own_entries import DEFAULT_PORT, is_own
 from server.settings.section_model import Diagnostics, dotted
-from server.settings.settings_files import MAX_FILE_BYTES, parse, read_settings_file, user_file
-from server.settings.upstream_entries import alias_of
+from server.settings.settings_files import (
+    MAX_FILE_BYTES,
+    Tree,
+    parse,
+    read_settings_file,
+    table_at,
+    user_file,
+    value_at,
+)
+from server.settings.upstream_entries import DEFAULT_PORT, alias_of, is_own
 from tools.contract.display import visible_line
 
 SECTION = "mcpServers"

@@ -16,7 +16,7 @@ from server.console.known_clients import MAX_CLIENT_BYTES
 from server.console.terminal import diff_text, note, show
 from server.console.terminal_questions import ask
 from server.settings import SettingsError
-from server.settings.file_rewriting import PRIVATE_FILE, rewrite
+from server.settings.document_editor import PRIVATE_FILE, rewrite
 from server.settings.settings_display import shown_difference
 from server.settings.settings_files import read_regular
 from tools.contract.display import visible_line

@@ -25,9 +25,8 @@ from server.settings.canonical_form import (
 )
 from server.settings.layers import REFUSING
 from server.settings.models import UpstreamSettings
-from server.settings.nested_values import Tree, set_default, table_at, value_at
 from server.settings.section_model import Diagnostics, KeyPath, dotted, key_paths
-from server.settings.settings_files import home_folder
+from server.settings.settings_files import Tree, home_folder, set_default, table_at, value_at
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS
 from server.settings.variable_expansion import VariableExpander
 from tools.contract.limits import ApprovalMode

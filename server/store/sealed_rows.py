@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
-from server.settings.stored_json import read_stored
+from server.settings.settings_files import read_stored
 from server.store.replica import Replica
 from server.store.sealed_states import Sealer
 from server.store.shared_store import ABSENT

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from server.settings.stored_json import read_stored
+from server.settings.settings_files import read_stored
 from server.store.replica import Replica
 from tools.machine.cached_properties import cached_property
 
