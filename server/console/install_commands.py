@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 import anyio
 
 from server.console import EXIT_FAILED, CommandFailure, UsageError
-from server.console.call_command import LAUNCHER
+from server.console.call_command import LAUNCHER, started
 from server.console.client_config_file import (
     ConfigChange,
     ConfigFile,
@@ -31,12 +31,17 @@ from server.console.client_config_file import (
     write_uninstall,
 )
 from server.console.known_clients import BASE, ClientConfig, client_configs, read_document, read_servers
-from server.console.own_server import started
-from server.console.own_settings import own_names, own_ports, own_servers, own_settings, usable_servers
-from server.console.terminal import note
-from server.console.terminal_questions import says_yes
+from server.console.terminal import note, says_yes
 from server.console.upstream_waits import tools_said
-from server.console.user_files import confirm_change, read_file
+from server.console.user_files import (
+    confirm_change,
+    own_names,
+    own_ports,
+    own_servers,
+    own_settings,
+    read_file,
+    usable_servers,
+)
 from server.protocol.protocol_errors import MCPError
 from server.settings import SettingsError
 from server.settings.document_editor import toml_table

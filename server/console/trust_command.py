@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from server.console import CommandFailure
-from server.console.terminal import note
-from server.console.terminal_questions import ask
+from server.console.terminal import ask, note
 from server.console.user_files import not_written
 from server.settings.agent_cli import AGENT_CLIS, CliName
 from server.settings.canonical_form import canonicalise
