@@ -19,7 +19,7 @@ from typing import Any, Literal
 import anyio
 from anyio.abc import TaskGroup
 
-from server.clients.principals import principal_of
+from server.clients.client_request import principal_of
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.protocol_errors import INTERNAL_ERROR, MCPError
 from server.protocol.request_table import McpConnection, RequestContext

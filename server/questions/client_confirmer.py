@@ -3,7 +3,7 @@
 A form is sent as a request or, in the 2026-07-28 revision, as a result.
 
 A form that is sent as a result carries an encrypted state, which the client sends back with the answer. Each state is
-accepted once (`server.store.sealed_states`).
+accepted once (`server.store.sealing`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from server.protocol.request_table import RequestContext, elicits, input_require
 from server.questions.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.questions.pending_questions import ASKED, PendingQuestions
 from server.store.replica import Replica
-from server.store.sealed_states import SealedStates
+from server.store.sealing import SealedStates
 from tools.contract.confirmation import (
     Answer,
     AskUserConfirmation,

@@ -25,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.clients.principals import principal_of
+from server.clients.client_request import principal_of
 from server.protocol.headers import header_of
 from server.protocol.json_rpc import error_of
 from server.protocol.request_table import RequestTable

@@ -18,7 +18,7 @@ from server.settings.section_model import Diagnostics
 from server.settings.settings_files import read_stored
 from server.settings.workspace_trust import WorkspaceFile, digest, read_trust, read_trusted, trust_folder
 from server.store.replica import Replica
-from server.store.sealed_states import SealedStates, Sealer
+from server.store.sealing import SealedStates, Sealer
 from server.store.shared_store import MemoryStore
 from server.upstreams.catalog.stored_lists import FOLDER, StoredLists
 from tests.tables import all_cases, each_of

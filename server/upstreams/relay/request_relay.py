@@ -38,7 +38,7 @@ from server.protocol.json_rpc import Json
 from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND
 from server.protocol.request_table import input_required
 from server.store.replica import Replica
-from server.store.sealed_states import SealedStates
+from server.store.sealing import SealedStates
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LoginNeededError, Upstream
 from server.upstreams.connections.pool import UpstreamPool, bounded_gather
