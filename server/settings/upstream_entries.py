@@ -406,23 +406,6 @@ def _name_of(word: str) -> str:
     return re.split(r"[\[@=<>~!:]", name)[0]
 
 
-def _is_our_address(address: str, ports: Sequence[int]) -> bool:
-    try:
-        parts = urlsplit(_DEFAULTS.sub(r"\1", address.strip()))
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
-    except ValueError:
-        return False
-    host = (parts.hostname or "").rstrip(".")
-    is_here = host == "localhost"
-    with suppress(OSError, ValueError):
-        # `inet_aton` also accepts other spellings of an address, such as `127.1` and `2130706433`, as clients do.
-        found = ip_address(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host)))
-        found = getattr(found, "ipv4_mapped", None) or found
-        is_here = found.is_loopback or found.is_unspecified
-    is_ours = parts.path.rstrip("/") in ("/mcp", "/sse")
-    return parts.scheme in ("http", "https") and is_here and port in ports and is_ours
-
-
 def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
     """Return whether an entry, in the format of any client, starts this program or reaches it at one of these ports."""
     command, args = entry.get("command"), entry.get("args")
@@ -435,6 +418,22 @@ def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
     addresses = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
     for given in (entry.get("args"), args):
         addresses += cast("list[Any]", given) if isinstance(given, list) else []
-    return options_for_us(command, args) is not None or any(
-        isinstance(address, str) and _is_our_address(address, ports) for address in addresses
-    )
+    if options_for_us(command, args) is not None:
+        return True
+    for address in addresses:
+        try:
+            parts = urlsplit(_DEFAULTS.sub(r"\1", address.strip()) if isinstance(address, str) else "")
+            port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        except ValueError:
+            continue
+        host = (parts.hostname or "").rstrip(".")
+        is_here = host == "localhost"
+        with suppress(OSError, ValueError):
+            # `inet_aton` also accepts other spellings of an address, such as `127.1` and `2130706433`, as clients do.
+            found = ip_address(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host)))
+            found = getattr(found, "ipv4_mapped", None) or found
+            is_here = found.is_loopback or found.is_unspecified
+        is_ours = parts.path.rstrip("/") in ("/mcp", "/sse")
+        if parts.scheme in ("http", "https") and is_here and port in ports and is_ours:
+            return True
+    return False
