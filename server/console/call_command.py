@@ -23,14 +23,20 @@ from anyio.abc import ByteReceiveStream, ByteSendStream
 from server import VERSION
 from server.console import CALL_BROKEN, CALL_FAILED, CALL_REFUSED, CALL_UNAVAILABLE, CALL_USAGE, UsageError
 from server.console.terminal import DECISION, Spinner, diff_text, fill_in, is_consent, question_text, show
-from server.protocol.json_rpc import ErrorResponse, Json, Notification, Request, Response, as_mapping, read_message
-from server.protocol.protocol_errors import (
+from server.protocol.json_rpc import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    ErrorResponse,
+    Json,
     MCPError,
+    Notification,
+    Request,
+    Response,
+    as_mapping,
+    read_message,
 )
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY

@@ -42,7 +42,7 @@ from server.console.user_files import (
     read_file,
     usable_servers,
 )
-from server.protocol.protocol_errors import MCPError
+from server.protocol.json_rpc import MCPError
 from server.settings import SettingsError
 from server.settings.document_editor import toml_table
 from server.settings.rule_names import did_you_mean

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from server.protocol.json_rpc import as_mapping
-from server.questions.pending_questions import ASKED
+from server.questions.client_confirmer import ASKED
 from server.requests.call_contexts import ClientTable
 from server.requests.protocol_mapping import ERROR_KEY
 from server.upstreams.connections.connection import UpstreamState

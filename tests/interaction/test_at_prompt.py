@@ -16,7 +16,7 @@ from pydantic import FileUrl
 
 from server.protocol.request_table import RequestTable
 from server.questions.client_confirmer import ConsentPolicy
-from server.requests.workspace_resources import FileRequests, MemoryResources
+from server.requests.prompts_and_resources import FileRequests, MemoryResources
 from server.store.replica import lone_replica
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tests.image_files import png

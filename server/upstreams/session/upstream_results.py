@@ -8,8 +8,7 @@ from typing import Any, cast
 from pydantic_core import to_json
 
 from server.clients.client_request import is_web_address
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, MCPError
+from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_mapping
 from server.upstreams.session.upstream_questions import labelled
 from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.tool_errors import ToolError, ToolErrorType

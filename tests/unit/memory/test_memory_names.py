@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from server.requests.workspace_resources import MemoryResources
+from server.requests.prompts_and_resources import MemoryResources
 from tests.unit.memory.memories import asked_about, save
 from tools.call.tool_context import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType

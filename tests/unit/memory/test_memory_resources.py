@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from server.requests.workspace_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
+from server.requests.prompts_and_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
 from tests.unit.memory.memories import save
 from tools.builtin.file_requests import FileResourceTool
 from tools.builtin.todo_write import TodoWriteTool
