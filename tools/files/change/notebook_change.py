@@ -23,8 +23,8 @@ from tools.files.notebook_cells import (
     layout_of,
     mapping,
     parse_notebook,
+    parse_parts,
     source_of,
-    taken_apart,
 )
 from tools.files.text_encodings import decode, encode
 from tools.text.file_names import brief, shown_whole_path
@@ -183,7 +183,7 @@ def _lines(source: str, present: Any) -> str | list[str]:
 
 def _replaced(notebook: Notebook, part: JsonPart, source: str, cell_type: str) -> tuple[str, bool]:
     """Return the notebook's text with a cell's source replaced, and whether the cell had outputs."""
-    cell = taken_apart(notebook.text, part.start)
+    cell = parse_parts(notebook.text, part.start)
     layout, had = layout_of(notebook.text, cell), mapping(part.value)
     is_code = cell_type == "code"
     key = "input" if is_code and notebook.major < 4 else "source"
@@ -252,7 +252,7 @@ def _inserted(notebook: Notebook, number: int, source: str, cell_type: str, dige
     # The new cell is formatted like the first one, or like the object around an empty list.
     layout, gap, depth = layout_of(notebook.text, where.holder), "", 0
     if cells:
-        layout, gap = layout_of(notebook.text, taken_apart(notebook.text, cells[0].start)), cells[0].gap
+        layout, gap = layout_of(notebook.text, parse_parts(notebook.text, cells[0].start)), cells[0].gap
     elif layout.unit is not None:
         margin = layout.newline + layout.outer + layout.unit
         gap, depth, where.parts.tail = margin + layout.unit, 2, margin
