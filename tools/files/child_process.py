@@ -188,7 +188,7 @@ class Child:
 
 
 def _is_readable(descriptor: int, seconds: float) -> bool:
-    """Wait up to `seconds` for a pipe to have data or reach its end. Return True if it has or does."""
+    """Wait up to `seconds` for a pipe to have data or reach its end. Return False if the time ran out."""
     if sys.platform == "win32":
         return True  # Windows can poll only sockets, so the read itself waits
     waiting = select.poll()

@@ -157,8 +157,8 @@ def html(url: str) -> Iterator[dict[str, Any]]:
         # The whole page, with its navigation and hidden text, is better than no text.
         result = convert_page(**links, hidden_content="all")
     elif len(page) <= MAX_TRIED and time.process_time() < 1 and _MAY_HIDE.search(page):
-        excluded = [selector for selector in NOISE if selector not in HIDDEN]
-        hides = convert_page(**links, exclude_selectors=excluded, hidden_content="all").content != result.content
+        visible_noise = [selector for selector in NOISE if selector not in HIDDEN]
+        hides = convert_page(**links, exclude_selectors=visible_noise, hidden_content="all").content != result.content
     if len(result.content or "") > MAX_GROWTH * len(page) + FREE_CHARS:
         result = convert_page(output_format="plain", exclude_selectors=list(NOISE))
     title = _TITLE.search(page)

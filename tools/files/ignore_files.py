@@ -304,7 +304,7 @@ class IgnoreScope:
         return file.hidden_by if file else None
 
     def hidden_among(self, names: Sequence[str], *, is_folder: bool) -> Mapping[str, HiddenBy]:
-        """Like `hides`, for several entries of this folder. Return the hidden ones, each with the kind of rule.
+        """Like `hides`, for several entries of this folder. Return the hidden entries, each with the kind of rule.
 
         Either all or none of the entries must be folders.
         """

@@ -43,11 +43,11 @@ BLOCK_BYTES = 1 << 20  # size of one read when a file is processed block by bloc
 WHOLE_BLOCK_BYTES = 16 << 20  # size of one read when the whole content is kept in memory
 # Whether folders can be opened as descriptors. They cannot on Windows, where a path is first checked and then opened
 CAN_STEP = os.open in os.supports_dir_fd
-JUST_LOOK: int = getattr(os, "O_PATH", 0)  # flag for a descriptor without read access; 0 if unavailable
+PATH_ONLY: int = getattr(os, "O_PATH", 0)  # flag for a descriptor without read access; 0 if unavailable
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: int = getattr(os, "O_DIRECTORY", 0)
 _CLOSED_IN_CHILDREN: int = getattr(os, "O_CLOEXEC", 0)
-_STEP_FLAGS = (JUST_LOOK or os.O_RDONLY) | _FOLDER | _NO_LINK
+_STEP_FLAGS = (PATH_ONLY or os.O_RDONLY) | _FOLDER | _NO_LINK
 _OPEN_FLAGS = (
     os.O_RDONLY
     | _CLOSED_IN_CHILDREN
@@ -170,7 +170,7 @@ class _KernelOpener:
         self._is_local: dict[int, bool] = {}
         os.close(self.open(os.fsencode(os.sep), os.O_RDONLY | _FOLDER | _CLOSED_IN_CHILDREN, 0))
         try:
-            os.close(self.open_from_memory(os.fsencode(os.sep), JUST_LOOK | _CLOSED_IN_CHILDREN, 0))
+            os.close(self.open_from_memory(os.fsencode(os.sep), PATH_ONLY | _CLOSED_IN_CHILDREN, 0))
             # The cache is not tried before this time.
             self.memory_pause = 0.0 if self._statx is not None else math.inf
         except (OSError, NotInMemoryError):
@@ -193,9 +193,9 @@ class _KernelOpener:
         """Open the path, or raise `NotInMemoryError` if this would block."""
         if sys.platform != "linux":
             raise NotInMemoryError
-        if not flags & JUST_LOOK:
+        if not flags & PATH_ONLY:
             # Skip file systems in user space or on another machine.
-            descriptor = self.open_from_memory(name, JUST_LOOK | _CLOSED_IN_CHILDREN, 0)
+            descriptor = self.open_from_memory(name, PATH_ONLY | _CLOSED_IN_CHILDREN, 0)
             try:
                 buffer = self._new_buffer(256)
                 if self._statx is None or self._statx(descriptor, b"", _OF_DESCRIPTOR, 0, buffer):
@@ -215,7 +215,7 @@ class _KernelOpener:
             raise NotInMemoryError
         raise OSError(number, os.strerror(number))
 
-    def learn(self, descriptor: int, device: int) -> None:
+    def probe_device(self, descriptor: int, device: int) -> None:
         """Find out whether files on a device can be opened without blocking. This call itself may block."""
         if device not in self._is_local and not self._fstatfs(descriptor, buffer := self._new_buffer(256)):
             (kind,) = struct.unpack_from("@l", buffer.raw)
@@ -262,7 +262,7 @@ def _open_by_steps(path: str, flags: int, mode: int) -> int:
         descriptor = open_child(last or os.curdir, flags | _NO_LINK)
     finally:
         os.close(current)
-    if flags & JUST_LOOK and not flags & _NO_LINK and stat.S_ISLNK(os.fstat(descriptor).st_mode):
+    if flags & PATH_ONLY and not flags & _NO_LINK and stat.S_ISLNK(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     return descriptor
@@ -276,13 +276,13 @@ def lstat(path: str) -> os.stat_result:
     may_block()
     if not CAN_STEP:
         return os.lstat(path)
-    if JUST_LOOK:
-        descriptor, name = open_link_free(path, JUST_LOOK | _NO_LINK), ""
+    if PATH_ONLY:
+        descriptor, name = open_link_free(path, PATH_ONLY | _NO_LINK), ""
     else:
         parent, name = os.path.split(path)
         descriptor = _open_by_steps(parent, _STEP_FLAGS, 0)
     try:
-        if JUST_LOOK:
+        if PATH_ONLY:
             return os.fstat(descriptor)
         return os.stat(name or os.curdir, dir_fd=descriptor, follow_symlinks=False)
     finally:
@@ -293,7 +293,7 @@ def exists(path: str) -> bool:
     """Return True if a real path exists, even as a broken symlink. Raises an `OSError` if that cannot be determined."""
     try:
         if _mode.is_memory_only:
-            os.close(open_link_free(path, JUST_LOOK | _NO_LINK))
+            os.close(open_link_free(path, PATH_ONLY | _NO_LINK))
         else:
             os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -303,11 +303,11 @@ def exists(path: str) -> bool:
 
 def path_without_links(path: str) -> str | None:
     """Return the normalised absolute path if one system call shows that it exists and has no symlinks, else `None`."""
-    if ".." in path or not JUST_LOOK:
+    if ".." in path or not PATH_ONLY:
         return None
     normal = os.path.normpath(path)
     try:
-        os.close(open_link_free(normal, JUST_LOOK))
+        os.close(open_link_free(normal, PATH_ONLY))
     except OSError:
         return None
     return normal
@@ -413,14 +413,14 @@ class Remembered(Generic[Value]):
             return None
         return entry[1]
 
-    def keep(self, key: Hashable, value: Value, stamps: Iterable[tuple[str, Stamp | None]], looked_at: int) -> None:
+    def keep(self, key: Hashable, value: Value, stamps: Iterable[tuple[str, Stamp | None]], examined_at: int) -> None:
         """Keep a value, unless a path changed so recently that another change could go unnoticed.
 
         `stamps` lists the paths that the value depends on, each with the stamp that it had before it was examined.
-        `looked_at` is the time of that examination, in nanoseconds since the epoch.
+        `examined_at` is the time of that examination, in nanoseconds since the epoch.
         """
         stamps = tuple(stamps)
-        if all(stamp is None or looked_at - stamp[-1] > SETTLED_NANOSECONDS for _, stamp in stamps):
+        if all(stamp is None or examined_at - stamp[-1] > SETTLED_NANOSECONDS for _, stamp in stamps):
             if len(self._entries) >= self._max_entries:
                 self._entries.clear()
             self._entries[key] = stamps, value
@@ -465,7 +465,7 @@ class OpenedFile:
         self._descriptor = descriptor
         self._stream: FileIO | None = None
         if not _mode.is_memory_only and (by_kernel := _kernel_opener()) is not None:
-            by_kernel.learn(descriptor, self.info.st_dev)
+            by_kernel.probe_device(descriptor, self.info.st_dev)
 
     def __enter__(self) -> Self:
         return self
@@ -623,9 +623,9 @@ def open_folder(path: str, *, to_list: bool = True) -> Folder:
     try:
         return Folder(path, open_link_free(path, _OPEN_FLAGS | _NO_LINK | _FOLDER))
     except PermissionError:
-        if to_list or not JUST_LOOK:
+        if to_list or not PATH_ONLY:
             raise
-        return Folder(path, open_link_free(path, JUST_LOOK | _NO_LINK | _FOLDER))
+        return Folder(path, open_link_free(path, PATH_ONLY | _NO_LINK | _FOLDER))
 
 
 def is_ours(info: os.stat_result) -> bool:

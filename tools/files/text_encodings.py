@@ -54,7 +54,7 @@ UTF_8 = Encoding("utf-8", "utf-8")
 UNKNOWN = Encoding(UNKNOWN_8BIT, "latin-1", is_known=False)
 _MARKED = (
     Encoding("utf-8-bom", "utf-8", codecs.BOM_UTF8),
-    # UTF-32 LE comes first, because it begins like UTF-16 LE.
+    # UTF-32 LE comes before UTF-16 LE, because its byte order mark begins with that of UTF-16 LE.
     Encoding("utf-32-le", "utf-32-le", codecs.BOM_UTF32_LE),
     Encoding("utf-32-be", "utf-32-be", codecs.BOM_UTF32_BE),
     Encoding("utf-16-le", "utf-16-le", codecs.BOM_UTF16_LE),
@@ -162,7 +162,7 @@ iso8859-14 iso8859-16 shift_jis gbk gb2312 euc_kr johab cp775 cp852 cp855 cp857 
 cp869 cp720 cp737 cp1125 kz1048 ptcp154 koi8-t mac-cyrillic mac-greek mac-latin2 mac-turkish mac-iceland tis-620
 """
 _MULTI_BYTE = frozenset(("gb18030", "cp932", "big5", "cp950", "cp949", "euc-jp"))
-# A bonus for two-byte encodings if non-ASCII bytes occur in runs, otherwise a penalty
+# A bonus for multi-byte encodings if non-ASCII bytes occur in runs, otherwise a penalty
 RUN_BONUS = 0.04
 _HIGH = re.compile(rb"[\x80-\xff]")
 _ASCII_LETTER = re.compile(rb"[A-Za-z]")

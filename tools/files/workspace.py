@@ -171,13 +171,13 @@ class Workspace:
             literal = os.path.join(base, raw_path)
             if os.sep == "/" and literal.startswith("//"):  # normpath keeps two leading slashes
                 literal = "/" + literal.lstrip("/")
-            literal = self._in_work(literal)
-            in_scratch = self._in_scratch(literal)
-            link_free = path_opener.path_without_links(in_scratch or literal)
+            literal = self._map_work_path(literal)
+            scratch_path = self._map_scratch_path(literal)
+            link_free = path_opener.path_without_links(scratch_path or literal)
             real = link_free or self._real_path(literal)
             root = self._root_above(real)
             alike: list[str] = []
-            if root and not link_free and not os.path.lexists(real if in_scratch else literal):
+            if root and not link_free and not os.path.lexists(real if scratch_path else literal):
                 real = self._resolve_variant(base, raw_path)
                 alike = self.look_alikes(real) if by_look and not os.path.lexists(real) else alike
                 real = alike[0] if len(alike) == 1 else real
@@ -187,11 +187,11 @@ class Workspace:
         if not root:
             # The names in a root's path may be unusual, so results show them in quotes. A path that is inside a root
             # when taken literally has no such quotes: it leads out through a symlink.
-            is_inside_literally = self._root_above(os.path.normpath(in_scratch or literal)) != ""
-            unquoted = meant_path(raw_path.strip())
-            if unquoted is not None and not is_inside_literally:
+            is_inside_literally = self._root_above(os.path.normpath(scratch_path or literal)) != ""
+            unquoted_path = meant_path(raw_path.strip())
+            if unquoted_path is not None and not is_inside_literally:
                 with suppress(PathNotInWorkspaceError):
-                    return replace(self.locate(unquoted, within=within, by_look=by_look), spelled=raw_path)
+                    return replace(self.locate(unquoted_path, within=within, by_look=by_look), spelled=raw_path)
             is_below_tmp = bool(self._no_scratch) and contains(SCRATCH_NAME, os.path.normpath(literal))
             raise PathNotInWorkspaceError(raw_path, self.roots, self._no_scratch if is_below_tmp else "")
         if root in self._roots_without_case:
@@ -232,13 +232,13 @@ class Workspace:
     def _forbids(self, path: str) -> bool:
         return self.forbidden is not None and self.forbidden(path) is not None
 
-    def _in_work(self, literal: str) -> str:
+    def _map_work_path(self, literal: str) -> str:
         """Map a name in `/var/tmp` to its real location, if commands that change files have created that folder."""
         work, normal = self.scratch.work if self.scratch is not None else "", os.path.normpath(literal)
-        is_theirs = contains(WORK_NAME, normal) and not is_inside(normal, self._folders) and os.path.lexists(work)
-        return work + normal[len(WORK_NAME) :] if is_theirs else literal
+        is_work_path = contains(WORK_NAME, normal) and not is_inside(normal, self._folders) and os.path.lexists(work)
+        return work + normal[len(WORK_NAME) :] if is_work_path else literal
 
-    def _in_scratch(self, literal: str) -> str | None:
+    def _map_scratch_path(self, literal: str) -> str | None:
         """Map a name in `/tmp` to the scratch folder without resolving symlinks. Return `None` for other names."""
         if not self._top or not (literal.startswith(SCRATCH_NAME) or ".." in literal):
             return None
@@ -250,8 +250,8 @@ class Workspace:
 
     def _real_path(self, literal: str) -> str:
         """Return the real path of an absolute path, which need not exist. Empty if a symlink leads out of `/tmp`."""
-        if self.scratch is None or self._in_scratch(literal) is None:
-            return path_opener.real_path(self._in_work(literal))
+        if self.scratch is None or self._map_scratch_path(literal) is None:
+            return path_opener.real_path(self._map_work_path(literal))
         path_opener.may_block()
         self.scratch.make()
         real = path_opener.real_path(os.path.normpath(literal), (SCRATCH_NAME, self._top))
@@ -341,7 +341,7 @@ class Workspace:
 
         Raises `PathNotInWorkspaceError` for a path outside every root.
         """
-        real = self._in_scratch(path) or path
+        real = self._map_scratch_path(path) or path
         root = self._root_of(real, path)
         return Location(root, real, self._name_of(real), in_scratch=root == self._top)
 

@@ -222,7 +222,8 @@ async def test_a_later_change_by_another_client_is_told_without_its_number(
     await write(context, "a.txt", "one\n")
     await write(other, "a.txt", "two\n")
     theirs = (
-        "only the user can undo another client's change (coretools-mcp undo), so edit the file instead. Changes since then:"
+        "only the user can undo another client's change (coretools-mcp undo), so edit the file instead. "
+        "Changes since then:"
     )
     assert f"It was changed by another client: {theirs}" in (await refusal(context)).message
     await write(other, "a.txt", "three\n")

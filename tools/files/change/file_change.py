@@ -291,7 +291,7 @@ class FileChange(ABC):
         return self.snapshot.data is None
 
     @property
-    def form(self) -> str:
+    def content_summary(self) -> str:
         """A description of the new content: size, encoding and line endings."""
         eol = eol_style(self.text)
         size = len(self.data)
@@ -442,11 +442,11 @@ class ChangeRecord:
     """The journal's record of a change."""
 
     number: int | None = None  # the change's number, by which it can be undone
-    why_not: str = ""  # a sentence: why the change cannot be undone; empty if it can be, or if changes are not recorded
+    failure: str = ""  # a sentence: why the change cannot be undone; empty if it can be, or if changes are not recorded
 
     @property
     def notes(self) -> list[str]:
-        return [f"This change cannot be undone. {self.why_not}"] if self.why_not else []
+        return [f"This change cannot be undone. {self.failure}"] if self.failure else []
 
 
 @contextmanager
@@ -464,7 +464,7 @@ def recorded(
     try:
         record.number = author.journal.add(new, author.client, author.tool)
     except JournalError as error:
-        record.why_not = error.message
+        record.failure = error.message
     try:
         yield record
     except BaseException:
@@ -500,7 +500,7 @@ class WholeFileWrite(FileChange):
 
     @property
     def sentence(self) -> str:
-        form = f"{self.lines} {'line' if self.lines == 1 else 'lines'}, {self.form}"
+        form = f"{self.lines} {'line' if self.lines == 1 else 'lines'}, {self.content_summary}"
         path, diff = shown_whole_path(self.target.location.name), self.diff
         if self.is_new:
             return f"Created the new file {path}: {form}."

@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.change.writer import alone_in
+from tools.files.change.writer import lock_folder
 from tools.files.path_opener import is_ours, open_private_folder
 
 if TYPE_CHECKING:
@@ -154,12 +154,12 @@ class Journal:
         limit: int,
         path: str | None = None,
         number: int | None = None,
-        counts: bool = False,
+        only_undoable: bool = False,
     ) -> list[JournaledChange]:
         """Return the last changes to files in `roots`, newest first, at most `limit` of them.
 
         If `client`, `path` or `number` is given, only changes with that client, path or number are returned. If
-        `counts` is true, only changes that have not been undone and are not undos themselves are returned.
+        `only_undoable` is true, only changes that have not been undone and are not undos themselves are returned.
         """
         if not os.path.lexists(self._file):
             return []
@@ -178,7 +178,7 @@ class Journal:
         """  # noqa: S608 - only the number of placeholders varies
         path_bytes = os.fsencode(path) if path is not None else None
         with self._locked_database() as database:
-            parameters = (time.time() - self._max_seconds, *values, client, path_bytes, number, counts, limit)
+            parameters = (time.time() - self._max_seconds, *values, client, path_bytes, number, only_undoable, limit)
             rows = database.execute(select, parameters).fetchall()
             return [replace(JournaledChange(*row), path=os.fsdecode(row[4])) for row in rows]
 
@@ -276,7 +276,7 @@ class Journal:
             return self._connection
         self._close()
         # Another process may be creating the file right now.
-        with open_private_folder(self._folder, makes=True) as folder, alone_in(folder):
+        with open_private_folder(self._folder, makes=True) as folder, lock_folder(folder):
             with suppress(FileExistsError):
                 os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             for ending in ENDINGS:  # SQLite also reads and writes the files next to the database

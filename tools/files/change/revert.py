@@ -25,7 +25,7 @@ from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode_unless_b
 from tools.files.workspace import ReadLedger, Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
-MAX_LOOKS = 20  # maximum number of changes to examine, newest first, in search of one that can be undone
+MAX_EXAMINED = 20  # maximum number of changes to examine, newest first, in search of one that can be undone
 NONE_KEPT = "undo.enabled is false, or there is no home folder"  # the reason why there is no journal
 NOT_COVERED = "Changes by commands and other programs are not recorded."
 
@@ -43,8 +43,11 @@ class ChangeUndo(FileChange):
         if self.removes:
             return f"Change {self.change.id} was undone: {path}, which it had created, was removed."
         if self.is_new:
-            return f"Change {self.change.id} was undone: {path} was restored, {self.form}."
-        return f"Change {self.change.id} was undone in {path}: +{diff.added} -{diff.removed} lines; now {self.form}."
+            return f"Change {self.change.id} was undone: {path} was restored, {self.content_summary}."
+        return (
+            f"Change {self.change.id} was undone in {path}: +{diff.added} -{diff.removed} lines; "
+            f"now {self.content_summary}."
+        )
 
     @property
     def state(self) -> str:
@@ -69,7 +72,7 @@ def find_change(journal: Journal, client: str | None, workspace: Workspace, numb
     interrupted.
     """
     is_named = number is not None
-    changes = journal.changes(client, workspace.roots, limit=MAX_LOOKS, number=number, counts=not is_named)
+    changes = journal.changes(client, workspace.roots, limit=MAX_EXAMINED, number=number, only_undoable=not is_named)
     if is_named and not changes:
         reason, advice = "another client's, or too old", "use list_changes"
         if client is None:
@@ -183,7 +186,7 @@ def carry_out(plan: ChangeUndo, journal: Journal) -> ToolResult:
 
 
 def _text_of(data: bytes | None) -> Decoded | None:
-    """Decode the content of a file, or return `None` if it is not text. A missing file counts as empty."""
+    """Decode the content of a file, or return `None` if it is not text. A missing file only_undoable as empty."""
     if data is None:
         return Decoded("", UTF_8)
     decoded = decode_unless_binary(data)
@@ -204,7 +207,7 @@ def _explain_later_changes(
 ) -> str:
     """Explain why a file is left alone, and show how it differs from the content that the change wrote."""
     message = f"'{target.location.shown}' has changed since change {change.id}, so nothing was undone."
-    of_file = journal.changes(None, target.workspace.roots, limit=MAX_LOOKS, path=change.path, counts=True)
+    of_file = journal.changes(None, target.workspace.roots, limit=MAX_EXAMINED, path=change.path, only_undoable=True)
     later = [later_change for later_change in of_file if later_change.id > change.id]
     # Do not reveal the numbers of another client's changes, which this client cannot use anyway.
     names = [

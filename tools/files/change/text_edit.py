@@ -74,9 +74,12 @@ class TextEdit(FileChange):
     def sentence(self) -> str:
         path, diff, count = shown_whole_path(self.target.location.name), self.diff, len(self.spans)
         if self.is_new:
-            return f"Created the new file {path}: {diff.added} {'line' if diff.added == 1 else 'lines'}, {self.form}."
+            return (
+                f"Created the new file {path}: {diff.added} {'line' if diff.added == 1 else 'lines'}, "
+                f"{self.content_summary}."
+            )
         replacements = "1 replacement" if count == 1 else f"{count} replacements"
-        return f"Edited {path}: {replacements}, +{diff.added} -{diff.removed} lines; now {self.form}."
+        return f"Edited {path}: {replacements}, +{diff.added} -{diff.removed} lines; now {self.content_summary}."
 
     @property
     def details(self) -> dict[str, Any]:
@@ -260,7 +263,7 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
         if not is_literal:
             ending = endings.for_lines_at(span.start, span.end, new)
             if not is_exact or haystack.has_returns:
-                insertion = _rebuild(text[span.start : span.end], match.strategy, old_lf, new_lf, ending)
+                insertion = _rebuild_lines(text[span.start : span.end], match.strategy, old_lf, new_lf, ending)
             elif ending == "\n":
                 insertion = new_lf
             # The indentation before the match is kept. If every line of `new` begins with the same indentation, drop it
@@ -283,14 +286,14 @@ def apply_edit(haystack: Haystack, match: TextMatch, old: str, new: str) -> tupl
     return "".join(pieces), tuple(spans)
 
 
-def _rebuild(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:
+def _rebuild_lines(raw: str, strategy: Strategy, old: str, new: str, ending: str) -> str:
     """Return the new lines. Lines that `old` and `new` have in common at either end are taken from the file."""
     raw_bodies, raw_endings = split_lines(raw)
     old_lines, new_lines = old.split("\n"), new.split("\n")
     head, tail = _common_ends(old_lines, new_lines)
     indentations = indentation_map(old, raw) if strategy is Strategy.INDENTATION else None
-    if indentations is not None and (unindented := _count_unindented(old_lines, raw_bodies, new_lines)) is not None:
-        return ending.join([*raw_bodies[:unindented], *new_lines[unindented:]])
+    if indentations is not None and (count := _count_unindented(old_lines, raw_bodies, new_lines)) is not None:
+        return ending.join([*raw_bodies[:count], *new_lines[count:]])
     pieces: list[str] = []
     for number, line in enumerate(new_lines):
         source: int | None = number if number < head or len(old_lines) == len(new_lines) else None
@@ -332,15 +335,15 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
             break
     if all(as_old for as_old, _ in agreements):
         return None
-    unindented = 0 if agreements[0][1] else 1
-    if not (agreements[0][0] or agreements[0][1]) or not all(as_raw for _, as_raw in agreements[unindented:]):
+    unindented_count = 0 if agreements[0][1] else 1
+    if not (agreements[0][0] or agreements[0][1]) or not all(as_raw for _, as_raw in agreements[unindented_count:]):
         raise ToolError(
             ToolErrorType.EDIT_NO_OCCURRENCE_FOUND,
             "Nothing was written: old_string has a different indentation in the file, and new_string is indented "
             "neither like the file nor like old_string. Give both with the file's indentation, including the first "
             "line.",
         )
-    return unindented
+    return unindented_count
 
 
 def _common_ends(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
@@ -437,8 +440,8 @@ def check_count(
         )
     else:
         problem = (
-            f"old_string was found {count} times in '{location.shown}' ({places}), so it is unclear which one is meant; "
-            "nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
+            f"old_string was found {count} times in '{location.shown}' ({places}), so it is unclear which one is "
+            "meant; nothing was written. Add lines around it to make it unique, or set replace_all to change every one."
         )
     raise ToolError(ToolErrorType.EDIT_EXPECTED_OCCURRENCE_MISMATCH, problem)
 
@@ -455,7 +458,8 @@ def not_found(
     if skipped_count:
         sentences.append(
             f"Places that look like old_string: {skipped_count}. But the byte before each is not ASCII and may form "
-            "one character with the first byte of old_string in this file's encoding. Start old_string earlier or later."
+            "one character with the first byte of old_string in this file's encoding. Start old_string earlier or "
+            "later."
         )
     else:
         sentences += causes(haystack, old_string, new_string)

@@ -63,7 +63,7 @@ class TextMatch:
     skipped: int = 0  # matches dropped because they may begin inside a character (unknown encodings)
 
 
-def never_ends() -> None:
+def no_checkpoint() -> None:
     """Do nothing. Serves as the checkpoint for work that cannot be cancelled."""
 
 
@@ -74,7 +74,7 @@ class Haystack:
     checkpoint between its steps. The checkpoint can raise an exception to stop the search.
     """
 
-    def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = never_ends) -> None:
+    def __init__(self, text: str, encoding: Encoding = UTF_8, checkpoint: Callable[[], None] = no_checkpoint) -> None:
         self.text = text
         self.encoding = encoding
         self.checkpoint = checkpoint
@@ -231,7 +231,7 @@ def indentation_map(old: str, raw: str) -> dict[str, str] | None:
     return mapping
 
 
-def find_text(text: str, needle: str, start: int = 0, checkpoint: Callable[[], None] = never_ends) -> int:
+def find_text(text: str, needle: str, start: int = 0, checkpoint: Callable[[], None] = no_checkpoint) -> int:
     """Like `text.find`, but in pieces, because one search in a large text would block all other work.
 
     The checkpoint is called before each piece and can raise an exception to stop the search.

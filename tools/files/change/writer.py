@@ -72,7 +72,7 @@ def try_lock(descriptor: int) -> bool | None:
 
 
 @contextmanager
-def alone_in(folder: Folder) -> Generator[None]:
+def lock_folder(folder: Folder) -> Generator[None]:
     """Briefly lock out other threads and servers while files in a folder are created and renamed.
 
     Threads of this process take turns: only one at a time tries to get the lock shared with other processes. On file
@@ -152,7 +152,7 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
     """
     name = temporary_name()
     leftovers = _find_leftovers(folder)
-    with alone_in(folder):  # so that a file that has been created but not yet locked does not count as a leftover
+    with lock_folder(folder):  # so that a file that has been created but not yet locked does not count as a leftover
         for leftover in leftovers:
             with suppress(OSError):
                 leftover_descriptor = os.open(folder.named(leftover), _INSPECT, dir_fd=folder.descriptor)
@@ -208,7 +208,7 @@ _ACCESS_LIST = "system.posix_acl_access"
 _LABELS = frozenset({"security.selinux"})  # attributes that the system assigns to every file
 
 
-def take_over(temporary: Temporary, folder: Folder, name: str, old_info: os.stat_result) -> None:
+def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.stat_result) -> None:
     """Give a temporary file the owner, mode and attributes of the file that it will replace.
 
     Raises an `OSError` if the mode or the access control list cannot be set.
@@ -335,7 +335,7 @@ def replace_private_file(
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     identity: FileIdentity
     links_broken: int  # how many hard links still have the old content, usually 0
 
@@ -348,7 +348,7 @@ def replace_file(
     disk: Disk = REAL_DISK,
     *,
     mode: int | None = None,
-) -> Written:
+) -> WriteResult:
     """Write a whole file, and create missing folders above it.
 
     `expected` is the fingerprint of the file that the content is based on, or `None` for a new file. `mode` is the mode
@@ -366,7 +366,7 @@ def replace_file(
         ):
             descriptor = temporary.write(content, disk)
             disk.sync(descriptor)
-            with alone_in(folder):
+            with lock_folder(folder):
                 old_info = folder.stat(name)
                 if old_info is not None and stat.S_ISDIR(old_info.st_mode):
                     raise ToolError(
@@ -377,7 +377,7 @@ def replace_file(
                 if (identity_of(old_info) if old_info is not None else None) != expected:
                     raise _changed_error(location)
                 if old_info is not None:
-                    take_over(temporary, folder, name, old_info)
+                    copy_metadata(temporary, folder, name, old_info)
                 elif mode is not None and sys.platform != "win32":
                     os.fchmod(descriptor, mode & ~(stat.S_ISUID | stat.S_ISGID))
                 if os.name == "nt":
@@ -390,7 +390,7 @@ def replace_file(
             if folder.descriptor is not None:
                 with suppress(OSError):  # the file is complete even if the new name is not yet on the disk
                     disk.sync(folder.descriptor)
-            return Written(identity_of(new_info), old_info.st_nlink - 1 if old_info is not None else 0)
+            return WriteResult(identity_of(new_info), old_info.st_nlink - 1 if old_info is not None else 0)
     except NotADirectoryError:
         raise ToolError(
             ToolErrorType.FILE_WRITE_FAILURE,
@@ -409,7 +409,7 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
     """
     name = os.path.basename(location.path)
     try:
-        with workspace.folder_to_write_in(location) as folder, alone_in(folder):
+        with workspace.folder_to_write_in(location) as folder, lock_folder(folder):
             info = folder.stat(name)
             if info is None or identity_of(info) != expected:
                 raise _changed_error(location)
