@@ -6,8 +6,8 @@ Agent-ignore files may be in the root and in any folder inside it. As in git, de
 inside a hidden folder can be unhidden. Agent-ignore files take precedence over git's files, so `!name` in them unhides
 files that git hides. Files that a permission rule protects from being read are always left out too.
 
-In git's files, lines that are not understood are skipped. Agent-ignore files protect something, so one with a line
-that is not understood hides its whole folder.
+In git's files, lines that are not understood are skipped. Agent-ignore files protect other files, so an
+agent-ignore file with a line that is not understood hides its whole folder.
 
 The rules of one file are parsed by `pathspec`, which turns each line into a regular expression, and matched as git
 does: the last matching rule decides. This module adds three things:
@@ -43,7 +43,7 @@ from tools.text.file_names import shown_path, shown_whole_path
 logger = logging.getLogger(__name__)
 # On Windows and macOS, git ignores case by default (`core.ignoreCase`)
 IGNORE_CASE = sys.platform in ("win32", "darwin")
-MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary ones
+MAX_COST = 150_000  # limit on the cost of one file's rules, enough for several thousand ordinary rules
 COST_OF_RULE = 25  # the cost of a rule in time and memory; each of its characters adds 1
 # If a file has more rules than this and RE2 is installed, RE2 matches them all in one pass, which needs extra memory
 MAX_RULES_FOR_RE = 16
@@ -402,8 +402,9 @@ def scope_of(
 def agent_ignore_file(workspace: Workspace, location: Location, *, own_files: bool = True) -> str | None:
     """Return the agent-ignore file that hides a path or a folder above it, as a path relative to the root.
 
-    If the path is a folder and `own_files` is true, the ignore files in that folder count too, because one that is not
-    understood hides the whole folder. Raises a `ToolError` (`path_ignored`) if an ignore file is not understood.
+    If the path is a folder and `own_files` is true, the ignore files in that folder count too, because an ignore file
+    that is not understood hides its whole folder. Raises a `ToolError` (`path_ignored`) if an ignore file is not
+    understood.
     """
     if not workspace.respect_agent_ignore or location.in_scratch:
         return None

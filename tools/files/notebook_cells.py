@@ -1,7 +1,7 @@
 """Finds the cells in the text of a Jupyter notebook, changes a cell in place, and renders all cells as plain text.
 
 A change parses the JSON only as far as needed, and leaves every other byte unchanged, including indentation, key order
-and escapes. Notebooks of format 4 have one list of cells; those of format 3 have one in each worksheet.
+and escapes. Notebooks of format 4 have one list of cells; notebooks of format 3 have one list per worksheet.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Parts:
         return text[: self.start] + self.text + text[self.end :]
 
     def find(self, key: str) -> JsonPart | None:
-        """Return the member with this name. If there are several, return the last one, as JSON parsers do."""
+        """Return the member with this name. If there are several, return the last of them, as JSON parsers do."""
         return next((part for part in reversed(self.parts) if part.key == key), None)
 
     def drop(self, *parts: JsonPart) -> None:

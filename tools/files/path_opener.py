@@ -63,8 +63,8 @@ _RESOLVE_CACHED = 0x20
 _OF_DESCRIPTOR = 0x1000 | 0x4000
 _MODE_AND_DEVICE = struct.Struct("=28xH106xII")  # the mode and the device numbers in `struct statx`
 # Magic numbers of file systems that open files locally: ext, XFS, Btrfs, F2FS, ZFS, bcachefs. Overlays are not listed,
-# because the file system under an overlay may be implemented by a program. tmpfs is not listed, because it has no reads
-# that fail instead of waiting, and its device numbers are soon reused.
+# because the file system under an overlay may be implemented by a program. tmpfs is not listed, because it does not
+# support reads that fail instead of waiting (`RWF_NOWAIT`), and because its device numbers are soon reused.
 _LOCAL_FILE_SYSTEMS = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x2FC12FC1, 0xCA451A4E})
 MEMORY_BYTES = 1 << 14  # files up to this size are read on the event loop; decoding more would block noticeably
 PAUSE_SECONDS = 0.1  # after a miss, the kernel's cache is not tried for this long
@@ -629,7 +629,7 @@ def open_folder(path: str, *, to_list: bool = True) -> Folder:
 
 
 def is_ours(info: os.stat_result) -> bool:
-    """Return True if a file or folder belongs to this user. Always true on Windows, where a stat has no owner."""
+    """Return True if a file or folder belongs to this user. Always true on Windows, where a stat has no user id."""
     return sys.platform == "win32" or info.st_uid == os.geteuid()
 
 

@@ -371,7 +371,9 @@ def decode_as_named(data: bytes, name: str, present: Decoded | None, path: str) 
 
 
 def encoding_to_write(name: str | None, present: Decoded | None, path: str) -> Encoding:
-    """Return the encoding for writing a whole file: the named one, else that of the current text if known, else UTF-8.
+    """Return the encoding for writing a whole file.
+
+    This is the named encoding, else the encoding of the current text if that is known, else UTF-8.
 
     Raises a `ToolError` if the name is unknown, or if the file has the byte order mark of another encoding.
     """
@@ -493,8 +495,8 @@ class NearbyEndings:
     def for_lines_at(self, start: int, end: int, new: str) -> str:
         """Return the line ending for `new`, which replaces a span of the text.
 
-        This is the most frequent ending in the span, else the next one after the span, else the last one of the text.
-        If the text has no line endings, it is CRLF if `new` contains a CRLF, else LF.
+        This is the most frequent ending in the span, else the next ending after the span, else the last ending of the
+        text. If the text has no line endings, the result is CRLF if `new` contains a CRLF, else LF.
         """
         text = self._text
         inside = line_endings(text[start:end]).majority

@@ -91,7 +91,7 @@ _Change = tuple[int, int, int, int]  # start and end of the changed lines in the
 
 
 def line_start_before(text: str, line_start: int, lines: int, separator: str) -> int:
-    """Return the start of the line that is `lines` lines before the one at `line_start`."""
+    """Return the start of the line that is `lines` lines before the line at `line_start`."""
     for _ in range(lines):
         if line_start == 0:
             break

@@ -87,7 +87,7 @@ class TargetFile:
         return self.reads.get(self.location.path) if self.reads is not None else None
 
     def refuse_look_alike(self) -> None:
-        """Refuse to create a file whose name looks like an existing one.
+        """Refuse to create a file whose name looks like that of an existing file.
 
         The same call is accepted when it is repeated. Without a ledger, a repetition cannot be recognised, so the
         client must quote the name instead.

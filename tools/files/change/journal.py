@@ -287,7 +287,7 @@ class Journal:
                 self._file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
             )
             self._connection = database
-            database.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # for a new file; an existing one keeps its page size
+            database.execute(f"PRAGMA page_size = {PAGE_BYTES}")  # for a new file; an existing file keeps its page size
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = OFF")
             application, self._page_bytes, tables = database.execute(

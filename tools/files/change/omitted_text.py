@@ -1,8 +1,8 @@
-"""Finds placeholders for omitted text, such as `// ... existing code ...`. Writing one would delete that text.
+"""Finds placeholders for omitted text, such as `// ... existing code ...`.
 
-A placeholder line has only comment marks, dots or brackets around words that are typical of placeholders. Real files
-contain a few similar lines. An ambiguous line therefore counts only if it is not next to other comments, and if it
-would take the place of old lines.
+Writing a placeholder would delete the omitted text. A placeholder line has only comment marks, dots or brackets around
+words that are typical of placeholders. Real files contain a few similar lines. An ambiguous line therefore counts only
+if it is not next to other comments, and if it would take the place of old lines.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def first_omission(new: str, old: str | None, exempt_text: str | None = None, *,
         return None
     lower_lines, raw_lines = lower_text.splitlines(), new.splitlines()
     lines = [line.strip() for line in raw_lines]
-    placeholders: dict[int, bool] = {}  # the number of each placeholder line, and whether it is unambiguous
+    placeholders: dict[int, bool] = {}  # for the index of each placeholder line, whether it is unambiguous
     for number in sorted({at for hint in hints for at, line in enumerate(lower_lines) if hint in line}):
         is_sure = _is_sure(raw_lines[number])
         if is_sure is None or (path.lower().endswith(_MARKDOWN) and _HEADING.fullmatch(lines[number])):

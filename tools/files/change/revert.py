@@ -119,8 +119,8 @@ def plan_undo(target: TargetFile, change: JournaledChange, journal: Journal, cli
     `client` is the caller's name in the journal, or `None` for the user, who sees the changes of all clients.
 
     Raises:
-        ToolError: `file_changed_since_read`, with the differences, if the file has changed since, or another code if
-            the change cannot be undone for another reason.
+        ToolError: `file_changed_since_read`, with the differences, if the file has changed since then, or another
+            code if the change cannot be undone for another reason.
     """
     location = target.location
     path = location.shown

@@ -325,7 +325,9 @@ def _count_unindented(old: Sequence[str], raw: Sequence[str], new: Sequence[str]
         ToolError: `new` has neither the indentation of the file nor that of `old`.
     """
     old_indentations = {indentation_of(line) for line in old}
-    agreements: list[tuple[bool, bool]] = []  # for each line, whether it is indented like `old`, and like the file
+    agreements: list[
+        tuple[bool, bool]
+    ] = []  # for each line, whether it is indented like `old`, and whether like the file
     for number, (old_line, raw_line, line) in enumerate(zip(old, raw, new, strict=False)):
         indentation, is_common = indentation_of(line), line.strip() == old_line.strip()
         as_old, as_raw = indentation == indentation_of(old_line), indentation == indentation_of(raw_line)

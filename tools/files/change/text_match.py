@@ -114,7 +114,7 @@ class Haystack:
         return array("Q", accumulate((len(line) + 1 for line in self.lf_text.split("\n")), initial=0))
 
     def raw(self, position: int) -> int:
-        """Convert a position in `lf_text` to the corresponding one in `text`."""
+        """Convert a position in `lf_text` to the corresponding position in `text`."""
         if not self.has_returns:
             return position
         lf_position, raw_position = self._mapped if self._mapped[0] <= position else (0, 0)
@@ -262,7 +262,7 @@ def _occurrences_in_lf(haystack: Haystack, lf_text: str, needle: str) -> list[Sp
 
 
 def _not_within_ending(text: str, position: int) -> int:
-    """Return the position, or the next one if it is within a CRLF."""
+    """Return `position`, or the next position if `position` is within a CRLF."""
     return position + 1 if text[position - 1 : position + 1] == "\r\n" else position
 
 

@@ -275,9 +275,9 @@ def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None
 
 @cache
 def _rename_new() -> Callable[[int | None, str, str], bool] | None:
-    """Return a function that renames a file without replacing another, or `None` if the system has none.
+    """Return a function that renames a file without replacing another file, or `None` if the system lacks the call.
 
-    The function returns False if the file system does not support this.
+    The function returns False if the file system does not support such a rename.
     """
     if sys.platform != "linux":
         return None
