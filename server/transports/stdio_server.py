@@ -193,7 +193,7 @@ class _Wire:
         return COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS
 
     def _is_read(self) -> bool:
-        """Return whether anybody still reads the responses."""
+        """Return whether the other end of the output is still open."""
         if sys.platform == "win32":
             return True
         poll = select.poll()
@@ -203,7 +203,7 @@ class _Wire:
     def _schedule_write(self) -> None:
         if self._is_write_scheduled:
             return
-        if not self.dispatcher.owed:  # no other response will be sent soon, so write now
+        if not self.dispatcher.unanswered:  # no other response will be sent soon, so write now
             self._write()
             return
         # Use one write for all responses of this loop iteration.
@@ -221,7 +221,7 @@ class _Wire:
             while pieces := self.outgoing.next_pieces():
                 self.outgoing.written(os.writev(self._writing, pieces))
             if self.dispatcher.waiting:
-                self.dispatcher.go_on()
+                self.dispatcher.start_waiting()
             if not self._is_reading:
                 self.resume_reading()
         except (BlockingIOError, InterruptedError):
@@ -279,7 +279,7 @@ class _BlockingWire(_Wire):
             while pieces := self.outgoing.next_pieces():
                 data = bytes(pieces[0])
                 self.outgoing.written(await THREADS.run(lambda data=data: os.write(self._writing, data)))
-                self.dispatcher.go_on()
+                self.dispatcher.start_waiting()
                 self.resume_reading()
         except OSError:
             self.outgoing.close()

@@ -131,9 +131,9 @@ async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or
 ) -> None:
     dispatcher = Dispatcher(OutgoingLines(lambda: None, Backpressure()), on_room=lambda: None)
     dispatcher.receive(Request(asked, "tools/call", {}), b"")
-    assert dispatcher.owed
+    assert dispatcher.unanswered
     dispatcher.receive(Notification("notifications/cancelled", {"requestId": cancelled}), b"")
-    assert not dispatcher.owed
+    assert not dispatcher.unanswered
 
 
 @pytest.mark.requirement("results.schema")
