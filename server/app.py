@@ -42,14 +42,14 @@ from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.relay.large_results import LargeResults
 from server.upstreams.upstream_router import Dependencies, OwnOffer, UpstreamRouter
 from tools.builtin.all_tools import builtin_tools
+from tools.builtin.todo_write import TodoLists
 from tools.builtin.web_search import WebSearchTool
-from tools.call.tool_context import ClientState, Services
+from tools.call.base_tool import ClientState, Services
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.permission_rules import hidden_paths, rule_of_all_reading
-from tools.planning.todo_lists import TodoLists
 
 if TYPE_CHECKING:
     from starlette.routing import Route

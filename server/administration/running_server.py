@@ -21,9 +21,8 @@ from server.requests.tool_services import Commands, CustomTools, LazyJournal
 from server.settings.settings_files import real_path
 from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
-from tools.call.base_tool import BaseTool
+from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.consent import Judgement
-from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_runner import ToolRunner
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import ToolKind

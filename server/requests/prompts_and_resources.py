@@ -23,8 +23,9 @@ from server.protocol.request_table import NEVER_CACHED, Handler, RequestContext,
 from server.questions.client_confirmer import ClientConfirmer, ConsentPolicy
 from server.requests.call_contexts import TooManyCallsError
 from server.requests.protocol_mapping import contents_to_wire, prompt_to_wire
+from tools.builtin.todo_write import TodoLists
+from tools.call.base_tool import ToolContext
 from tools.call.consent import refuse
-from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
@@ -34,7 +35,6 @@ from tools.machine.cached_properties import cached_property
 from tools.machine.threads import run_blocking
 from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemoryScope
 from tools.permissions.verdict import Permission
-from tools.planning.todo_lists import TodoLists
 
 if TYPE_CHECKING:
     from server.requests.completion_requests import Runner

@@ -26,9 +26,9 @@ from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.protocol.request_table import CallNext, RequestContext, RequestOutbound, progress_token
 from server.requests.protocol_mapping import ERROR_KEY
 from server.requests.tool_search import CALL
-from tools.call.audit_entries import without_secrets
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolErrorType
+from tools.text.secrets import without_secrets
 
 MAX_CALLS = 200  # maximum number of calls to keep
 MAX_SUMMARY_CHARS = 200  # characters in the summary of a call's arguments

@@ -43,8 +43,7 @@ from server.upstreams.session.upstream_results import protocol_error
 from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.builtin.skill import SkillTool, told_skills, with_skills
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question
@@ -54,7 +53,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegister
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
 from tools.permissions.tool_names import DELEGATING
-from tools.skills.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
+from tools.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
 from tools.text.file_names import shortened_line, shown_path
 
 logger = logging.getLogger(__name__)

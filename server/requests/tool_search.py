@@ -31,7 +31,7 @@ from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_parameters import about_unknown, coerce, object_schema
 from tools.contract.tool_results import ToolResult
-from tools.discovery.json_values import UnreadableError, require_sendable
+from tools.discovery.discovery_commands import UnreadableError, require_sendable
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.permission_policy import PermissionPolicy

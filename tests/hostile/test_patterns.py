@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
 from server.requests.completion_requests import MAX_LINE_CHARS, complete_template
-from tools.builtin.path_parameters import shown
+from tools.builtin.file_tools import shown
 from tools.contract.confirmation import Question
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, full_schema, rename

@@ -35,7 +35,7 @@ from server.upstreams.catalog.upstream_tool import (
 )
 from server.upstreams.session.list_reader import in_turns
 from server.upstreams.session.text_sanitizer import tool_with_visible_texts
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import ConsentChannel
 from tools.contract.display import visible_line

@@ -13,7 +13,7 @@ from server.protocol.json_rpc import Json, as_mapping
 from server.settings.settings_files import LOCK_NAME
 from server.upstreams.catalog.lock_file import COMMAND, Difference, Lock, hash_of
 from server.upstreams.catalog.upstream_tool import Arguments, Definition, DiscoveredMCPTool, UpstreamCall
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import ApprovalConfirmation, ConfirmationDetails
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType

@@ -17,8 +17,7 @@ from server.upstreams.catalog.lock_file import WATCHED
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
 from server.upstreams.session.text_sanitizer import tool_with_visible_texts
 from server.upstreams.wire.own_meta import with_origin
-from tools.call.base_tool import BaseTool, Behaviour
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import BaseTool, Behaviour, ToolContext
 from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
 from tools.contract.permission_subjects import ToolKind

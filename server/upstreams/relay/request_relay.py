@@ -84,7 +84,7 @@ from server.upstreams.wire.json_rpc_channel import (
     UnusableAnswerError,
     UpstreamError,
 )
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
