@@ -93,7 +93,7 @@ class Outbound(Protocol):
 class RequestOutbound(Outbound, Protocol):
     """Sends messages to a client within one of its requests.
 
-    This is an `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`. A `PatientWay` may wrap either.
+    This is an `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`. A `ProgressOutbound` may wrap either.
     """
 
     def person_is_asked(self) -> AbstractContextManager[None]:
