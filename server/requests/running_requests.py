@@ -43,7 +43,7 @@ _WAITING = {
 
 @dataclass(slots=True, eq=False)
 class RecordedCall:
-    client: str  # the client's own name for itself
+    client: str  # the client's name and version
     tool: str = ""
     raw_arguments: Any = None  # the beginning of its arguments
     began: float = field(default_factory=time.time)  # seconds since the epoch

@@ -37,7 +37,7 @@ from server.protocol.json_rpc import (
     response_to,
 )
 from server.protocol.request_table import (
-    NO_WAY,
+    NO_OUTBOUND,
     McpConnection,
     RequestContext,
     RequestTable,
@@ -83,7 +83,7 @@ INPUT_ENDED = (
 
 @dataclass(eq=False)
 class Incoming:
-    """One message from the client, tracked until it is answered, and the way to send messages back."""
+    """One message from the client, tracked until it is answered; it can send messages back to the client."""
 
     dispatcher: Dispatcher
     outgoing: Outgoing  # receives its response and related messages
@@ -325,7 +325,7 @@ class Dispatcher:
         Raises `MCPError` if the response is an error, or the client is gone.
         """
         if not self.may_ask:
-            return await NO_WAY.request(method, params)
+            return await NO_OUTBOUND.request(method, params)
         # Wait before the request is registered, so that a cancellation during the wait leaves nothing behind.
         await outgoing.backpressure.wait()
         if self._ended.is_set() or self._is_input_ended:
@@ -520,7 +520,7 @@ class Conversation:
                     data["requested"] = requested
                 message = "This connection uses the 2026-07-28 revision, which has no initialize."
                 raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, message, data)
-            connection = opened_by(params, NO_WAY)
+            connection = opened_by(params, NO_OUTBOUND)
         elif is_enveloped:
             message = (
                 "This connection was opened with the handshake, so it accepts no requests of the 2026-07-28 revision."

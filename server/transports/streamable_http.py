@@ -48,7 +48,7 @@ from server.protocol.json_rpc import (
     response_to,
 )
 from server.protocol.request_table import (
-    NO_WAY,
+    NO_OUTBOUND,
     McpConnection,
     RequestContext,
     RequestTable,
@@ -294,7 +294,7 @@ class _ModernRequest:
     stream: EventStream
 
     async def request(self, method: str, params: Json | None) -> Json:
-        return await NO_WAY.request(method, params)
+        return await NO_OUTBOUND.request(method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
         self.stream.put(encoded(fields_of(Notification(method, params))))
@@ -516,7 +516,7 @@ class StreamableHttp:
                     raise MCPError(
                         HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request body."
                     )
-        connection = opened_by(params, NO_WAY)
+        connection = opened_by(params, NO_OUTBOUND)
         name, arguments = params.get("name"), params.get("arguments")
         if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
             return connection
