@@ -80,8 +80,8 @@ def is_safe(address: str, *, may_be_local: bool) -> bool:
     try:
         httpx2.URL(address)
         parts = urlsplit(address)
-        is_meant = parts.scheme == "https" or (parts.scheme == "http" and may_be_local and is_local(address))
-        return is_meant and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
+        has_safe_scheme = parts.scheme == "https" or (parts.scheme == "http" and may_be_local and is_local(address))
+        return has_safe_scheme and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
     except (ValueError, httpx2.InvalidURL):
         return False
 
@@ -122,8 +122,8 @@ def proxy_of(address: str) -> str | None:
         with suppress(ValueError):
             place = urlsplit(exemption if "://" in exemption else f"//{exemption}")
             name = (place.hostname or "").removeprefix("*").strip(".")
-            is_meant = bool(name) and place.port in (None, port) and (host == name or host.endswith(f".{name}"))
-            if is_meant or exemption == "*":
+            is_exempt = bool(name) and place.port in (None, port) and (host == name or host.endswith(f".{name}"))
+            if is_exempt or exemption == "*":
                 return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
@@ -234,8 +234,8 @@ def told_of_status(response: httpx2.Response, body: bytes = b"", beginning: str 
     """Return a clause that describes a response with an error status, including the message in its body."""
     secrets = response.extensions.get(SECRETS)
     description = f"{beginning} HTTP status {response.status_code}"
-    if later := response.headers.get("retry-after"):
-        description += f", Retry-After: {quoted(later, secrets)}"
+    if retry_after := response.headers.get("retry-after"):
+        description += f", Retry-After: {quoted(retry_after, secrets)}"
     if message := quoted(body.decode("utf-8", "replace"), secrets):
         description += f', with the message "{message}"'
     return description

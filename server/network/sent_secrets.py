@@ -43,7 +43,7 @@ class SentSecrets:
             if is_secret_name(name) or not _OPEN.match(name):
                 forms = self._forms.pop((name, value), None)
                 if forms is None:
-                    forms = frozenset(chain.from_iterable(map(_forms_of, _secrets_in(name, value))))
+                    forms = frozenset(chain.from_iterable(map(_encodings_of, _secrets_in(name, value))))
                 self._forms[name, value] = forms
         while len(self._forms) > _MAX_REMEMBERED:
             del self._forms[next(iter(self._forms))]
@@ -97,13 +97,13 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
             yield from (f"{user}:{password}", user, password) if password else ()
 
 
-def _forms_of(word: str) -> Iterable[str]:
+def _encodings_of(word: str) -> Iterable[str]:
     """Return a secret in the encodings that servers use: plain, URL, JSON, HTML and base64."""
     if len(word) < _LEAST_SECRET:
         return ()
     raw, json_text = word.encode("utf-8", "replace"), json.dumps(word)[1:-1]
     base64_text = base64.b64encode(raw).decode().rstrip("=")
-    escaped_json = re.sub(r"[+&<>'=]", lambda sign: f"\\u{ord(sign[0]):04x}", json_text)  # how .NET and Go escape JSON
+    escaped_json = re.sub(r"[+&<>'=]", lambda char: f"\\u{ord(char[0]):04x}", json_text)  # how .NET and Go escape JSON
     forms = {word, unquote(word), quote(raw), quote(raw, safe=""), quote_plus(raw), html.escape(word)}
     forms |= {
         json_text,

@@ -172,14 +172,14 @@ def _invalid_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[
 def _optional_place(place: tuple[int | str, ...], definitions: Json, name: str) -> tuple[tuple[int | str, ...], bool]:
     """Return the place of the innermost optional value around a place, and whether it has a free key."""
     schema, end, is_free_key = definitions[name], 0, False
-    for at, step in enumerate(place, 1):
+    for position, step in enumerate(place, 1):
         fields: Json = schema.get("properties", {})
         if isinstance(step, int) or step not in fields:
-            end, is_free_key = at, not isinstance(step, int)
+            end, is_free_key = position, not isinstance(step, int)
             schema = schema.get("items" if isinstance(step, int) else "additionalProperties", {})
         else:
             if step not in schema.get("required", ()):
-                end, is_free_key = at, False
+                end, is_free_key = position, False
             schema = fields[step]
         if "$ref" in schema:
             schema = definitions[_definition_name(schema)]
@@ -279,10 +279,11 @@ def _to_core(schema: Any) -> Any:
                 for name, field_schema in schema["properties"].items()
             }
             record = core_schema.typed_dict_schema(fields, extra_behavior="allow", strict=True)
-            if not (needs := schema.get("dependentRequired")):
+            if not (dependent_keys := schema.get("dependentRequired")):
                 return record
             return _with_check(
-                record, lambda value, _: all(value.keys() >= {*needs[name]} for name in needs.keys() & value)
+                record,
+                lambda value, _: all(value.keys() >= {*dependent_keys[name]} for name in dependent_keys.keys() & value),
             )
         case "object":
             names, values = schema.get("propertyNames", {"type": "string"}), schema.get("additionalProperties", True)
@@ -322,12 +323,12 @@ def _is_expression(text: str, schema: _Schema) -> bool:
     The string is checked in one pass, because compiling may be slow.
     """
     schema.pattern_chars += len(text)
-    at, groups, can_repeat = 0, list[str](), False
-    while at < len(text):
-        token = _TOKEN.match(text, at)
+    position, groups, can_repeat = 0, list[str](), False
+    while position < len(text):
+        token = _TOKEN.match(text, position)
         if token is None or len(groups) > MAX_GROUPS or schema.pattern_chars > MAX_PATTERN_CHARS:
             return False
-        at, kind = token.end(), token.lastgroup
+        position, kind = token.end(), token.lastgroup
         if kind == "opening":
             groups.append(token[0])
         if (kind == "closing" and not groups) or (kind == "repetition" and not can_repeat):

@@ -203,7 +203,7 @@ class Contexts:
         changes, roots = folders.changes, folders.roots
         if roots is None and self.workspaces.asks_for_roots:
             roots = await learn_roots(folders, exchange_of(ctx, client.state.key))
-        plans = client.state.approval_mode is ApprovalMode.PLAN
+        is_planning = client.state.approval_mode is ApprovalMode.PLAN
         readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None
         if client.state.reads is not None and not ctx.is_modern:
@@ -214,7 +214,7 @@ class Contexts:
             if len(client.reads) > MAX_PROGRAMS:
                 client.reads.popitem(last=False)
         return ToolContext(
-            workspace=self.workspaces.workspace(roots, readable, rights, client.scratch[plans]),
+            workspace=self.workspaces.workspace(roots, readable, rights, client.scratch[is_planning]),
             limits=self.limits,
             client=client.state,
             services=self.services,
@@ -236,7 +236,7 @@ class Contexts:
             roots = await learn_roots(client.folders, exchange, PLACE_WAIT_SECONDS)
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
-    def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
+    def for_upstream_call(self, client: Client, exchange: Exchange) -> CallContext:
         """Return the context of a call to an upstream tool.
 
         The call uses no files on this side, so it does not wait for the client's roots.

@@ -33,7 +33,7 @@ RETRY_SECONDS = 10.0  # pause before an unavailable store is tried again; otherw
 @dataclass(slots=True)
 class _Usage:
     rate: Rate | None
-    at_work: int = 0
+    in_progress: int = 0
 
 
 class CallLimits:
@@ -52,15 +52,15 @@ class CallLimits:
             # Above the maximum number of clients, forget the longest-silent ones that have no calls in progress.
             surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
             for other_key, silent in tuple(islice(self._clients.items(), surplus)):
-                if not silent.at_work:
+                if not silent.in_progress:
                     del self._clients[other_key]
             usage = self._clients[key] = _Usage(None if self._per_minute is None else Rate(self._per_minute))
         self._clients.move_to_end(key)
-        if self._at_once is not None and usage.at_work >= self._at_once:
+        if self._at_once is not None and usage.in_progress >= self._at_once:
             scope = "of this client" if key else "of clients without a token or session"
-            limit = f"The number of concurrent calls {scope} has reached {usage.at_work} (limits.callsAtOnce)"
+            limit = f"The number of concurrent calls {scope} has reached {usage.in_progress} (limits.callsAtOnce)"
             return self._refuse(ctx, f"{limit}. This call was not run: wait for the running calls, then call again.")
-        usage.at_work += 1
+        usage.in_progress += 1
         try:
             wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._shared_wait(key)
             if wait:
@@ -68,7 +68,7 @@ class CallLimits:
                 return self._refuse(ctx, f"This was not done: {limit}. Call again in {math.ceil(wait)} s.", wait)
             return await call_next(ctx)
         finally:
-            usage.at_work -= 1
+            usage.in_progress -= 1
 
     async def _shared_wait(self, key: str) -> float:
         """Return the seconds until a client that has reached its limit across replicas may call again, or 0."""

@@ -257,7 +257,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
     if items[-1].is_open:
         raise _refusal(f"The quote before '{items[-1].path[:80]}' is not closed.")
     paths: list[str] = []
-    of_uris: list[str] = []
+    uri_paths: list[str] = []
     for item in items:
         path = item.path
         if path.lower().startswith("file://"):
@@ -265,20 +265,20 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
                 path = path_of_uri(path)
             except UriRefusedError as error:
                 raise _refusal(str(error)) from None
-            of_uris.append(path)
+            uri_paths.append(path)
         paths.append(path)
-    if of_uris:
+    if uri_paths:
         # A person typed these URIs, so their paths are taken literally: an approximate match could read other files.
         workspace = context.workspace
         try:
-            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in of_uris])
+            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in uri_paths])
         except ToolError as error:
             raise _refusal(error.message, error.code.value) from None
     outcome = await run(FunctionCall(MANY_READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
         # Some clients remove quotes from the argument, so spaces in the argument may belong to a single path.
-        whole = await run(FunctionCall(MANY_READER, {"paths": [line.strip().removeprefix("@")]}))
-        outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
+        single = await run(FunctionCall(MANY_READER, {"paths": [line.strip().removeprefix("@")]}))
+        outcome = single if isinstance(single, ToolResult) and single.facts.get("files") else outcome
     if isinstance(outcome, Question):
         return outcome
     # If no file was read, the client shows the text that the model would have received.

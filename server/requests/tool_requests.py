@@ -120,9 +120,9 @@ class ToolRequests:
         # An anonymous client could not leave plan mode, because its state is not kept between requests.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
-        shows_forms, searches, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
+        shows_forms, uses_search, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
         skills_text = "" if is_from_proxy else told_skills(await self.known_skills(client, ctx))
-        cache_key = plans, may_plan, shows_forms, searches, ctx.is_modern, skills_text, rights
+        cache_key = plans, may_plan, shows_forms, uses_search, ctx.is_modern, skills_text, rights
         if not is_from_proxy and (listing := self.listings.get(cache_key)) is not None:
             return listing
         visible_tools = self.offered_tools(
@@ -135,9 +135,9 @@ class ToolRequests:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
             withheld = [upstream for upstream in pool.upstreams if upstream.is_withheld]
             visible_tools = [tool for tool in visible_tools if pool.owner_of_tool(tool) not in withheld]
-        if searches:
+        if uses_search:
             visible_tools = [tool for tool in visible_tools if not self.search.is_hidden(tool)]
-        tools = [*map(self._tool_entry, visible_tools), *(self.search.tool_entries(rights) if searches else ())]
+        tools = [*map(self._tool_entry, visible_tools), *(self.search.tool_entries(rights) if uses_search else ())]
         for wire, tool in zip(tools, visible_tools, strict=False):
             if tool.is_builtin and tool.name == SKILL:
                 wire["description"] += skills_text
@@ -286,7 +286,7 @@ class ToolRequests:
                 if exchange is None:
                     context = await self._own_context(ctx, client, call.name)
                 else:
-                    context = self.contexts.of_relayed(client, exchange)
+                    context = self.contexts.for_upstream_call(client, exchange)
                 is_resumed = exchange is not None and exchange.is_resumed
                 confirmer = AlreadyConsented() if is_resumed else ClientConfirmer(self.consent, ctx, client.state.key)
                 has_answer = is_resumed or QUESTION_KEY in as_mapping(params.get("inputResponses"))

@@ -121,7 +121,7 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
         other_files += [trust_file(report.inputs.environ), report.lock.path if report.lock is not None else None]
         files += [*report.inputs.config_files, *report.inputs.links.values()]
     files += filter(None, other_files)
-    free: list[str] = []
+    exempt_files: list[str] = []
     memory, own = report.settings.memory, report.own_folder
     folder = memory.global_folder or own
     if folder is not None:
@@ -130,8 +130,8 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
         with suppress(OSError, ValueError):
             # The path and its real path must both name a memory file, so that a link makes no other file writable.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
-                free.append(path)
-    return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
+                exempt_files.append(path)
+    return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], exempt_files)
 
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
@@ -370,10 +370,10 @@ class CustomTools:
         """Update the environment that all programs share, so that programs started from now on get these variables."""
         from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded only with a discovery command
 
-        fresh = command_environment(variables, os.environ)
-        for name in self._environment.keys() - fresh.keys():
+        environment = command_environment(variables, os.environ)
+        for name in self._environment.keys() - environment.keys():
             del self._environment[name]
-        self._environment.update(fresh)
+        self._environment.update(environment)
 
     async def wait_for_first_list(self) -> None:
         """Wait a moment for the discovery at startup, so that the first list is complete if possible."""

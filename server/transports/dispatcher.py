@@ -54,12 +54,12 @@ logger = logging.getLogger(__name__)
 
 ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at shutdown (the SDK's value)
 READER_CHECK_SECONDS = 0.1  # how often to check, after the end of input, whether anybody still reads the responses
-MAX_AT_WORK = 128  # maximum number of requests in progress; each needs memory for itself and for its response
-FEW_AT_WORK = 16
+MAX_IN_PROGRESS = 128  # maximum number of requests in progress; each needs memory for itself and for its response
+FEW_IN_PROGRESS = 16
 """The maximum number of requests in progress while many responses are unread, because each request adds a response.
 Also the maximum number of requests that start together, because only their responses show whether the client reads.
 """
-TOGETHER_SECONDS = 0.05  # how long later requests wait if `FEW_AT_WORK` have started together and none has finished
+TOGETHER_SECONDS = 0.05  # how long later requests wait if `FEW_IN_PROGRESS` have started together and none has finished
 WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single request may be larger
 WAITING_BYTES = 8 << 20  # size of the queued messages above which reading pauses
 LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
@@ -107,7 +107,7 @@ class Incoming:
         Until the question is answered, waiting requests do not pause reading, as with a question to the client.
         """
         self.dispatcher.other_questions += 1
-        self.dispatcher.on_room()
+        self.dispatcher.on_resume()
         try:
             yield
         finally:
@@ -146,19 +146,19 @@ class Dispatcher:
     surplus requests are then refused.
     """
 
-    def __init__(self, outgoing: Outgoing, on_room: Callable[[], None], *, is_bounded: bool = True) -> None:
+    def __init__(self, outgoing: Outgoing, on_resume: Callable[[], None], *, is_bounded: bool = True) -> None:
         self.takes_batches = False  # whether the client's revision has batches
         self.may_ask = True  # whether the client's revision allows requests to the client
         self._outgoing = outgoing
         self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
-        self.on_room = on_room  # called when reading may continue
+        self.on_resume = on_resume  # called when reading may continue
         self.unanswered: dict[RequestId, Incoming] = {}  # unanswered requests, keyed by comparable id
         # Messages that wait for the response to an inline request, with their sizes.
         self._held: deque[tuple[Message, Incoming | None, int]] = deque()
         self._is_held = True
         self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that are waiting for their turn
         self._waiting_bytes = 0
-        self._at_work = 0
+        self._in_progress = 0
         self._started = 0  # number of requests in progress that started in the current group
         self._round = 0  # the number of the current group of requests that start together
         self._next_round: asyncio.TimerHandle | None = None
@@ -334,7 +334,7 @@ class Dispatcher:
         identity = self._next_id
         future = self._questions[identity] = asyncio.get_running_loop().create_future()
         outgoing.put(encoded(fields_of(Request(identity, method, params or None))))
-        self.on_room()
+        self.on_resume()
         try:
             return await future
         finally:
@@ -369,7 +369,7 @@ class Dispatcher:
             self._accept_message(message, incoming)
         if self._is_held:
             return
-        self.on_room()
+        self.on_resume()
         if self._is_ended:
             self._ended.set()
 
@@ -405,20 +405,20 @@ class Dispatcher:
         """Return whether another request may start."""
         if not self._is_bounded:
             return True
-        if self._outgoing.size > OUTGOING_BYTES or not self._at_work:
+        if self._outgoing.size > OUTGOING_BYTES or not self._in_progress:
             return self._outgoing.size <= OUTGOING_BYTES
-        limit = FEW_AT_WORK if self._outgoing.size > UNREAD_BYTES else MAX_AT_WORK
-        return self._started < FEW_AT_WORK and self._at_work < limit and self._work_bytes + size <= WORK_BYTES
+        limit = FEW_IN_PROGRESS if self._outgoing.size > UNREAD_BYTES else MAX_IN_PROGRESS
+        return self._started < FEW_IN_PROGRESS and self._in_progress < limit and self._work_bytes + size <= WORK_BYTES
 
     def _start_request(self, request: Request, incoming: Incoming) -> None:
         incoming.line = b""
         incoming.scope = scope = anyio.CancelScope()
         incoming.round = self._round
-        self._at_work += 1
+        self._in_progress += 1
         self._started += 1
         self._work_bytes += incoming.size
         loop = asyncio.get_running_loop()
-        if self._started >= FEW_AT_WORK and self._next_round is None:
+        if self._started >= FEW_IN_PROGRESS and self._next_round is None:
             self._next_round = loop.call_later(TOGETHER_SECONDS, self._start_round)
         if request.method in INLINE:
             self._is_held = True
@@ -431,7 +431,7 @@ class Dispatcher:
         self._round += 1
         self._started = 0
         self.start_waiting()
-        self.on_room()
+        self.on_resume()
 
     async def _process(self, request: Request, incoming: Incoming, scope: anyio.CancelScope) -> None:
         """Process a request and respond to it, unless the client has cancelled it."""
@@ -452,12 +452,12 @@ class Dispatcher:
                 incoming.outgoing.put_answer(encoded(answer))
         finally:
             self._running.discard(incoming)
-            self._at_work -= 1
+            self._in_progress -= 1
             self._started -= incoming.round == self._round
             self._work_bytes -= incoming.size
             if self.waiting:
                 self.start_waiting()
-                self.on_room()
+                self.on_resume()
 
     async def _handle_notification(self, incoming: Incoming, notification: Notification) -> None:
         try:

@@ -178,8 +178,10 @@ class EventStream:
     def _drop(self) -> None:
         # Without a reader, unread messages are dropped too. When the stream has ended, its last message is kept if it
         # is unread, or if the client can resume the stream.
-        least = max(self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0)))
-        while len(self._kept) > least and (self.kept_bytes > KEPT_BYTES or not self.name):
+        keep_count = max(
+            self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0))
+        )
+        while len(self._kept) > keep_count and (self.kept_bytes > KEPT_BYTES or not self.name):
             dropped_bytes = len(self._kept.popleft())
             self.kept_bytes -= dropped_bytes
             if self.last - len(self._kept) > self.read:
@@ -203,11 +205,11 @@ class EventStream:
             return True
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
-        late = loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(False))
+        timer = loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(False))
         try:
             return await waiter
         finally:
-            late.cancel()
+            timer.cancel()
             if self._waiter is waiter:  # otherwise another reader is now waiting
                 self._waiter = None
 
@@ -270,20 +272,20 @@ class ClientWatch:
         self.has_left = False
         self._receive = receive
         self._stream = stream
-        self._beginning: asyncio.TimerHandle | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._start_timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        self._beginning = asyncio.get_running_loop().call_later(UNWATCHED_SECONDS, self._begin)
+        self._start_timer = asyncio.get_running_loop().call_later(UNWATCHED_SECONDS, self._start)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for handle in (self._beginning, self._watching):
+        for handle in (self._start_timer, self._task):
             if handle is not None:
                 handle.cancel()
 
-    def _begin(self) -> None:
-        self._watching = asyncio.create_task(self._watch())
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

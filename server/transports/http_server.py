@@ -119,8 +119,8 @@ async def serve_http(
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
     # Print this at any log level: the person who starts a server must know its address, and whether it needs a token.
-    whom = "clients that send a token" if options.needs_token else "every client, without a token"
-    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
+    audience = "clients that send a token" if options.needs_token else "every client, without a token"
+    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {audience}\n")
     sys.stderr.flush()
     if not http.is_loopback:
         if http.tls_cert is None:
@@ -173,11 +173,13 @@ class ClientConnection(H11Protocol):
         self._mark_idle()
         # Keep the number of connections below the limit at which uvicorn refuses requests.
         limit, waiting = self.limit_concurrency, self._idle_here
-        while limit is not None and len(self.connections) >= limit and (longest := next(iter(waiting))) is not self:
-            del waiting[longest]
+        while (
+            limit is not None and len(self.connections) >= limit and (longest_idle := next(iter(waiting))) is not self
+        ):
+            del waiting[longest_idle]
             # Remove the connection here, because its `connection_lost` is called only later.
-            self.connections.discard(longest)
-            longest.transport.abort()
+            self.connections.discard(longest_idle)
+            longest_idle.transport.abort()
         # This option lets the system close a connection whose other end receives nothing or has vanished. Otherwise, a
         # small amount of unread data could stay in the system's buffer unnoticed. The option is looked up by name,
         # because type stubs have it only on Linux. Other systems apply their own limit of several minutes.

@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 FETCH_SECONDS = 60.0  # minimum time between two fetches of the keys
 FIRST_FETCH_SECONDS = 5.0  # minimum time while there are no keys, because the issuer may start after this server
 KEYS_SECONDS = 600.0  # interval at which the keys are refreshed, so that revoked keys are dropped
-KNOWN_SECONDS = 60.0  # how long the result for a token is cached
-MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and also of rejected tokens
+CACHE_SECONDS = 60.0  # how long the result for a token is cached
+MAX_CACHED = 4_096  # maximum number of accepted tokens to cache, and also of rejected tokens
 MAX_KEYS = 100  # maximum number of keys that are read
-MAX_ASKED = 16  # maximum number of concurrent introspections
+MAX_INTROSPECTIONS = 16  # maximum number of concurrent introspections
 SLOT_SECONDS = 5.0  # how long a token waits for a free introspection slot
 LEEWAY_SECONDS = 60  # tolerated difference between clocks
 LAST_TIME = 1e12  # a later expiry is replaced by this time, which is 30,000 years away
@@ -78,17 +78,17 @@ class Issuer:
         self._audience = frozenset((settings.resource, slash, f"{slash}/", *settings.audience))
         self._keys: dict[str, list[SigningKey]] = {}
         self._keys_url = settings.jwks_uri or ""
-        self._fetched = -math.inf  # time of the last request for keys
+        self._fetched_at = -math.inf  # time of the last request for keys
         self._has_fetch_failed = False  # whether the last request for keys failed
         self._fetch_lock = anyio.Lock()
-        self._slots = anyio.CapacityLimiter(MAX_ASKED)
+        self._slots = anyio.CapacityLimiter(MAX_INTROSPECTIONS)
         # The results of token checks, keyed by the token's digest, each with its expiry
-        self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
-        self._refused: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
+        self._accepted: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._rejected: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
         self._token_locks: dict[bytes, anyio.Lock] = {}
         introspection = settings.introspection
         pair = f"{quote(introspection.client_id, safe='')}:{quote(secret, safe='')}"
-        self._proof = f"Basic {base64.b64encode(pair.encode()).decode()}"  # RFC 6749, 2.3.1
+        self._basic_auth = f"Basic {base64.b64encode(pair.encode()).decode()}"  # RFC 6749, 2.3.1
         self.scopes = settings.scopes or tuple(settings.scope_prefix + scope for scope in SCOPES)
 
     @property
@@ -120,7 +120,7 @@ class Issuer:
             TokenRefusedError: The token is invalid or lacks rights, or the issuer is needed and unavailable.
         """
         digest = digest_of(token)
-        if (principal := self._known_principal(digest)) is not None:
+        if (principal := self._cached_principal(digest)) is not None:
             return principal
         if len(token) > TOKEN_CHARS:
             raise TokenRefusedError("The token is too long.")
@@ -129,34 +129,34 @@ class Issuer:
         if not self.settings.introspection.url:
             raise TokenRefusedError("The token is not from the issuer.")
         # Many concurrent requests may have the same token, so only one of them sends it to the issuer.
-        turn = self._token_locks.setdefault(digest, anyio.Lock())
+        lock = self._token_locks.setdefault(digest, anyio.Lock())
         try:
-            async with turn:
-                if (principal := self._known_principal(digest)) is not None:
+            async with lock:
+                if (principal := self._cached_principal(digest)) is not None:
                     return principal
                 try:
                     return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
                     if refusal.code:  # do not cache the result if the issuer is unavailable
                         error_arguments = str(refusal), refusal.status, refusal.code, refusal.scope
-                        _cache(self._refused, digest, (time.time() + KNOWN_SECONDS, error_arguments))
+                        _cache(self._rejected, digest, (time.time() + CACHE_SECONDS, error_arguments))
                     raise
         finally:
-            if not turn.statistics().tasks_waiting:
+            if not lock.statistics().tasks_waiting:
                 self._token_locks.pop(digest, None)
 
-    def _known_principal(self, digest: bytes) -> Principal | None:
+    def _cached_principal(self, digest: bytes) -> Principal | None:
         """Return the principal of a token that was checked within the last minute.
 
         Raises the same error again if the token was rejected.
         """
         now = time.time()
-        ends, principal = self._known.get(digest, (0.0, None))
-        if now < ends:
-            self._known.move_to_end(digest)
+        expiry, principal = self._accepted.get(digest, (0.0, None))
+        if now < expiry:
+            self._accepted.move_to_end(digest)
             return principal
-        ends, refusal = self._refused.get(digest, (0.0, None))
-        if refusal is not None and now < ends:
+        expiry, refusal = self._rejected.get(digest, (0.0, None))
+        if refusal is not None and now < expiry:
             raise TokenRefusedError(*refusal)
         return None
 
@@ -172,8 +172,8 @@ class Issuer:
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
         principal = self._principal(claims)
-        ends = min(claims["exp"], time.time() + KNOWN_SECONDS)
-        _cache(self._known, digest, (ends, principal))
+        expiry = min(claims["exp"], time.time() + CACHE_SECONDS)
+        _cache(self._accepted, digest, (expiry, principal))
         return principal
 
     async def _verify_jwt(self, token: str, header: Json) -> Json:
@@ -205,13 +205,13 @@ class Issuer:
 
     async def _find_key(self, kid: str, algorithm: str) -> SigningKey:
         key = self._matching_key(kid, algorithm)
-        if key is not None and time.monotonic() - self._fetched < KEYS_SECONDS:
+        if key is not None and time.monotonic() - self._fetched_at < KEYS_SECONDS:
             return key
         if key is not None and self._fetch_lock.locked():
             return key  # while one request fetches the new keys, others use the old keys
         async with self._fetch_lock:
-            if time.monotonic() - self._fetched >= (FETCH_SECONDS if self._keys else FIRST_FETCH_SECONDS):
-                self._fetched = time.monotonic()
+            if time.monotonic() - self._fetched_at >= (FETCH_SECONDS if self._keys else FIRST_FETCH_SECONDS):
+                self._fetched_at = time.monotonic()
                 self._has_fetch_failed = True
                 try:
                     await self._fetch_keys()
@@ -229,18 +229,16 @@ class Issuer:
         """Return the key with this id for an algorithm; without an id, the only suitable one."""
         candidates = self._keys.get(kid, []) if kid else [key for keys in self._keys.values() for key in keys]
         family = _FAMILIES[algorithm[:2]]
-        fitting = [key for key in candidates if key.family == family and key.algorithm in ("", algorithm)]
-        return fitting[0] if len(fitting) == 1 or (kid and fitting) else None
+        matches = [key for key in candidates if key.family == family and key.algorithm in ("", algorithm)]
+        return matches[0] if len(matches) == 1 or (kid and matches) else None
 
     async def _fetch_keys(self) -> None:
         """Fetch the issuer's current keys. If that fails, the previous keys stay in use."""
         if not self._keys_url:
-            for place in build_oauth_authorization_server_metadata_discovery_urls(
+            for url in build_oauth_authorization_server_metadata_discovery_urls(
                 self.settings.issuer, self.settings.issuer
             ):
-                status, metadata = await fetch_json(
-                    httpx2.Request("GET", place, headers={"accept": "application/json"})
-                )
+                status, metadata = await fetch_json(httpx2.Request("GET", url, headers={"accept": "application/json"}))
                 address = metadata.get("jwks_uri")
                 # The issuer must be the same, byte for byte (RFC 8414, 3.3).
                 if status == 200 and metadata.get("issuer") == self.settings.issuer and isinstance(address, str):
@@ -255,14 +253,16 @@ class Issuer:
         if status != 200 or not isinstance(jwks, list):
             raise NoJsonAnswerError(f"answered without keys (HTTP status {status})")
         keys: dict[str, list[SigningKey]] = {}
-        makers = get_default_algorithms()
+        algorithms = get_default_algorithms()
         for jwk in map(as_mapping, as_list(jwks)[:MAX_KEYS]):
             family, algorithm, kid = jwk.get("kty"), jwk.get("alg", ""), jwk.get("kid", "")
             if family not in ("RSA", "EC", "OKP") or jwk.get("use", "sig") != "sig" or "d" in jwk:
                 continue
-            maker = next(makers[name] for name in ("RS256", "ES256", "EdDSA") if _FAMILIES[name[:2]] == family)
+            algorithm_class = next(
+                algorithms[name] for name in ("RS256", "ES256", "EdDSA") if _FAMILIES[name[:2]] == family
+            )
             try:
-                key: Any = maker.from_jwk(jwk)
+                key: Any = algorithm_class.from_jwk(jwk)
             except (jwt.PyJWTError, ValueError, TypeError, KeyError):
                 logger.warning("a key of %s is ignored because it cannot be read", self.settings.issuer)
                 continue
@@ -276,7 +276,7 @@ class Issuer:
 
     async def _introspect(self, token: str) -> Json:
         introspection = self.settings.introspection
-        headers = {"accept": "application/json", "authorization": self._proof}
+        headers = {"accept": "application/json", "authorization": self._basic_auth}
         form = {"token": token, "token_type_hint": "access_token"}
         try:
             with anyio.fail_after(SLOT_SECONDS):
@@ -298,14 +298,14 @@ class Issuer:
 
     def _check_claims(self, claims: Json) -> None:
         """Reject claims that are expired, from another issuer, or for another audience."""
-        now, ends = time.time(), claims.get("exp")
-        begins = (claims.get("iat", 0), claims.get("nbf", 0))
+        now, expiry = time.time(), claims.get("exp")
+        starts = (claims.get("iat", 0), claims.get("nbf", 0))
         audience: Any = claims.get("aud")
         if not (
-            audience and _is_time(ends) and all(_is_time(start) and start <= now + LEEWAY_SECONDS for start in begins)
+            audience and _is_time(expiry) and all(_is_time(start) and start <= now + LEEWAY_SECONDS for start in starts)
         ):
             raise TokenRefusedError("The token is not valid.")
-        if ends <= now - LEEWAY_SECONDS:
+        if expiry <= now - LEEWAY_SECONDS:
             raise TokenRefusedError("The token has expired.")
         if claims.get("iss") != self.settings.issuer:
             raise TokenRefusedError(
@@ -410,9 +410,13 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     ):
         requirement = "must be the address that clients use for /mcp, such as https://tools.example.com/mcp"
         problems.append(f"http.oauth.resource '{settings.resource}' {requirement}.")
-    odd = [scope for scope in settings.default_scopes if scope not in SCOPES and not scope.startswith(UPSTREAM)]
-    if odd:
-        problems.append(f"http.oauth.defaultScopes has '{' '.join(odd)}'; the known scopes are {', '.join(SCOPES)}.")
+    unknown_scopes = [
+        scope for scope in settings.default_scopes if scope not in SCOPES and not scope.startswith(UPSTREAM)
+    ]
+    if unknown_scopes:
+        problems.append(
+            f"http.oauth.defaultScopes has '{' '.join(unknown_scopes)}'; the known scopes are {', '.join(SCOPES)}."
+        )
     secret = ""
     if introspection.url:
         if not introspection.client_id:
@@ -429,7 +433,7 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
 def _cache(table: OrderedDict[bytes, ValueT], digest: bytes, value: ValueT) -> None:
     table[digest] = value
     table.move_to_end(digest)
-    if len(table) > MAX_KNOWN:
+    if len(table) > MAX_CACHED:
         table.popitem(last=False)
 
 

@@ -48,7 +48,7 @@ class _Session:
         self.request = request
         self._room = asyncio.Event()
         self.events = EventStream()
-        self.dispatcher = Dispatcher(self.events, on_room=self._room.set)
+        self.dispatcher = Dispatcher(self.events, on_resume=self._room.set)
         self.conversation = Conversation(table, self.dispatcher)
         self.events.on_read = self._on_read
 

@@ -134,7 +134,7 @@ class HttpSession:
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
         self.streams: dict[str, EventStream] = {}  # the streams of requests, oldest first
-        self.dispatcher = Dispatcher(self.events, on_room=lambda: None, is_bounded=False)
+        self.dispatcher = Dispatcher(self.events, on_resume=lambda: None, is_bounded=False)
         self.conversation = Conversation(table, self.dispatcher, is_modern=False)
         self.dispatcher.start(self.conversation.on_request, self.conversation.on_notify)
         self._streams = 0
@@ -218,13 +218,13 @@ class Sessions:
         self.take(session)
         while len(self._sessions) > self._max_sessions:
             # The principal with the most sessions loses one, so that others are not affected.
-            with_silent = [group for group in self._principals.values() if group.silent]
-            if not with_silent:
+            candidates = [group for group in self._principals.values() if group.silent]
+            if not candidates:
                 break
             if not self._has_warned:
                 self._has_warned = True
                 logger.warning("%d sessions are open, so each new session closes a silent one", self._max_sessions)
-            self.end(next(iter(max(with_silent, key=lambda group: group.count).silent.values())))
+            self.end(next(iter(max(candidates, key=lambda group: group.count).silent.values())))
         if self._idle_check is None:
             self._schedule_idle_check(self._idle_seconds)
         return session
@@ -234,28 +234,28 @@ class Sessions:
         session.requests += 1
         if session.id not in self._sessions:
             return  # the session was closed in the meantime
-        of_principal = self._principals.setdefault(session.principal, _PrincipalSessions())
-        of_principal.silent.pop(session.id, None)
-        of_principal.busy[session.id] = session
+        group = self._principals.setdefault(session.principal, _PrincipalSessions())
+        group.silent.pop(session.id, None)
+        group.busy[session.id] = session
 
     def release(self, session: HttpSession) -> None:
         """Record that a request or stream no longer uses a session."""
         session.requests -= 1
         if session.requests or session.id not in self._sessions:
             return
-        of_principal = self._principals[session.principal]
-        del of_principal.busy[session.id]
+        group = self._principals[session.principal]
+        del group.busy[session.id]
         session.silent_since = time.monotonic()
-        of_principal.silent[session.id] = session
+        group.silent[session.id] = session
 
     def end(self, session: HttpSession) -> None:
         """End a session at once; its cancelled requests may take a moment to clean up."""
         if self._sessions.pop(session.id, None) is None:
             return
-        of_principal = self._principals[session.principal]
-        of_principal.silent.pop(session.id, None)
-        of_principal.busy.pop(session.id, None)
-        if not of_principal.count:
+        group = self._principals[session.principal]
+        group.silent.pop(session.id, None)
+        group.busy.pop(session.id, None)
+        if not group.count:
             del self._principals[session.principal]
         task = asyncio.create_task(session.aclose())
         self._ending.add(task)
@@ -276,9 +276,9 @@ class Sessions:
         self._idle_check = None
         now = time.monotonic()
         oldest = now
-        for of_principal in tuple(self._principals.values()):
-            while of_principal.silent:
-                session = next(iter(of_principal.silent.values()))
+        for group in tuple(self._principals.values()):
+            while group.silent:
+                session = next(iter(group.silent.values()))
                 if session.silent_since > now - self._idle_seconds:
                     oldest = min(oldest, session.silent_since)
                     break
@@ -405,8 +405,8 @@ class StreamableHttp:
             async with _answered(identity, stream, send) as guarded_send:
                 await stream.wait(stream.silent_seconds)
                 headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
-                if (only := stream.only_message()) is not None:
-                    await send_json(only, HTTPStatus.OK, guarded_send, headers)
+                if (response := stream.only_message()) is not None:
+                    await send_json(response, HTTPStatus.OK, guarded_send, headers)
                     return
                 first = b""
                 if session.conversation.connection.protocol_version >= PRIMED_SINCE:
@@ -461,19 +461,19 @@ class StreamableHttp:
         if message.method == "subscriptions/listen" and not await _check_accept(scope, send, STREAM):
             return
         stream = RequestStream() if _accepts(scope, STREAM) else AnswerStream()
-        at_work = anyio.CancelScope()
-        work = asyncio.create_task(self._process(message, HttpRequest(scope, receive), stream, at_work))
+        work_scope = anyio.CancelScope()
+        work = asyncio.create_task(self._process(message, HttpRequest(scope, receive), stream, work_scope))
         try:
             async with _answered(message.id, stream, send) as guarded_send:
                 with ClientWatch(receive, stream) as watch:
                     await stream.wait(stream.silent_seconds)
-                    if (only := stream.only_message()) is not None:
-                        await send_json(only, await work, guarded_send)
+                    if (response := stream.only_message()) is not None:
+                        await send_json(response, await work, guarded_send)
                     elif not watch.has_left:
                         await send_events(stream, watch, guarded_send)
         finally:
             if not work.done():
-                at_work.cancel()
+                work_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await asyncio.wait([work])
 
@@ -485,8 +485,8 @@ class StreamableHttp:
         async def work() -> Json:
             connection = await self._connection_of(request, http_request)
             try:
-                way = _ModernRequest(stream)
-                ctx = RequestContext(request.method, request.params, request.id, connection, way, http_request)
+                outbound = _ModernRequest(stream)
+                ctx = RequestContext(request.method, request.params, request.id, connection, outbound, http_request)
                 return await self._table.answer(ctx)
             finally:
                 connection.close()
