@@ -144,7 +144,7 @@ def for_handshake(tool: Json) -> Json:
 
 
 def _invalid_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """Return the places to remove, each with whether it has a free key and with the location of the first error in it.
+    """Return the places to remove. The values are whether a place has a free key, and the location of its first error.
 
     A free key is chosen by the upstream, such as the name of an argument, and is not a field of the specification.
     """

@@ -103,7 +103,7 @@ class RequestOutbound(Outbound, Protocol):
 
 
 class _NoOutbound:
-    """Sends nothing: outside of its requests, a client of the 2026-07-28 revision cannot receive messages."""
+    """Sends nothing: a client of the 2026-07-28 revision gets no requests, and notifications only within its requests."""
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params
@@ -191,7 +191,7 @@ class Middleware(Protocol):
 class RequestTable:
     """The handlers of requests, keyed by method, each with the revisions that it serves.
 
-    Middlewares see each request first, in order.
+    Middlewares see each request before its handler does, in the order of the list.
 
     Args:
         capabilities: Returns the capabilities to declare; `own_capabilities` by default.

@@ -149,7 +149,7 @@ class ClientTable:
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
 
     def _schedule_cleanup(self, seconds: float) -> None:
-        """Forget silent clients even without new requests, to stop the processes that they left running."""
+        """Schedule a cleanup: it forgets silent clients, and so stops their processes, even without new requests."""
         if self._cleanup_timer is None:
             self._cleanup_timer = asyncio.get_running_loop().call_later(seconds, self._clean_up)
 

@@ -49,8 +49,8 @@ SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copi
 DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # default and maximum for `limit`, the number of tools to find, as in Qwen Code
 MAX_SERVER_CHARS = 3_600  # characters of the server list in the description
 MAX_ABOUT_CHARS = 100  # characters of each server's description in that list
-MAX_LINE_CHARS = 200  # characters of each found tool's description
-MAX_ARGUMENTS = 8  # arguments named per found tool
+MAX_LINE_CHARS = 200  # characters of the description of each tool that is found
+MAX_ARGUMENTS = 8  # arguments named for each tool that is found
 
 
 @dataclass(slots=True)

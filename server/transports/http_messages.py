@@ -106,7 +106,7 @@ async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tupl
 
 
 class EventStream:
-    """Ordered messages to a client, kept until they are read; the latest messages are kept a little longer.
+    """Ordered messages to a client, kept until they are read. If the client can resume, the latest are kept longer.
 
     Args:
         name: Prefix of the event ids with which a client can resume; empty if it cannot.

@@ -128,7 +128,8 @@ class Issuer:
             return self._remember(digest, await self._verify_jwt(token, header))
         if not self.settings.introspection.url:
             raise TokenRefusedError("The token is not from the issuer.")
-        # Many concurrent requests may have the same token, so only one of them sends it to the issuer.
+        # Many concurrent requests may have the same token. They take turns, so that only the first one has to ask the
+        # issuer, and the others find the cached result.
         lock = self._token_locks.setdefault(digest, anyio.Lock())
         try:
             async with lock:
