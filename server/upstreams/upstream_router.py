@@ -43,8 +43,6 @@ from server.upstreams.relay.published_resources import ResourceRoutes, Route, Sh
 from server.upstreams.relay.request_relay import Relay
 from server.upstreams.relay.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.relay.tasks import TASKS_REQUIRED, knows_tasks
-from server.upstreams.session.extensions import ANNOUNCED_EXTENSIONS, DECLARED_EXTENSIONS, TASKS
-from server.upstreams.session.extensions import SKILLS as SKILLS_EXTENSION
 from server.upstreams.session.list_reader import (
     PROMPTS,
     RESOURCES,
@@ -54,6 +52,8 @@ from server.upstreams.session.list_reader import (
     OfferedKind,
     read_list,
 )
+from server.upstreams.session.protocol_era import ANNOUNCED_EXTENSIONS, DECLARED_EXTENSIONS, TASKS
+from server.upstreams.session.protocol_era import SKILLS as SKILLS_EXTENSION
 from server.upstreams.session.text_sanitizer import prompt_with_visible_texts
 from server.upstreams.session.upstream_results import protocol_error, protocol_error_for
 from server.upstreams.session.upstream_session import UpstreamSession

@@ -52,7 +52,7 @@ from server.upstreams.relay.tasks import (
     knows_tasks,
     requires_tasks,
 )
-from server.upstreams.session.extensions import TASKS, declares
+from server.upstreams.session.protocol_era import TASKS, declares
 from server.upstreams.session.upstream_questions import (
     InFlightCall,
     QuestionWaits,

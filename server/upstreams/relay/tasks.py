@@ -29,7 +29,7 @@ from server.store.sealed_states import SealedStates
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.relay.published_resources import with_links
-from server.upstreams.session.extensions import TASKS, declares
+from server.upstreams.session.protocol_era import TASKS, declares
 from server.upstreams.session.upstream_questions import MAX_OPEN, round_of
 from server.upstreams.session.upstream_results import NoAnswerError, protocol_error, protocol_error_for, readable_result
 from server.upstreams.session.upstream_session import ACKNOWLEDGED, UpstreamSession
