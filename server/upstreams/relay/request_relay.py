@@ -42,8 +42,19 @@ from server.store.sealed_states import SealedStates
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LoginNeededError, Upstream
 from server.upstreams.connections.pool import UpstreamPool, bounded_gather
-from server.upstreams.relay.large_results import LargeResults
-from server.upstreams.relay.published_resources import with_links
+from server.upstreams.relay.relayed_results import (
+    BusyError,
+    LargeResults,
+    NoAnswerError,
+    SuspendedCallGoneError,
+    TooManyRoundsError,
+    protocol_error,
+    protocol_error_for,
+    readable_result,
+    says_unknown,
+    tool_error_for,
+    with_links,
+)
 from server.upstreams.relay.tasks import (
     FollowedTask,
     Tasks,
@@ -60,17 +71,6 @@ from server.upstreams.session.upstream_questions import (
     next_round,
     refusal_of,
     round_of,
-)
-from server.upstreams.session.upstream_results import (
-    BusyError,
-    NoAnswerError,
-    SuspendedCallGoneError,
-    TooManyRoundsError,
-    protocol_error,
-    protocol_error_for,
-    readable_result,
-    says_unknown,
-    tool_error_for,
 )
 from server.upstreams.session.upstream_session import UpstreamSession
 from server.upstreams.wire.json_rpc_channel import (

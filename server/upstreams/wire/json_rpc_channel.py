@@ -11,8 +11,8 @@ import logging
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -332,10 +332,16 @@ class PendingRequest:
         wait = seconds if first is None else first
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
-    def pause_clock(self, *, is_asking: bool) -> None:
-        """Pause the clock while a person answers a question, then resume it: the upstream did not cause that delay."""
-        self._questions += 1 if is_asking else -1
+    @contextmanager
+    def paused_clock(self) -> Generator[None]:
+        """Pause the clock while a person answers a question, because the upstream does not cause that delay."""
+        self._questions += 1
         self.expect(self._patience)
+        try:
+            yield
+        finally:
+            self._questions -= 1
+            self.expect(self._patience)
 
     def put(self, event: Any) -> None:
         is_progress = type(event) is Progress
