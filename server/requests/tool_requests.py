@@ -26,9 +26,8 @@ from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_
 from server.requests.recent_calls import show_as
 from server.requests.tool_search import CALL, ToolSearch
 from server.requests.tool_services import CustomTools
-from server.upstreams.catalog.mcp_apps import is_for_models, with_app_links
 from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models, with_app_links
 from server.upstreams.connections.connection import LOGIN_TOOL, Upstream
 from server.upstreams.connections.pool import PROXY_WAIT_SECONDS
 from server.upstreams.relay.relayed_results import protocol_error

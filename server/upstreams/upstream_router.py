@@ -57,11 +57,11 @@ from server.upstreams.session.list_reader import (
     TEMPLATES,
     IsThisServerError,
     OfferedKind,
+    prompt_with_visible_texts,
     read_list,
 )
 from server.upstreams.session.protocol_era import ANNOUNCED_EXTENSIONS, DECLARED_EXTENSIONS, TASKS
 from server.upstreams.session.protocol_era import SKILLS as SKILLS_EXTENSION
-from server.upstreams.session.text_sanitizer import prompt_with_visible_texts
 from server.upstreams.session.upstream_session import UpstreamSession
 from server.upstreams.wire.json_rpc_channel import ConnectionLostError, Observer, RelayError
 from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin

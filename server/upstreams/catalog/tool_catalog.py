@@ -13,7 +13,6 @@ from typing import Any
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.lock_file import WATCHED, Difference, Lock, tool_differences, tool_entry
-from server.upstreams.catalog.mcp_apps import app_links, is_for_apps, name_in_apps
 from server.upstreams.catalog.published_names import (
     NameList,
     NameMap,
@@ -31,10 +30,12 @@ from server.upstreams.catalog.upstream_tool import (
     DiscoveredMCPTool,
     ToolHistory,
     UpstreamCall,
+    app_links,
     digest_of,
+    is_for_apps,
+    name_in_apps,
 )
-from server.upstreams.session.list_reader import in_turns
-from server.upstreams.session.text_sanitizer import tool_with_visible_texts
+from server.upstreams.session.list_reader import in_turns, tool_with_visible_texts
 from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import ConsentChannel

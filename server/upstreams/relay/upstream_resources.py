@@ -26,14 +26,13 @@ from anyio.abc import TaskGroup
 from server.clients.announcements import TELL_SECONDS, ListChange, ListenBus
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import Json, as_mapping
-from server.upstreams.catalog.mcp_apps import app_links
+from server.upstreams.catalog.upstream_tool import app_links
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
 from server.upstreams.connections.pool import bounded_gather
 from server.upstreams.relay.relayed_results import MAX_SOUGHT
 from server.upstreams.relay.request_relay import Relay
-from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, TOOLS
-from server.upstreams.session.text_sanitizer import resource_with_visible_texts
+from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, TOOLS, resource_with_visible_texts
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession
 from server.upstreams.wire.json_rpc_channel import ConnectionLostError, RelayError, UpstreamError
 from server.upstreams.wire.own_meta import with_origin

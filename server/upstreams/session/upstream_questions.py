@@ -30,8 +30,8 @@ from pydantic_core import to_json
 from server.clients.client_request import Exchange, NotAskedError
 from server.protocol.json_rpc import Json, RequestId, as_mapping
 from server.protocol.protocol_errors import METHOD_NOT_FOUND
+from server.upstreams.session.list_reader import with_visible_form
 from server.upstreams.session.protocol_era import EraChoice
-from server.upstreams.session.text_sanitizer import with_visible_form
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, Observer, PendingRequest
 from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
 from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_line

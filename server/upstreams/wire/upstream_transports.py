@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from server.protocol.json_rpc import Message, fields_of, of_sdk
 from server.settings import UpstreamSettings
 from server.settings.upstream_entries import ABOVE_VARIABLE, servers_above
 from server.upstreams.wire.json_rpc_channel import Credentials, MessageReader, MessageWriter, ProgramEnd
 from tools.machine.threads import THREADS
 
 if TYPE_CHECKING:
+    from mcp.shared._stream_protocols import ReadStream, WriteStream
+    from mcp.shared.message import SessionMessage
+
     from tools.shell.process_spec import ProcessStarter  # imported with the first upstream
 
 INHERITED = (
@@ -88,9 +93,7 @@ async def _program(
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     environment |= dict(entry.env)
     if sys.platform == "win32":
-        from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415 - Windows has no broker
-
-        async with sdk_streams(entry.command or "", list(entry.args), environment, folder) as streams:
+        async with _sdk_streams(entry.command or "", list(entry.args), environment, folder) as streams:
             yield streams
         return
     from server.upstreams.wire.stdio_upstream import UpstreamProgram, stdio_streams  # noqa: PLC0415 - imported with the first upstream
@@ -110,3 +113,42 @@ async def _program(
         if own_folder is not None:
             with anyio.CancelScope(shield=True):
                 await own_folder.aclose()
+
+
+@asynccontextmanager
+async def _sdk_streams(
+    command: str, arguments: list[str], environment: dict[str, str], folder: str | None
+) -> AsyncGenerator[Streams]:
+    """Start a program on Windows, which has no broker: the SDK starts it."""
+    from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415 - imported only on Windows
+
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+        parameters = StdioServerParameters(
+            command=command, args=arguments, env=environment, cwd=place, encoding_error_handler="replace"
+        )
+        async with stdio_client(parameters, errlog=sys.stderr) as (reading, writing):
+            yield _SdkReader(reading), _SdkWriter(writing)
+
+
+@dataclass(frozen=True, slots=True)
+class _SdkReader:
+    stream: ReadStream[SessionMessage | Exception]
+
+    async def listen(self, listener: Callable[[Message], None]) -> None:
+        async for item in self.stream:
+            if not isinstance(item, Exception):
+                listener(of_sdk(item.message))
+
+
+@dataclass(frozen=True, slots=True)
+class _SdkWriter:
+    stream: WriteStream[SessionMessage]
+    has_room: bool = False  # the stream accepts one message at a time, so senders may have to wait
+    takes_headers: bool = False
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        del headers
+        from mcp.shared.message import SessionMessage  # noqa: PLC0415 - imported only on Windows
+        from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415
+
+        await self.stream.send(SessionMessage(jsonrpc_message_adapter.validate_python(fields_of(message))))
