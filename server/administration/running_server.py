@@ -19,8 +19,7 @@ from server.requests.recent_calls import RecentCalls
 from server.requests.tool_services import Commands, CustomTools, LazyJournal
 from server.requests.workspace_resources import MemoryResources
 from server.settings.settings_files import real_path
-from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
 from tools.call.base_tool import BaseTool
 from tools.call.consent import Judgement
 from tools.call.tool_context import ClientState, ToolContext

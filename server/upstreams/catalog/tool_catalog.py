@@ -12,7 +12,7 @@ from typing import Any
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.lock_file import WATCHED, Difference, Lock, tool_differences, tool_entry
+from server.upstreams.catalog.lock_file import WATCHED, Difference, Lock, Stop, stop_of, tool_differences, tool_entry
 from server.upstreams.catalog.published_names import (
     NameList,
     NameMap,
@@ -22,12 +22,12 @@ from server.upstreams.catalog.published_names import (
     name_map,
     rule_name,
 )
-from server.upstreams.catalog.unapproved_tools import Stop, StoppedMCPTool, stop_of
 from server.upstreams.catalog.upstream_tool import (
     MAX_TOLD,
     Arguments,
     Definition,
     DiscoveredMCPTool,
+    StoppedMCPTool,
     ToolHistory,
     UpstreamCall,
     app_links,

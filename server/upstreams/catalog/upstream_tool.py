@@ -1,4 +1,4 @@
-"""Upstream tools as clients see them, the history of their definitions, and their apps.
+"""Upstream tools as clients see them, also while they are not approved; the history of their definitions; their apps.
 
 MCP Apps (SEP-1865) are pages that are a tool's user interface. Clients take a page's URI from the tool's `_meta`, which
 must therefore contain the published URI. A page calls tools by the names that its own server uses, because it knows no
@@ -12,21 +12,24 @@ import itertools
 import json
 import logging
 import re
+import shlex
+import textwrap
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from server.protocol.json_rpc import Json, as_mapping
 from server.settings.settings_files import LOCK_NAME
-from server.upstreams.catalog.lock_file import WATCHED
+from server.upstreams.catalog.lock_file import COMMAND, WATCHED, Stop
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
 from server.upstreams.session.list_reader import tool_with_visible_texts
 from server.upstreams.wire.own_meta import chain_of, with_origin
 from tools.call.base_tool import BaseTool, Behaviour
 from tools.call.tool_context import ToolContext
-from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
+from tools.contract.confirmation import ApprovalConfirmation, ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
 from tools.contract.permission_subjects import ToolKind
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.machine.cached_properties import cached_property
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
@@ -328,6 +331,85 @@ tool, it is `ToolCatalog._approve`.
 """
 
 Definition = Mapping[str, Any]
+
+
+class StoppedMCPTool(DiscoveredMCPTool):
+    """The placeholder for a blocked tool: calling it asks for approval, and does not reach the server.
+
+    Args:
+        approve: Approves the tool as it was shown; runs instead of a call.
+        is_current: Returns whether the tool is still blocked for the same reason.
+        in_file: Whether approvals go into the lock file. If they go into the store, the command that writes
+            approvals to the file is not suggested, because a change to the file invalidates the approvals in the store.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        exposed_name: str,
+        stop: Stop,
+        bare_name: str,
+        approve: UpstreamCall,
+        is_current: Callable[[str, str, str], bool],
+        *,
+        in_file: bool = True,
+    ) -> None:
+        super().__init__(alias, exposed_name, stop.definition, trusted=False, call=approve, bare_name=bare_name)
+        self.stop = stop
+        self.version = stop.version
+        self._is_current = is_current
+        self._in_file = in_file
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoppedMCPTool) and self.version == other.version and super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def get_description(self, params: Arguments, context: ToolContext) -> str:
+        del params, context
+        return f"Approve the current version of {self.upstream_name} of the server {self.alias}"
+
+    def why_asked_again(self, client_key: str) -> str:
+        del client_key
+        if self.stop.closed:
+            return f"{LOCK_NAME} cannot be used"
+        what = "added" if self.stop.standing == "new" else "changed"
+        return f"the server {self.alias} has {what} this tool since its tools were approved in {LOCK_NAME}"
+
+    def consented(self, client_key: str) -> None:
+        """Do nothing: an approval applies to everybody, so nothing is recorded per client."""
+
+    def why_outdated(self) -> str:
+        if self._is_current(self.alias, self.upstream_name, self.version):
+            return ""
+        return f"the server {self.alias} has changed this tool since, or it was approved in the meantime"
+
+    async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
+        del params, context
+        if self.stop.closed:
+            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.stop.closed)
+        command = f"with `{COMMAND} --approve {shlex.quote(self.name)}` in a terminal, or " if self._in_file else ""
+        return ApprovalConfirmation(
+            title=f"Approve a tool of the MCP server {self.alias}",
+            prompt=self.words,
+            way_out=f"The user can approve it {command}on the dashboard (`coretools-mcp dashboard`), but nowhere else.",
+        )
+
+    @property
+    def words(self) -> str:
+        """The current version of the tool, for the person who approves it."""
+        shown = self.stop.shown
+        parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
+        # Indent the description, so that none of its lines looks like a heading of this text.
+        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")
+        parts += [f"State: {self.stop.standing}", "Its description now:", description]
+        parts += ["Its arguments now:", json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False)]
+        if "outputSchema" in shown:
+            parts += ["Its results now:", json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False)]
+        if "annotations" in shown:
+            parts.append(f"Its annotations now: {json.dumps(shown['annotations'], ensure_ascii=False)}")
+        return "\n".join(parts)
 
 
 def app_links(tool: Mapping[str, Any]) -> Iterator[str]:

@@ -116,7 +116,7 @@ def _as_text(value: Any) -> Json:
 def says_unknown(name: str, result: Json) -> bool:
     """Return whether the text of a failed result says that the tool does not exist."""
     content: Any = result.get("content")
-    if result.get("isError") is not True or not isinstance(content, list):
+    if not isinstance(content, list):
         return False
     text = " ".join(str(block.get("text", ""))[:MAX_SAID] for block in cast("list[Json]", content[:3]))
     return (name in text or "tool" in text.lower()) and _UNKNOWN.search(text) is not None

@@ -325,7 +325,7 @@ class Relay:
                 if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):  # the tool may have disappeared
                     upstream.list_changed("tools", False)
             raise tool_error_for(error, upstream.alias, f"the call to {name}") from None
-        if says_unknown(name, result):
+        if result.get("isError") is True and says_unknown(name, result):
             upstream.list_changed("tools", False)
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
         return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))

@@ -237,7 +237,7 @@ class Inbox:
     """Received messages that are not processed yet. `on_empty` is called when all have been processed."""
 
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
-        self.cleaned: Callable[[Message], Message] = lambda message: message  # transforms each message on arrival
+        self.cleaned: Callable[[Message], Message] | None = None  # transforms each message on arrival
         self.count = 0  # number of queued messages
         self.size = 0  # size of the queued messages in bytes
         self._messages: deque[Message] = deque()
@@ -247,7 +247,8 @@ class Inbox:
 
     def put(self, message: Message, size: int = 0) -> None:
         """Add a message; a listener gets it at once."""
-        message = self.cleaned(message)
+        if self.cleaned is not None:
+            message = self.cleaned(message)
         if self._listener is not None:
             self._listener(message)
             return
@@ -428,7 +429,8 @@ class Observer(Protocol):
 class JsonRpcChannel:
     """Sends messages to an upstream, and dispatches the messages from it.
 
-    `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`. `on_notification` gets
+    `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`; in a session, that is
+    `UpstreamSession._on_request`, which passes questions to `SessionQuestions.receive`. `on_notification` gets
     notifications other than progress. `on_refusal` is called with the challenge if the server requires a login and no
     other request is open, and with `None` if the server no longer knows the session.
     """

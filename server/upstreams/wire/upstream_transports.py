@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -87,14 +87,25 @@ async def _program(
     starter: ProcessStarter,
     on_end: Callable[[ProgramEnd], None] | None,
     folder: str | None,
-) -> AsyncGenerator[Any]:
+) -> AsyncGenerator[Streams]:
     environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     environment |= dict(entry.env)
     if sys.platform == "win32":
-        async with _sdk_streams(entry.command or "", list(entry.args), environment, folder) as streams:
-            yield streams
+        from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415 - imported only on Windows
+
+        # Windows has no broker, so the SDK starts the program.
+        with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+            parameters = StdioServerParameters(
+                command=entry.command or "",
+                args=list(entry.args),
+                env=environment,
+                cwd=place,
+                encoding_error_handler="replace",
+            )
+            async with stdio_client(parameters, errlog=sys.stderr) as (reading, writing):
+                yield _SdkReader(reading), _SdkWriter(writing)
         return
     from server.upstreams.wire.stdio_upstream import UpstreamProgram, stdio_streams  # noqa: PLC0415 - imported with the first upstream
 
@@ -113,21 +124,6 @@ async def _program(
         if own_folder is not None:
             with anyio.CancelScope(shield=True):
                 await own_folder.aclose()
-
-
-@asynccontextmanager
-async def _sdk_streams(
-    command: str, arguments: list[str], environment: dict[str, str], folder: str | None
-) -> AsyncGenerator[Streams]:
-    """Start a program on Windows, which has no broker: the SDK starts it."""
-    from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415 - imported only on Windows
-
-    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
-        parameters = StdioServerParameters(
-            command=command, args=arguments, env=environment, cwd=place, encoding_error_handler="replace"
-        )
-        async with stdio_client(parameters, errlog=sys.stderr) as (reading, writing):
-            yield _SdkReader(reading), _SdkWriter(writing)
 
 
 @dataclass(frozen=True, slots=True)
