@@ -1,11 +1,14 @@
-"""Questions from a handshake-era upstream: who is asked, and how the answer gets back.
+"""Questions from upstreams: who is asked, and how the answer gets back.
 
-Such an upstream does not say which call caused a question. The question therefore belongs to the session, and goes to a
-client with a call in progress in that session. A handshake-era client is asked while its call waits (`LiveQuestion`).
-A 2026-07-28 client gets the question as the result of its call, and answers with its next request (`UpstreamQuestion`).
-Some upstreams request roots outside of calls (file servers do so right after the handshake). If the client can only be
-asked during calls, this request waits for the client's next call. That call is sent to the upstream only after the
-client has answered.
+A handshake-era upstream does not say which call caused a question. The question therefore belongs to the session, and
+goes to a client with a call in progress in that session. A handshake-era client is asked while its call waits
+(`LiveQuestion`). A 2026-07-28 client gets the question as the result of its call, and answers with its next request
+(`UpstreamQuestion`). Some upstreams request roots outside of calls (file servers do so right after the handshake). If
+the client can only be asked during calls, this request waits for the client's next call. That call is sent to the
+upstream only after the client has answered.
+
+A 2026-07-28 upstream returns its questions as the result of a call: `round_of` says which of them the client gets, and
+`next_round` puts the answers into the next request.
 
 The number of background tasks for one upstream is bounded.
 """
