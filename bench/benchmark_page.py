@@ -37,11 +37,11 @@ HEAD = """# Benchmarks against other servers
 
 <!-- Written by `make bench-peers`. -->
 
-Each row is one piece of work that the servers do in turn, A B C and then B C A, in one run, so that other load slows
-all of them down. The ratio is the median over the rounds. **Above 1, this server is ahead**: 3.0x in a peer's cell
-means that the peer takes three times as long, answers a third as many calls per second, or uses three times the memory.
-Below 1, the peer is ahead and the cell is bold. An empty cell means that the peer has no such tool; `none` means that
-it did not answer in time. Each peer does the closest thing it can; notes say what differs.
+For each row, the servers do one piece of work in turn (A B C, then B C A) in one run, so that other load slows all of
+them down. The ratio is the median over the rounds. **Above 1, this server is ahead**: 3.0x in a peer's cell means that
+the peer takes three times as long, answers a third as many calls per second, or uses three times the memory. Below 1,
+the peer is ahead and the cell is bold. An empty cell means that the peer has no such tool; `none` means that
+it did not answer in time. Each peer does the nearest equivalent; notes say what differs.
 
     make bench-peers        # installs the peers outside the checkout, and writes this page
 

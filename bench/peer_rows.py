@@ -563,7 +563,7 @@ HTTP_ROWS = (
             for kind in (OURS, FASTMCP, MCP_PROXY, SUPERGATEWAY)
         },
         (1, 50),
-        "one session per connection and one server behind all; supergateway starts a server per session",
+        "one session per connection, and one stdio server for all; supergateway starts a server per session",
     ),
     Row(
         tuple(Figure(f"{size} through a proxy over HTTP") for size in THROUGH),

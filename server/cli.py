@@ -262,7 +262,7 @@ def _run(arguments: argparse.Namespace) -> int:
         case "completion":
             from server.console.shell_completion import script  # noqa: PLC0415
 
-            sys.stdout.write(script(arguments.shell, command_parser()[1]))
+            sys.stdout.write(script(arguments.shell, *command_parser()))
             return 0
         case "config init" | "config add" | "config remove" | "config enable" | "config disable" as words:
             from server.console import config_changes as edits  # noqa: PLC0415

@@ -494,7 +494,7 @@ def test_ctrl_c_ends_every_command_at_once(command: tuple[str, ...], root: Path,
 
 COMPLETED = """
 eval "$1"
-COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _coretools_mcp; echo "${COMPREPLY[@]}"
+COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _shtab_coretools_mcp; echo "${COMPREPLY[@]}"
 """
 
 
@@ -541,12 +541,13 @@ def test_the_names_of_own_servers_are_those_of_the_settings_at_that_moment(tmp_p
 @pytest.mark.requirement("cli.completion")
 def test_the_scripts_know_every_command_and_option_there_is() -> None:
     scripts = {shell: run("completion", shell).stdout for shell in ("bash", "zsh", "fish")}
-    assert scripts["zsh"].startswith("autoload -U +X bashcompinit")
     _, commands = command_parser()
     for words, parser in commands.items():
         for option in re.findall(r"--[a-z-]+", parser.format_usage()):
             assert option in scripts["bash"], (words, option)
+            assert option in scripts["zsh"], (words, option)
             assert f"-l {option[2:]}" in scripts["fish"], (words, option)
+        assert words.split()[-1] in scripts["zsh"]
         assert words.split()[-1] in scripts["fish"]
 
 

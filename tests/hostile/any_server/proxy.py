@@ -159,5 +159,5 @@ async def _(scene: Scene) -> None:
         await client.greet()
         tools = await tools_of(client)
         await echo(client, tools, "bad")
-        check("sampling/createMessage" not in client.heard, "it was asked for what it does not have")
+        check("sampling/createMessage" not in client.heard, "it received a request for an undeclared capability")
         await _good(client, tools, "after")

@@ -351,9 +351,9 @@ class Run:
         after = self.lab.state()
         for path in sorted({*before, *after}):
             if before.get(path) != after.get(path):
-                what = "made" if path not in before else "removed" if path not in after else "changed"
+                what = "created" if path not in before else "removed" if path not in after else "changed"
                 name = os.path.relpath(path, self.lab.base)
-                raise BrokenError(f"outside of the workspace {name} was {what}")
+                raise BrokenError(f"outside the workspace, {name} was {what}")
         for called, answer in scene.answers:
             if MARKER in answer.everything:
                 raise BrokenError(f"what lies outside or is hidden was shown by {called}")
