@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from tools.agents import AgentCommand
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import BaseTool, BuiltinTool
-from tools.planning.agent_command import AgentCommand
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "tools.md"

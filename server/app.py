@@ -21,9 +21,8 @@ from server.protocol.json_rpc import Json
 from server.protocol.request_table import MODERN, RequestContext, RequestTable
 from server.questions.client_confirmer import ConsentPolicy
 from server.requests import call_contexts
-from server.requests.instructions import instructions
-from server.requests.progress_reports import report_waiting
-from server.requests.recent_calls import RecentCalls
+from server.requests.prompts_and_resources import AT, READER, FileRequests, MemoryResources
+from server.requests.running_requests import RecentCalls, report_waiting
 from server.requests.tool_requests import ToolRequests
 from server.requests.tool_search import ToolSearch
 from server.requests.tool_services import (
@@ -35,7 +34,6 @@ from server.requests.tool_services import (
     permission_policy,
     skill_folders,
 )
-from server.requests.workspace_resources import AT, READER, FileRequests, MemoryResources
 from server.settings import SettingsReport
 from server.settings.saved_rules import SavedRules
 from server.store.replica import Replica, lone_replica
@@ -44,14 +42,14 @@ from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.relay.relayed_results import LargeResults
 from server.upstreams.upstream_router import Dependencies, OwnOffer, UpstreamRouter
 from tools.builtin.all_tools import builtin_tools
+from tools.builtin.todo_write import TodoLists
 from tools.builtin.web_search import WebSearchTool
-from tools.call.tool_context import ClientState, Services
+from tools.call.base_tool import ClientState, Services
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.permission_rules import hidden_paths, rule_of_all_reading
-from tools.planning.todo_lists import TodoLists
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -120,11 +118,11 @@ class App:
             custom_tools=self.custom_tools,
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
-            told=self._told,
+            report=lambda: self.live.report,
             modes_changed=partial(self._announcements.tell, "tools"),
         )
         self.table, self.running_server = self._make_table(report, observation)
-        self.table.instructions = self._told(ALL_RIGHTS, report)
+        self.table.instructions = self.tools.instructions(ALL_RIGHTS, report)
         self.registry.on_change(self._tools_changed)
 
     def _add_builtin_tools(self, report: SettingsReport) -> list[str]:
@@ -324,12 +322,7 @@ class App:
         if has_rules or before.upstreams != now.upstreams:
             self.router.settings_changed()
             self._tools_changed()
-        self.table.instructions = self._told(ALL_RIGHTS, now)
-
-    def _told(self, rights: Rights, report: SettingsReport | None = None) -> str | None:
-        """Return the instructions about all tools that a client with these rights may use."""
-        offered = {tool.name for tool in self.tools.offered_tools(plans=False, shows_forms=False, rights=rights)}
-        return instructions(report or self.live.report, offered, rights)
+        self.table.instructions = self.tools.instructions(ALL_RIGHTS, now)
 
     def _forget(self, state: ClientState) -> None:
         self._todos.forget(state.key)

@@ -14,7 +14,7 @@ from hypothesis import settings
 from tests.examples import LONG_PROFILE
 from tests.remembered import remember_parts
 from tests.variants import make_long_but_one
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.limits import Limits
 from tools.files.workspace import Workspace
 

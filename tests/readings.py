@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.tool_results import TextPart
 from tools.files.read.file_reader import look_at, read

@@ -9,8 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from server import cli, run_server
 from server.app import App
-from tools.call.base_tool import READS, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import ToolResult

@@ -24,12 +24,12 @@ from typing import Any
 
 from server.clients.client_request import principal_in
 from server.settings.settings_files import real_path
-from tools.call.audit_entries import AuditEntry, argument_names, without_secrets
+from tools.call.consent import AuditEntry
 from tools.contract.confirmation import Answer, Unavailable
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ExhaustedError
 from tools.machine.process_limits import start_thread
-from tools.text.secrets import HIDDEN, redact
+from tools.text.secrets import HIDDEN, argument_names, redact, without_secrets
 
 logger = logging.getLogger("audit")
 

@@ -13,16 +13,15 @@ from server.administration.audit_log import AuditLog
 from server.administration.live_settings import LiveSettings
 from server.clients.client_request import principal_in
 from server.clients.client_workspaces import ClientRoots
-from server.questions.pending_questions import PendingQuestions
+from server.questions.client_confirmer import PendingQuestions
 from server.requests.call_contexts import STDIO_KEY, Client, ClientTable, Contexts
-from server.requests.recent_calls import RecentCalls
+from server.requests.prompts_and_resources import MemoryResources
+from server.requests.running_requests import RecentCalls
 from server.requests.tool_services import Commands, CustomTools, LazyJournal
-from server.requests.workspace_resources import MemoryResources
 from server.settings.settings_files import real_path
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
-from tools.call.base_tool import BaseTool
+from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.consent import Judgement
-from tools.call.tool_context import ClientState, ToolContext
 from tools.call.tool_runner import ToolRunner
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import ToolKind

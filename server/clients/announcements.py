@@ -20,8 +20,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.principals import principal_of
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import INTERNAL_ERROR, MCPError
+from server.protocol.json_rpc import INTERNAL_ERROR, Json, MCPError, as_mapping
 from server.protocol.request_table import McpConnection, RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.store.replica import Replica

@@ -12,8 +12,7 @@ from typing import Any, TypeGuard
 import anyio
 
 from server.clients.principals import principal_of
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import MCPError
+from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import (
     LEVELS,
     MODERN,
@@ -24,8 +23,7 @@ from server.protocol.request_table import (
     progress_token,
 )
 from server.protocol.revisions import LOG_LEVEL_META_KEY
-from server.questions.client_confirmer import QUESTION_KEY
-from server.questions.pending_questions import ASKED
+from server.questions.client_confirmer import ASKED, QUESTION_KEY
 from tools.contract.display import visible
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 

@@ -16,8 +16,7 @@ import anyio
 
 from server.clients.client_request import Exchange
 from server.protocol.file_uris import UriRefusedError, path_of_uri
-from server.protocol.json_rpc import as_mapping
-from server.protocol.protocol_errors import MCPError
+from server.protocol.json_rpc import MCPError, as_mapping
 from server.protocol.request_table import RequestContext
 from server.settings.models import WorkspaceSettings
 from server.settings.settings_files import real_path

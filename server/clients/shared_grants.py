@@ -19,7 +19,7 @@ from server.clients.client_request import principal_in
 from server.store.replica import Replica
 from server.store.sealed_rows import SealedRows, stored_dataclass
 from server.store.shared_store import StoreUnavailableError
-from tools.call.tool_context import ClientState
+from tools.call.base_tool import ClientState
 
 logger = logging.getLogger(__name__)
 

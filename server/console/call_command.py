@@ -22,8 +22,7 @@ from server.console import CALL_BROKEN, CALL_FAILED, CALL_REFUSED, CALL_UNAVAILA
 from server.console.own_server import OwnServer, started
 from server.console.terminal import Spinner, diff_text, question_text, show
 from server.console.terminal_questions import DECISION, fill_in, is_consent
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, MCPError
+from server.protocol.json_rpc import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, Json, MCPError, as_mapping
 from server.requests.protocol_mapping import DISPLAY_KEY, ERROR_KEY, FACTS_KEY
 from server.run_server import until_signal
 from server.settings import SettingsReport

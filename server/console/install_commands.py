@@ -37,7 +37,7 @@ from server.console.terminal import note
 from server.console.terminal_questions import says_yes
 from server.console.upstream_waits import tools_said
 from server.console.user_files import confirm_change, read_file
-from server.protocol.protocol_errors import MCPError
+from server.protocol.json_rpc import MCPError
 from server.settings import SettingsError
 from server.settings.document_editor import toml_table
 from server.settings.nested_values import Tree, leaves, value_at

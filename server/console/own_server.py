@@ -13,8 +13,19 @@ import anyio
 from anyio.abc import ByteReceiveStream, ByteSendStream
 
 from server import VERSION
-from server.protocol.json_rpc import ErrorResponse, Json, Notification, Request, Response, as_mapping, read_message
-from server.protocol.protocol_errors import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND, MCPError
+from server.protocol.json_rpc import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
+    ErrorResponse,
+    Json,
+    MCPError,
+    Notification,
+    Request,
+    Response,
+    as_mapping,
+    read_message,
+)
 from server.protocol.revisions import LATEST_HANDSHAKE_VERSION
 from server.transports.json_lines import LineSplitter
 

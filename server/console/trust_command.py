@@ -30,7 +30,7 @@ from tools.contract.display import visible_line, without_gaps
 from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace
 from tools.lsp.language_servers import IN_WORKSPACE, programs_in
-from tools.skills.skill_folders import MAIN_FILE, PLACES, skills_below
+from tools.skill_folders import MAIN_FILE, PLACES, skills_below
 from tools.text.file_names import sendable_name
 
 MAX_NOTES = 20  # maximum number of notes shown per file; further notes are only counted

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from server.administration.log import HISTORY
-from server.requests.recent_calls import RecordedCall
+from server.requests.running_requests import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool

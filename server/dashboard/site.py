@@ -36,8 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.administration.log import HISTORY
 from server.dashboard import sections
-from server.transports.http_server import WebServer
-from server.transports.slow_clients import ClientConnection
+from server.transports.http_server import ClientConnection, WebServer
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.display import CUT_HERE, visible
 from tools.contract.tool_errors import ToolError
@@ -46,7 +45,7 @@ from tools.machine.threads import THREADS
 
 if TYPE_CHECKING:
     from server.administration.running_server import RunningServer
-    from server.questions.pending_questions import PendingQuestion
+    from server.questions.client_confirmer import PendingQuestion
     from tools.files.change.journal import Journal
 
 HOST = "127.0.0.1"

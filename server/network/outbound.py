@@ -1,8 +1,10 @@
-"""Connections to other servers: which proxy to use, and explanations of failures."""
+"""Requests to other servers: which proxy to use, what authorization servers answer, and explanations of failures."""
 
 from __future__ import annotations
 
+import codecs
 import errno
+import logging
 import re
 import socket
 import ssl
@@ -14,11 +16,18 @@ from typing import cast
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment
 
+import anyio
 import httpx2
+from pydantic_core import from_json
 
-from server.network.quotation import quoted
+from server.network.sent_secrets import quoted
+from server.protocol.json_rpc import Json, as_mapping
 from tools.machine.threads import THREADS, lend_threads
 
+logger = logging.getLogger(__name__)
+
+REQUEST_SECONDS = 10.0  # limit for one response from an authorization server
+ANSWER_BYTES = 1 << 20  # a longer response is rejected
 SECRETS = "coretools-mcp.secrets"  # key in a response's `extensions` for the secrets of its connection
 _CERTIFICATE = {
     **dict.fromkeys(
@@ -46,6 +55,14 @@ class UnusableProxyError(httpx2.TransportError):
     """The proxy from the environment cannot be used; the message says why."""
 
 
+class LongAnswerError(Exception):
+    """The response is longer than the limit."""
+
+
+class NoJsonAnswerError(Exception):
+    """An authorization server gave no usable response. The message is the predicate of a sentence about the server."""
+
+
 def is_local(address: str) -> bool:
     """Return whether the host of an address is this machine, however the host is spelled."""
     host = _host_of(address)
@@ -53,6 +70,20 @@ def is_local(address: str) -> bool:
     if ip is not None:
         return ip.is_loopback or ip.is_unspecified
     return f".{host}".endswith((".localhost", ".localhost.localdomain")) or host == socket.gethostname().lower()
+
+
+def is_safe(address: str, *, may_be_local: bool) -> bool:
+    """Return whether a secret may be sent to an address: by TLS, or to this machine if `may_be_local` is true.
+
+    An address is not safe if it could be interpreted as another host's, or if it has a fragment (RFC 6749, 3.1).
+    """
+    try:
+        httpx2.URL(address)
+        parts = urlsplit(address)
+        is_meant = parts.scheme == "https" or (parts.scheme == "http" and may_be_local and is_local(address))
+        return is_meant and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
+    except (ValueError, httpx2.InvalidURL):
+        return False
 
 
 def _host_of(address: str) -> str:
@@ -119,6 +150,37 @@ async def open_transport(proxy: str | None) -> httpx2.AsyncHTTPTransport:
 def _tls_context() -> ssl.SSLContext:
     """Return a context with the trusted certificates. Loading them takes 50 ms, so it is done once, in a thread."""
     return httpx2.create_ssl_context()
+
+
+async def fetch_json(request: httpx2.Request, *, by_proxy: bool = True) -> tuple[int, Json]:
+    """Send one request to an authorization server, without following redirects.
+
+    Returns the status of the response and its JSON object, which is empty if the body is something else.
+    """
+    proxy: str | None = None
+    try:
+        with anyio.fail_after(REQUEST_SECONDS):
+            proxy = proxy_of(str(request.url)) if by_proxy else None
+            transport = await open_transport(proxy)
+            async with httpx2.AsyncClient(transport=transport, timeout=REQUEST_SECONDS, follow_redirects=False) as http:
+                response = await http.send(request, stream=True)
+                content = b""
+                async for chunk in response.aiter_bytes():
+                    content += chunk
+                    if len(content) > ANSWER_BYTES:
+                        raise LongAnswerError
+                await response.aclose()
+    except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        logger.info("a request to an authorization server failed (%s)", type(error).__name__)
+        raise NoJsonAnswerError(f"could not be reached: {cause_of(error, is_proxied=proxy is not None)}") from None
+    if response.status_code >= 500 or response.status_code == 429:
+        raise NoJsonAnswerError(f"answered with HTTP status {response.status_code}")
+    try:
+        # Unlike the standard library's parser, this one rejects lone surrogates, which cannot be encoded. It must not
+        # cache string values: the cache would keep short tokens as long as the process runs.
+        return response.status_code, as_mapping(from_json(content.removeprefix(codecs.BOM_UTF8), cache_strings="keys"))
+    except ValueError:
+        return response.status_code, {}
 
 
 def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:

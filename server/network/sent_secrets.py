@@ -1,4 +1,8 @@
-"""Hides the secrets sent to a server wherever its answers repeat them, in any common encoding."""
+"""Keeps secrets out of what other servers answer.
+
+The secrets that were sent to a server are hidden wherever its answers repeat them, in any common encoding. Its error
+messages are quoted for people and models only in part, and also without other likely secrets.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,11 @@ from itertools import chain
 from typing import Any, cast
 from urllib.parse import quote, quote_plus, unquote
 
-import httpx2
+from tools.contract.display import in_one_line
+from tools.text.secrets import HIDDEN, is_secret_name, redact
 
-from tools.text.secrets import HIDDEN, is_secret_name
-
+QUOTED_CHARS = 200  # maximum length of a quotation
+_LOOKED_AT = 20 * QUOTED_CHARS  # characters examined; markup is longer than the text in it
 _LEAST_SECRET = 6  # minimum length of a hidden value
 _LIKE_A_TOKEN = 16  # minimum length of a path segment that is hidden
 _MAX_REMEMBERED = 64  # headers and addresses remembered; limited, because a login uses one token after another
@@ -63,9 +68,19 @@ class SentSecrets:
         return self.hide(value) if isinstance(value, str) else value
 
 
+def quoted(text: str, secrets: SentSecrets | None = None) -> str:
+    """Return the beginning of a server's message on one line, without known or likely secrets."""
+    if secrets is not None:
+        text = secrets.hide(text)
+    shown = in_one_line(redact(text[:_LOOKED_AT]))
+    return shown if len(shown) <= QUOTED_CHARS else f"{shown[:QUOTED_CHARS]} [...]"
+
+
 def _secrets_in(name: str, value: str) -> Iterator[str]:
     """Yield the secrets in the value of a header or, with an empty name, in an address."""
     if not name:  # user and password, query, and path segments that look like secrets
+        import httpx2  # noqa: PLC0415 - most quotations do not need the HTTP library
+
         with suppress(httpx2.InvalidURL):
             url = httpx2.URL(value)
             yield from (url.userinfo.decode(), f"{url.username}:{url.password}", url.username, url.password)

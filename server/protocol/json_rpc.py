@@ -1,4 +1,4 @@
-"""JSON-RPC messages from and to clients and upstreams: kinds, parsing and encoding.
+"""JSON-RPC messages from and to clients and upstreams: kinds, errors, parsing and encoding.
 
 The SDK's models validate every part of a message, which usually takes longer than processing the message. Therefore
 only messages of an unusual form are parsed with these models.
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_REQUEST, MCPError
 from tools.machine.cached_properties import cached_property
 
 if TYPE_CHECKING:
@@ -29,6 +28,18 @@ Json = dict[str, Any]
 RequestId = str | int
 # JSON-RPC discourages fractions as ids: a client's request with such an id is refused, an upstream's is dropped
 AnyId = RequestId | float
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+CONNECTION_CLOSED = -32000
+HEADER_MISMATCH = -32020
+MISSING_REQUIRED_CLIENT_CAPABILITY = -32021
+UNSUPPORTED_PROTOCOL_VERSION = -32022
+URL_ELICITATION_REQUIRED = -32042
+
 MAX_TOGETHER = 128  # maximum number of messages in a client's batch
 MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
 MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
@@ -41,6 +52,29 @@ ID_IS_TAKEN = (
     "Another request with this id is still open; a number and the same number as a string count as the same id. Send "
     "this request again with another id."
 )
+
+
+class MCPError(Exception):
+    """An error to send as a response, or one received in response to this server's request.
+
+    Args:
+        code: The error code, for programs.
+        message: The message, for people and models.
+        data: Details, as JSON; omitted if `None`.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(code, message, data)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def __str__(self) -> str:
+        return self.message
+
+    def to_json(self) -> dict[str, Any]:
+        error = {"code": self.code, "message": self.message}
+        return error if self.data is None else {**error, "data": self.data}
 
 
 def as_mapping(value: Any) -> Json:
@@ -184,20 +218,18 @@ def _usual(fields: Json) -> Message | None:
         return Request(cast("RequestId", identity), cast("str", method), params)
     if has_id and parts == _PARTS - 1 and type(result := fields.get("result")) is dict:
         return Response(cast("RequestId", identity), cast("Json", result))
-    if has_id and parts == _PARTS - 1 and type(error := fields.get("error")) is dict:
-        return ErrorResponse(cast("RequestId", identity), _readable(cast("Json", error)))
+    if has_id and parts == _PARTS - 1 and type(given := fields.get("error")) is dict:
+        error = cast("Json", given)
+        code, message = error.get("code"), error.get("message")
+        if type(code) is not int:  # some peers send a code or a message of another type
+            is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))
+            error = {**error, "code": int(is_number[1]) if is_number else INTERNAL_ERROR}
+        if type(message) is not str:
+            error = {**error, "message": "" if message is None else str(message)}
+        return ErrorResponse(cast("RequestId", identity), error)
     if has_method and "id" not in fields and parts == _PARTS - 1 - (not has_params):
         return Notification(cast("str", method), params)
     return None
-
-
-def _readable(error: Json) -> Json:
-    """Give an error a numeric code and a string message, because some peers send values of other types."""
-    code, message = error.get("code"), error.get("message")
-    if type(code) is not int:
-        is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))
-        error = {**error, "code": int(is_number[1]) if is_number else INTERNAL_ERROR}
-    return error if type(message) is str else {**error, "message": "" if message is None else str(message)}
 
 
 def of_sdk(message: types.JSONRPCMessage) -> Message:

@@ -14,13 +14,15 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from server import VERSION
-from server.protocol.json_rpc import Json, RequestId, as_mapping
-from server.protocol.protocol_errors import (
+from server.protocol.json_rpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
     UNSUPPORTED_PROTOCOL_VERSION,
+    Json,
     MCPError,
+    RequestId,
+    as_mapping,
 )
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,

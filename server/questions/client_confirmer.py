@@ -1,25 +1,24 @@
-"""Asks the person behind a request, on the dashboard or with a form.
+"""Asks the person behind a request, with a form or, if the client cannot show one, on the dashboard.
 
-A form is sent as a request or, in the 2026-07-28 revision, as a result.
-
-A form that is sent as a result carries an encrypted state, which the client sends back with the answer. Each state is
-accepted once (`server.store.sealed_states`).
+A form is sent as a request or, in the 2026-07-28 revision, as a result. A form that is sent as a result carries an
+encrypted state, which the client sends back with the answer. Each state is accepted once
+(`server.store.sealed_states`). A question for the dashboard waits there until it is answered or its call ends.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import anyio
 
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import MCPError
+from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import RequestContext, elicits, input_required
 from server.questions.form import NO_ANSWER, FormStyle, form_schema, read_answer
-from server.questions.pending_questions import ASKED, PendingQuestions
 from server.store.replica import Replica
 from server.store.sealed_states import SealedStates
 from tools.contract.confirmation import (
@@ -32,10 +31,10 @@ from tools.contract.confirmation import (
     Unavailable,
 )
 from tools.contract.display import render_question
+from tools.contract.limits import Progress
 from tools.text.file_names import brief
 
 logger = logging.getLogger(__name__)
-
 
 WhenUnavailable = Literal["client", "page", "deny"]  # who decides if the client cannot ask a person
 QUESTION_KEY = "coretools-mcp/confirm"  # key of the question in `inputRequests`, and of the answer in `inputResponses`
@@ -52,6 +51,29 @@ FRAMEWORKS: Mapping[str, str] = {
 """The client names of agent frameworks, and the versions that use them. Frameworks have no dialog: unless the program
 provides a way to ask a person, nobody sees a call before it runs.
 """
+MAX_WAITING = 100  # maximum number of open questions for all clients together; more than a person would answer
+COMMAND = "coretools-mcp dashboard"
+TOO_MANY = Unavailable(
+    client_decides=False,
+    way_out=f"{MAX_WAITING} questions are already waiting for an answer. The user can answer them with {COMMAND}.",
+)
+
+
+class AskedQuestions:
+    """Counts questions: asked, answered, and open (a request is waiting for the answer)."""
+
+    asked = answered = open = 0
+
+    def __enter__(self) -> None:
+        self.asked += 1
+        self.open += 1
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.open -= 1
+        self.answered += kind is None
+
+
+ASKED = AskedQuestions()
 
 
 class ConsentPolicy:
@@ -196,3 +218,63 @@ def with_marked_answer(ctx: RequestContext) -> RequestContext:
         except ValueError:
             responses[QUESTION_KEY] = {"action": "accept", "content": {NO_ANSWER: True}}
     return replace(ctx, params={**params, "inputResponses": responses})
+
+
+@dataclass(eq=False, slots=True)
+class PendingQuestion:
+    """One question, which is answered once or disappears with its call."""
+
+    question: Question
+    client: str  # the client's own name for itself
+    scope: anyio.CancelScope  # its deadline ends the wait
+    id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    asked: float = field(default_factory=time.time)  # seconds since the epoch
+    answer: Answer | None = None
+    answered: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def seconds_left(self) -> float:
+        return self.scope.deadline - anyio.current_time()
+
+
+class PendingQuestions:
+    """All waiting questions, oldest first."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._waiting: dict[str, PendingQuestion] = {}
+        self.on_change: Callable[[], None] = lambda: None  # called when a question is added or removed
+
+    async def ask(self, question: Question, client: str, progress: Progress) -> Answer | Unavailable:
+        """Tell the client how to answer the question, then wait for the answer. A timeout counts as a denial."""
+        if len(self._waiting) >= MAX_WAITING:
+            return TOO_MANY
+        pending = PendingQuestion(question, client, anyio.move_on_after(self._seconds))
+        self._waiting[pending.id] = pending
+        self.on_change()
+        try:
+            with pending.scope, ASKED:
+                await progress(0, None, f"Run {COMMAND} in a terminal to answer a question")
+                await pending.answered.wait()
+        finally:
+            del self._waiting[pending.id]
+            self.on_change()
+        return pending.answer or Answer(Decision.DENY, ConsentChannel.NOBODY_CAME)
+
+    def all(self) -> list[PendingQuestion]:
+        return list(self._waiting.values())
+
+    def find(self, id: str) -> PendingQuestion | None:  # noqa: A002 - the usual name
+        """Return the question with this id, if it is still waiting."""
+        pending = self._waiting.get(id)
+        return pending if pending is not None and pending.answer is None else None
+
+    def give(self, pending: PendingQuestion, answer: Answer) -> None:
+        """Answer a question that `find` has returned. A question must be answered only once."""
+        pending.answer = answer
+        pending.answered.set()
+
+    def wait_longer(self, pending: PendingQuestion) -> None:
+        """Restart the time limit for the answer."""
+        pending.scope.deadline = anyio.current_time() + self._seconds
+        self.on_change()

@@ -27,7 +27,7 @@ from server.clients.client_workspaces import (
 from server.clients.principals import principal_of, rights_of
 from server.protocol.request_table import McpConnection, RequestContext, progress_token
 from server.upstreams.relay.request_relay import CallContext
-from tools.call.tool_context import ClientState, Services, ToolContext
+from tools.call.base_tool import ClientState, Services, ToolContext
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling, no_progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.read_ledger import ReadLedger

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from server.clients.rate import Rate
-from server.protocol.protocol_errors import INTERNAL_ERROR, MCPError
+from server.protocol.json_rpc import INTERNAL_ERROR, MCPError
 from server.protocol.request_table import CallNext, RequestContext
 from server.requests.call_contexts import MAX_CLIENTS, SESSION_KEYS, client_key
 from server.requests.protocol_mapping import result_to_wire

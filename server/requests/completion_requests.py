@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from server.protocol.file_uris import ON_WINDOWS, template_value, typed_path
-from server.requests.at_prompt import MAX_LINE_CHARS, Runner
 from tools.builtin.file_requests import MAX_VALUES
 from tools.contract.confirmation import Question
-from tools.contract.tool_results import FunctionCall
+from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.files.find.path_completion import last_typed, quoted_path
 
+Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
+"""Runs a call through the call flow, for the current client."""
 LISTER = "list_directory"  # the tool whose rules apply to completing a path
 MIN_BELOW = 2  # minimum length of text to search for in subfolders; a single character matches too much
-MAX_TYPED_CHARS = MAX_LINE_CHARS  # a longer line is not completed
+MAX_LINE_CHARS = 16_384  # characters of the prompt's argument, or of a line to complete: four times the longest path
 _FOLDER_END = re.compile(r"[/\\]" if ON_WINDOWS else "/")
 
 
@@ -76,7 +77,7 @@ class Completion:
 
 async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Completion:
     """Complete the last path in the prompt's line; each value is the whole completed line."""
-    if len(line) > MAX_TYPED_CHARS:
+    if len(line) > MAX_LINE_CHARS:
         return Completion(run, lambda _path: None)
     item = last_typed(line)
     head = line[: item.start] + ("@" if item.has_at else "")
@@ -100,7 +101,7 @@ async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Complet
 async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Completion:
     """Complete the template's `path`: an absolute path, or one relative to a root, which becomes absolute."""
     found = Completion(run, template_value)
-    if len(value) > MAX_TYPED_CHARS:
+    if len(value) > MAX_LINE_CHARS:
         return found
     typed = typed_path(value)
     if ".." in _FOLDER_END.split(typed):

@@ -1,9 +1,15 @@
-"""`tools/list` and `tools/call`, with the skills that a client may load, including those of upstreams."""
+"""`tools/list` and `tools/call`, and what clients and models are told about all tools.
+
+That is the server's instructions (the purpose of the tools, and rules that apply to all of them), and the skills that a
+client may load, including those of upstreams.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,8 +17,7 @@ from typing import Any
 from server.clients.client_request import WELCOMES, Exchange, exchange_of
 from server.clients.client_workspaces import learn_roots
 from server.clients.principals import rights_of
-from server.protocol.json_rpc import Json, ReadyList, as_list, as_mapping
-from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from server.protocol.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json, MCPError, ReadyList, as_list, as_mapping
 from server.protocol.request_table import NEVER_CACHED, CallNext, McpConnection, RequestContext, check_params
 from server.questions.client_confirmer import (
     QUESTION_KEY,
@@ -23,9 +28,10 @@ from server.questions.client_confirmer import (
 )
 from server.requests.call_contexts import Client, ClientTable, Contexts
 from server.requests.protocol_mapping import DisplayPlace, result_to_wire, tool_to_wire
-from server.requests.recent_calls import show_as
+from server.requests.running_requests import show_as
 from server.requests.tool_search import CALL, ToolSearch
 from server.requests.tool_services import CustomTools
+from server.settings import SettingsReport
 from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models, with_app_links
 from server.upstreams.connections.connection import LOGIN_TOOL, Upstream
@@ -36,8 +42,7 @@ from server.upstreams.session.list_reader import TOOLS
 from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.builtin.skill import SkillTool, told_skills, with_skills
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question
@@ -45,14 +50,15 @@ from tools.contract.display import visible_line
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_results import FunctionCall, ToolResult
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
 from tools.permissions.tool_names import DELEGATING
-from tools.skills.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
-from tools.text.file_names import shortened_line
+from tools.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
+from tools.text.file_names import shortened_line, shown_path
 
 logger = logging.getLogger(__name__)
 
 MAX_NAMED = 5  # maximum number of tools that an error suggests
+MAX_SHOWN_ROOTS = 5  # maximum number of the operator's folders to name in the instructions; the others are counted
 MAX_LISTINGS = 256  # maximum number of cached lists: tokens may have many different rights
 Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
 """What a cached list depends on: whether the client is in plan mode, may enter plan mode, shows forms, uses tool
@@ -69,6 +75,24 @@ NO_AGENTS = (
 )
 """The error for models that know the tool from another program."""
 
+_FOR_FILES: Mapping[str, Sequence[str]] = {
+    "find": ("list_directory", "glob", "grep_search"),
+    "read": ("read_file", "read_many_files"),
+    "change": ("edit", "write_file"),
+}
+_COMMANDS = "run_shell_command"
+_ASKED: Mapping[ApprovalMode, str] = {
+    ApprovalMode.PLAN: "only reading and searching are possible",
+    ApprovalMode.DEFAULT: "anything that changes something or leaves this machine may need the user's consent",
+    ApprovalMode.AUTO_EDIT: "commands may need the user's consent; edits and the web do not",
+    ApprovalMode.YOLO: "the user is asked almost nothing",
+}
+_CONFINED = (
+    "change nothing outside the workspace except /tmp (private to this session, shared with file tools), see no "
+    "secrets, and have no network unless the user allows it: commands that only read run without a question, others "
+    "may need one."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ToolRequests:
@@ -82,7 +106,7 @@ class ToolRequests:
     custom_tools: CustomTools
     is_built_in: bool
     display: DisplayPlace
-    told: Callable[[Rights], str | None]  # returns the instructions about all tools, for given rights
+    report: Callable[[], SettingsReport]  # returns the current settings
     modes_changed: Callable[[Sequence[McpConnection]], Awaitable[None]]
     listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
     unused_skills: set[str] = field(default_factory=set[str])  # the skill problems that have been logged
@@ -154,6 +178,51 @@ class ToolRequests:
             tools = [tool for tool in tools if tool.name not in hidden]
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
+    def instructions(self, rights: Rights, report: SettingsReport) -> str | None:
+        """Return the instructions for a client with these rights, which name only tools that it may use.
+
+        These are the server's own text and the operator's descriptions of upstreams; `None` if there is neither.
+        """
+        offered = {tool.name for tool in self.offered_tools(plans=False, shows_forms=False, rights=rights)}
+        settings, texts = report.settings, list[str]()
+        # Without built-in tools there is no workspace.
+        if settings.tools.built_in and (rights.scopes is None or rights.scopes & {READ, WRITE, RUN}):
+            mode = settings.approval_mode
+            folders = rights.roots or settings.workspace.roots
+            roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
+            if not roots:
+                which = (
+                    "the folders that the client opens (its roots), or else the folder that the server was started in"
+                )
+            else:
+                more = len(folders) - len(roots)
+                which = ", ".join(roots) + (f" and {more} more" if more else "")
+                if settings.workspace.client_roots == "intersect":
+                    which += ", as far as the client opens them"
+            sentences = [
+                *_purposes(offered),
+                f"The workspace: {which}. Paths are absolute or relative to its first folder.",
+                "Large results are cut, and say how to get the rest.",
+                f"Approval mode {mode}: {_ASKED[mode]}. A refused call had no effect; do not repeat it unchanged.",
+            ]
+            if _COMMANDS in offered and settings.shell.sandbox == "required":
+                sentences.append(f"Commands run confined: they {_CONFINED}")
+            elif _COMMANDS in offered and settings.shell.sandbox == "auto":
+                # The sandbox is tested only when the first command runs. Until then, an installed bubblewrap means that
+                # it probably works. Before bubblewrap runs, another check excludes programs inside a workspace.
+                path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+                if shutil.which("bwrap", path=path) is not None:
+                    sentences.append(f"Commands may run confined: then they {_CONFINED}")
+            texts.append(" ".join(sentences))
+        about = [
+            f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
+            for alias, entry in report.upstreams.items()
+            if entry.description and not rights.missing_for_server(alias)
+        ]
+        if about:
+            texts += ["Tools of other servers:", *about]
+        return "\n".join(texts) or None
+
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
         """Start tool calls, including those through `call_tool`. This is a middleware.
 
@@ -164,7 +233,7 @@ class ToolRequests:
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
             welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}
-            instructions = self.told(rights)
+            instructions = self.instructions(rights, self.report())
             # Clients do not accept `null` as instructions.
             return {**welcome, **({"instructions": instructions} if instructions else {})}
         is_call = method == "tools/call" and ctx.connection.is_open
@@ -386,6 +455,27 @@ class ToolRequests:
             [each for each in uris if isinstance(each, str) and each != uri],
             read,
         )
+
+
+def _purposes(offered: Collection[str]) -> Iterator[str]:
+    """Yield a sentence about each kind of tool."""
+    names = {verb: [name for name in named if name in offered] for verb, named in _FOR_FILES.items()}
+    parts = [f"{_enumerated(found)} {verb if len(found) > 1 else f'{verb}s'}" for verb, found in names.items() if found]
+    if parts:
+        yield f"Tools for workspace files: {', '.join(parts)}."
+    if _COMMANDS in offered:
+        yield f"{_COMMANDS} runs commands, also in the background."
+    web = [name for name in ("web_search", "web_fetch") if name in offered]
+    if web:
+        yield f"{_enumerated(web)} {'reach' if len(web) > 1 else 'reaches'} the web."
+    kept = {"save_memory": "facts for later conversations", "todo_write": "the plan of this one"}
+    keeps = [f"{name} keeps {what}" for name, what in kept.items() if name in offered]
+    if keeps:
+        yield f"{', '.join(keeps)}."
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _unknown(nearest: Sequence[str], message: str) -> MCPError:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import anyio
 
-from server.protocol.json_rpc import Json, as_list, as_mapping
-from server.protocol.protocol_errors import INVALID_PARAMS, MCPError
+from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import RequestContext
 from server.upstreams.catalog.published_names import MAX_NAME, SEARCH_NAMES
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models
@@ -31,7 +30,7 @@ from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_parameters import about_unknown, coerce, object_schema
 from tools.contract.tool_results import ToolResult
-from tools.discovery.json_values import UnreadableError, require_sendable
+from tools.discovery.discovery_commands import UnreadableError, require_sendable
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import ALL_RIGHTS, Rights
 from tools.permissions.permission_policy import PermissionPolicy
@@ -198,7 +197,14 @@ class ToolSearch:
         index, tools = await self._indexed()
         numbers = index.find(query, limit, lambda each: self._is_there(tools[each], rights))
         found, near = ([tools[each] for each in part] for part in numbers)
-        lines = [f"{tool.name}: {_first_line(tool)}{_arguments_of(tool)}" for tool in found or near]
+        lines: list[str] = []
+        for tool in found or near:  # each with its arguments, required ones first
+            required, names = as_list(tool.parameter_schema.get("required")), list(_parameters_of(tool))
+            shown = [name for name in names if name in required]
+            shown += [f"{name}?" for name in names if name not in required]
+            more = ", …" if len(shown) > MAX_ARGUMENTS else ""
+            about = f" Arguments: {visible_line(', '.join(shown[:MAX_ARGUMENTS]))}{more}." if shown else ""
+            lines.append(f"{tool.name}: {_first_line(tool)}{about}")
         told = f"Use {DESCRIBE} to see the whole definition of one, and {CALL} to call it."
         if found:
             return ToolResult("\n".join([*lines, told]), structured={"tools": list(map(_about, found))})
@@ -243,21 +249,19 @@ class ToolSearch:
                     if self._is_callable(tool, ALL_RIGHTS) and not (owner is not None and owner.is_login_offered):
                         tools.append(tool)
 
-                def build() -> ToolIndex:
-                    return ToolIndex(
-                        SearchText(
-                            tool.name,
-                            tool.alias,
-                            tool.upstream_name,
-                            tool.display_name if tool.definition.get("title") else "",
-                            _hint_of(tool),
-                            tool.description,
-                            _parameters_of(tool),
-                        )
-                        for tool in tools
+                def text_of(tool: DiscoveredMCPTool) -> SearchText:
+                    hint = as_mapping(tool.definition.get("_meta")).get("anthropic/searchHint")
+                    return SearchText(
+                        tool.name,
+                        tool.alias,
+                        tool.upstream_name,
+                        tool.display_name if tool.definition.get("title") else "",
+                        hint if isinstance(hint, str) else "",
+                        tool.description,
+                        _parameters_of(tool),
                     )
 
-                found = await THREADS.run(build), tools
+                found = await THREADS.run(lambda: ToolIndex(map(text_of, tools))), tools
                 if version == self._version:
                     self._found = found
             return found
@@ -345,19 +349,6 @@ def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
     properties = as_mapping(tool.parameter_schema.get("properties"))
     descriptions = {name: as_mapping(each).get("description") for name, each in properties.items()}
     return {name: text if isinstance(text, str) else "" for name, text in descriptions.items()}
-
-
-def _arguments_of(tool: DiscoveredMCPTool) -> str:
-    """List a tool's arguments for models, required ones first."""
-    required, names = as_list(tool.parameter_schema.get("required")), list(_parameters_of(tool))
-    shown = [name for name in names if name in required] + [f"{name}?" for name in names if name not in required]
-    more = ", …" if len(shown) > MAX_ARGUMENTS else ""
-    return f" Arguments: {visible_line(', '.join(shown[:MAX_ARGUMENTS]))}{more}." if shown else ""
-
-
-def _hint_of(tool: DiscoveredMCPTool) -> str:
-    hint = as_mapping(tool.definition.get("_meta")).get("anthropic/searchHint")
-    return hint if isinstance(hint, str) else ""
 
 
 def _invalid(tool: str, reason: str) -> ToolError:

@@ -34,7 +34,7 @@ from tools.permissions.permission_rules import read_rules
 from tools.permissions.tool_names import GROUPS
 from tools.shell.job_table import JobTable
 from tools.shell.private_folders import WORK, PrivateFolders
-from tools.skills.skill_folders import SkillFolders
+from tools.skill_folders import SkillFolders
 
 if TYPE_CHECKING:
     from tools.builtin.discovered_tools import Discovery

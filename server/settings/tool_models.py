@@ -13,9 +13,9 @@ from tools.memory.memory_files import MemoryFiles
 from tools.web.search_settings import SEARCH_VARIABLES, ProviderName, ProviderSettings, SearchSettings
 
 if TYPE_CHECKING:
+    from tools.agents import AgentCommand
     from tools.discovery.discovery_commands import DiscoverySettings
     from tools.lsp.language_servers import LanguageServer
-    from tools.planning.agent_command import AgentCommand
     from tools.web.address_guard import WebRules
 
 MAX_COUNT: Final = 10_000_000
@@ -295,7 +295,7 @@ class AgentSettings(Section):
     """What the agent is good at; models see this."""
 
     def for_tools(self, name: str) -> AgentCommand:
-        from tools.planning.agent_command import AgentCommand  # noqa: PLC0415 - needed only if there are agents
+        from tools.agents import AgentCommand  # noqa: PLC0415 - needed only if there are agents
 
         values: dict[str, Any] = dict(self)
         values["command"] = self.command or ""

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 from mcp_types.methods import SPEC_CLIENT_METHODS
 
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import MCPError
+from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import CallNext, RequestContext
 from server.protocol.revisions import KNOWN_PROTOCOL_VERSIONS
 from server.settings.models import UpstreamSettings

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from server.questions.pending_questions import ASKED
+from server.questions.client_confirmer import ASKED
 from server.requests.call_contexts import ClientTable
 from server.telemetry.measured_request import BUCKETS, MAX_CODES, MAX_NAMES, Names, Operation
 from server.upstreams.connections.connection import UpstreamState

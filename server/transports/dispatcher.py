@@ -14,10 +14,15 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from server.protocol.json_rpc import (
+    CONNECTION_CLOSED,
     ID_IS_TAKEN,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    UNSUPPORTED_PROTOCOL_VERSION,
     AnyId,
     ErrorResponse,
     Json,
+    MCPError,
     Message,
     Notification,
     Request,
@@ -30,13 +35,6 @@ from server.protocol.json_rpc import (
     fields_of,
     read_message,
     response_to,
-)
-from server.protocol.protocol_errors import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_REQUEST,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    MCPError,
 )
 from server.protocol.request_table import (
     NO_WAY,

@@ -1,22 +1,39 @@
-"""Reads the messages that clients post over HTTP, and sends responses that are not event streams."""
+"""Messages over HTTP: reads those that clients post, and sends ours, as plain JSON or as server-sent events.
+
+An `EventStream` has the messages for one HTTP response, or for more of them if its client resumes it (HTML standard).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
+from typing import ClassVar, Self
 
 from starlette.types import Receive, Scope, Send
 
-from server.protocol.json_rpc import BatchError, Json, Message, error_of, read_of_client
-from server.transports.json_lines import refusal_of_unreadable
+from server.protocol.json_rpc import BatchError, Json, Message, RequestId, error_of, read_of_client
+from server.transports.json_lines import OUTGOING_BYTES, Backpressure, refusal_of_unreadable
 from tools.machine.threads import THREADS
 
 OPEN_REQUEST = "coretools-mcp.open-request"  # key in a request's ASGI scope for the cancel scope that ends the request
 LARGE_BYTES = 256 << 10  # a longer body is parsed in a thread
 ROOT_PATH = "coretools-mcp.root-path"  # key in the ASGI scope for the path under which a proxy publishes this server
 SERVER_ENDS = "The server is shutting down, so this request was cancelled without a response."
+UNWATCHED_SECONDS = 0.02  # how long a request runs before this server watches for its client's disconnect
+KEPT_BYTES = 256 << 10  # maximum size of sent events that are kept for a client that loses its connection and resumes
+REQUEST_CANCELLED = -32800  # the official SDKs' error code for a request that a handshake-era client cancelled
+EVENT_STREAM = b"text/event-stream"
+_HEADERS = [
+    (b"content-type", EVENT_STREAM),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),
+]
+_PING = b": ping\r\n\r\n"
 
 
 async def read_posted(
@@ -85,3 +102,225 @@ async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tupl
     head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})
+
+
+class EventStream:
+    """Ordered messages to a client, kept until they are read; the latest messages are kept a little longer.
+
+    Args:
+        name: Prefix of the event ids with which a client can resume; empty if it cannot.
+        is_read: Whether somebody reads the stream, or is about to. Otherwise, only the latest messages are kept.
+    """
+
+    ping_seconds: ClassVar[float] = 4.0
+    """Seconds of silence before a keep-alive message: many clients use httpx's read timeout of five seconds."""
+
+    def __init__(self, name: str = "", *, is_read: bool = True) -> None:
+        self.name = name
+        self.is_read = is_read
+        self.size = 0  # bytes of unread messages
+        self.backpressure = Backpressure()
+        self.is_ended = False  # whether the stream is complete
+        self.last = 0  # number of the latest message
+        self.read = 0  # number of the latest message that was read
+        self._kept: deque[bytes] = deque()  # the latest messages
+        self.kept_bytes = 0
+        self.on_read: Callable[[], None] = lambda: None  # called when messages have been read
+        self.turn = 0  # identifies the current reader, which a later one replaces
+        self._waiter: asyncio.Future[bool] | None = None
+
+    @property
+    def unread(self) -> int:
+        return self.last - self.read
+
+    def put(self, line: bytes) -> None:
+        if not self.is_ended and line:
+            self._append(line)
+
+    def _append(self, line: bytes) -> None:
+        self._kept.append(line)
+        self.kept_bytes += len(line)
+        self.size += len(line)
+        self.last += 1
+        if self.is_read:
+            self.backpressure.is_full = self.size > OUTGOING_BYTES
+        self._drop()
+        self.wake()
+
+    def put_answer(self, line: bytes) -> None:
+        self.put(line)
+
+    def leave_unanswered(self, identity: RequestId) -> None:
+        """Do nothing: this stream does not signal a missing response."""
+
+    def end(self) -> None:
+        self.is_ended = True
+        self.backpressure.free()
+        self.wake()
+
+    def take(self) -> list[bytes]:
+        """Return the unread messages, and mark them as read."""
+        count = min(self.unread, len(self._kept))
+        lines = list(self._kept)[len(self._kept) - count :]
+        self.read, self.size = self.last, 0
+        self.backpressure.free()
+        self._drop()
+        if lines:
+            self.on_read()
+        return lines
+
+    def rewind(self, number: int) -> None:
+        """Resume after the message with this number, or at the oldest kept message if the next one was dropped."""
+        self.read = max(min(number, self.last), self.last - len(self._kept))
+        self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
+
+    def _drop(self) -> None:
+        # Without a reader, unread messages are dropped too. A response is kept if the client can come back for it.
+        least = max(self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0)))
+        while len(self._kept) > least and (self.kept_bytes > KEPT_BYTES or not self.name):
+            dropped = len(self._kept.popleft())
+            self.kept_bytes -= dropped
+            if self.last - len(self._kept) > self.read:
+                self.size -= dropped
+                self.read = self.last - len(self._kept)
+
+    def take_turn(self) -> int:
+        """Become the reader, replacing the previous one."""
+        self.turn += 1
+        self.is_read = True
+        self.wake()
+        return self.turn
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(True)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for messages or the end of the stream. Return false on timeout."""
+        if self.last > self.read or self.is_ended:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        late = loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(False))
+        try:
+            return await waiter
+        finally:
+            late.cancel()
+            if self._waiter is waiter:  # otherwise another reader is now waiting
+                self._waiter = None
+
+    def as_event(self, line: bytes, number: int) -> bytes:
+        identity = b"id: %b/%d\r\n" % (self.name.encode(), number) if self.name else b""
+        return b"event: message\r\n%bdata: %b\r\n\r\n" % (identity, line)
+
+
+class RequestStream(EventStream):
+    """The stream of one request. It ends with the response, then calls `on_end`."""
+
+    silent_seconds: ClassVar[float] = 1.0
+    """Seconds until the HTTP response starts while a request is in progress, so that the client sees that its request
+    was accepted.
+    """
+
+    def __init__(self, name: str = "", *, is_read: bool = True, on_end: Callable[[], None] = lambda: None) -> None:
+        super().__init__(name, is_read=is_read)
+        self._on_end = on_end
+
+    def put_answer(self, line: bytes) -> None:
+        if not self.is_ended:
+            self.is_ended = True
+            self._append(line)
+            self.end()
+            self._on_end()
+
+    def only_message(self) -> bytes | None:
+        """Return the response, if the stream is complete and contains nothing else."""
+        return self.take()[0] if self.is_ended and self.last == 1 else None
+
+    def leave_unanswered(self, identity: RequestId) -> None:
+        self.put_answer(json.dumps(error_of(identity, "Request cancelled", REQUEST_CANCELLED)).encode())
+
+
+class AnswerStream(RequestStream):
+    """The stream of a request whose client accepts only the response; other messages go to the stream `elsewhere`."""
+
+    silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may run if its client accepts no stream
+
+    def __init__(self, elsewhere: EventStream | None = None) -> None:
+        super().__init__()
+        self._elsewhere = elsewhere
+
+    def put(self, line: bytes) -> None:
+        if self._elsewhere is not None:
+            self._elsewhere.put(line)
+
+
+class ClientWatch:
+    """Detects that the client of a request has left, and wakes the reader of its stream.
+
+    Watching starts after a moment, because most requests are answered before that.
+    """
+
+    def __init__(self, receive: Receive, stream: EventStream) -> None:
+        self.has_left = False
+        self._receive = receive
+        self._stream = stream
+        self._beginning: asyncio.TimerHandle | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        self._beginning = asyncio.get_running_loop().call_later(UNWATCHED_SECONDS, self._begin)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._beginning, self._watching):
+            if each is not None:
+                each.cancel()
+
+    def _begin(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.has_left = True
+        self._stream.wake()
+
+
+async def send_events(
+    stream: EventStream,
+    watch: ClientWatch,
+    send: Send,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+    first: bytes = b"",
+) -> None:
+    """Send a stream until it ends, its client leaves, or its client resumes it with another request.
+
+    Args:
+        stream: The stream.
+        watch: Detects that the client has left.
+        send: Receives the response.
+        headers: Additional headers of the response.
+        first: An event to send before the messages.
+    """
+    turn = stream.take_turn()
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": [*_HEADERS, *headers]})
+        if first:
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+        while not watch.has_left and stream.turn == turn:
+            number = stream.read
+            events = [stream.as_event(line, number + step) for step, line in enumerate(stream.take(), start=1)]
+            if events:
+                await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
+            elif stream.is_ended:
+                await send({"type": "http.response.body"})
+                return
+            elif not await stream.wait(stream.ping_seconds):
+                await send({"type": "http.response.body", "body": _PING, "more_body": True})
+        if stream.turn != turn:
+            await send({"type": "http.response.body"})
+    finally:
+        if stream.turn == turn:
+            stream.is_read = False
+            stream.backpressure.free()

@@ -28,7 +28,7 @@ from mcp.client.auth.utils import build_oauth_authorization_server_metadata_disc
 from pydantic_core import from_json
 
 from server.clients.principals import Principal, TokenRefusedError
-from server.network.oauth_requests import LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
+from server.network.outbound import LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
 from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings

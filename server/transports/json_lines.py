@@ -12,8 +12,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Protocol
 
-from server.protocol.json_rpc import NOT_A_MESSAGE, Json, RequestId, error_of, read_unreadable
-from server.protocol.protocol_errors import PARSE_ERROR
+from server.protocol.json_rpc import NOT_A_MESSAGE, PARSE_ERROR, Json, RequestId, error_of, read_unreadable
 
 INBOX_MESSAGES = 256  # number of unprocessed messages above which reading pauses
 KEPT_OF_OVERSIZED = 4096  # bytes kept at each end of an oversized line, to find its id

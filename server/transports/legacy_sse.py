@@ -19,15 +19,17 @@ from server.clients.principals import Principal, principal_of
 from server.protocol.json_rpc import ID_IS_TAKEN, Request, error_of
 from server.protocol.request_table import RequestTable
 from server.transports.dispatcher import Conversation, Dispatcher
-from server.transports.event_stream import ClientWatch, EventStream, send_events
 from server.transports.http_messages import (
     OPEN_REQUEST,
     ROOT_PATH,
     SERVER_ENDS,
+    ClientWatch,
+    EventStream,
     read_posted,
     refuse,
     refuse_json,
     say_accepted,
+    send_events,
 )
 
 MAX_UNREAD = 64  # unread messages per session before its client must wait

@@ -26,10 +26,18 @@ from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
 from server.clients.principals import principal_of
-from server.protocol.headers import REVISION_HEADER, decode_header, header_of, is_of_handshake_era
 from server.protocol.json_rpc import (
+    CONNECTION_CLOSED,
+    HEADER_MISMATCH,
     ID_IS_TAKEN,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
     Json,
+    MCPError,
     Notification,
     Request,
     RequestId,
@@ -38,17 +46,6 @@ from server.protocol.json_rpc import (
     error_of,
     fields_of,
     response_to,
-)
-from server.protocol.protocol_errors import (
-    CONNECTION_CLOSED,
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    MISSING_REQUIRED_CLIENT_CAPABILITY,
-    PARSE_ERROR,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    MCPError,
 )
 from server.protocol.request_table import (
     NO_WAY,
@@ -59,17 +56,29 @@ from server.protocol.request_table import (
     opened_by,
     unsupported,
 )
-from server.protocol.revisions import MODERN_PROTOCOL_VERSIONS, PROTOCOL_VERSION_META_KEY
+from server.protocol.revisions import (
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
+    REVISION_HEADER,
+    decode_header,
+    header_of,
+    is_of_handshake_era,
+)
 from server.transports.dispatcher import Conversation, Dispatcher
-from server.transports.event_stream import (
+from server.transports.http_messages import (
     EVENT_STREAM,
+    SERVER_ENDS,
     AnswerStream,
     ClientWatch,
     EventStream,
     RequestStream,
+    read_posted,
+    refuse,
+    refuse_json,
+    say_accepted,
     send_events,
+    send_json,
 )
-from server.transports.http_messages import SERVER_ENDS, read_posted, refuse, refuse_json, say_accepted, send_json
 
 logger = logging.getLogger(__name__)
 
@@ -394,8 +403,8 @@ class StreamableHttp:
             async with _answered(identity, stream, send) as guarded:
                 await stream.wait(stream.silent_seconds)
                 headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
-                if stream.is_ended and stream.last == 1:
-                    await send_json(stream.take()[0], HTTPStatus.OK, guarded, headers)
+                if (only := stream.only_message()) is not None:
+                    await send_json(only, HTTPStatus.OK, guarded, headers)
                     return
                 first = b""
                 if session.conversation.connection.protocol_version >= PRIMED_SINCE:
@@ -456,8 +465,8 @@ class StreamableHttp:
             async with _answered(message.id, stream, send) as guarded:
                 with ClientWatch(receive, stream) as watch:
                     await stream.wait(stream.silent_seconds)
-                    if stream.is_ended and stream.last == 1:
-                        await send_json(stream.take()[0], await work, guarded)
+                    if (only := stream.only_message()) is not None:
+                        await send_json(only, await work, guarded)
                     elif not watch.has_left:
                         await send_events(stream, watch, guarded)
         finally:

@@ -24,11 +24,17 @@ from anyio.abc import TaskGroup
 from server.clients.announcements import ListenBus, ListKind
 from server.clients.client_request import LEVELS, WELCOMES, Exchange, exchange_of
 from server.clients.principals import rights_of
-from server.protocol.headers import decode_header
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, MCPError
+from server.protocol.json_rpc import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    Json,
+    MCPError,
+    as_mapping,
+)
 from server.protocol.request_table import NEVER_CACHED, CallNext, RequestContext
-from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
+from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY, decode_header
 from server.settings import SettingsReport
 from server.settings.models import UpstreamSettings
 from server.store.replica import Replica

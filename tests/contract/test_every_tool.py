@@ -22,11 +22,12 @@ from tests.peers.web_server import answer, web_server
 from tests.processes import Plain
 from tests.tables import all_cases
 from tests.unit.web.fetching import opener_for
+from tools.agents import AgentCommand
 from tools.builtin.all_tools import builtin_tools
+from tools.builtin.todo_write import TodoLists
 from tools.builtin.web_search import WebSearchTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import Services, ToolContext
+from tools.call.base_tool import BaseTool, Services, ToolContext
 from tools.contract.command_views import NO_RESTRICTIONS, CommandSite, Engine, FileRestrictions
 from tools.contract.confirmation import Answer, Decision
 from tools.contract.limits import AbortSignal, ApprovalMode
@@ -35,14 +36,12 @@ from tools.contract.tool_results import ToolResult
 from tools.files.change.journal import Journal
 from tools.lsp.code_intelligence import CodeIntelligence
 from tools.lsp.language_servers import LanguageServer, ServerPrograms
-from tools.planning.agent_command import AgentCommand
-from tools.planning.todo_lists import TodoLists
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.command_runner import CommandRunner, ProgramRunner, ShellOptions
 from tools.shell.job_table import JobTable
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.shell_command import CommandRequest
-from tools.skills.skill_folders import SkillFolders
+from tools.skill_folders import SkillFolders
 from tools.web.page_fetcher import PageFetcher
 from tools.web.search_settings import ProviderSettings, SearchSettings
 from tools.web.url_opener import UrlOpener

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import anyio
 
 from tools.builtin.save_memory import MemoryTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.limits import Limits
 from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace

@@ -11,8 +11,8 @@ import pytest
 from mcp.client import Client
 
 from tests.hostile.every_tool import MARKER, answers, changers_of, is_refused, readers_of
-from tools.builtin.list_directory import LSTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.find_files import LSTool
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult

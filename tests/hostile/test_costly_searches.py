@@ -11,9 +11,9 @@ import pytest
 
 from tests.harness import text_of
 from tests.hostile.watched_server import MEGABYTE, needs_proc, watched_server
-from tools.builtin.glob import GlobTool
-from tools.builtin.read_many_files import ReadManyFilesTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.find_files import GlobTool
+from tools.builtin.read_file import ReadManyFilesTool
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 

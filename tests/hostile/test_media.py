@@ -20,7 +20,7 @@ from tests.pdf_files import CATALOG, document, lines, page_objects, pdf, stream
 from tests.readings import read_file, text_of
 from tests.tables import each_of
 from tests.variants import long, one_in
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDataPart, InlineDataPart
@@ -134,7 +134,7 @@ def test_the_reader_of_pdf_is_never_imported_by_the_server(root: Path) -> None:
     (root / "a.pdf").write_bytes(document(lines("one")))
     script = (
         "import sys, anyio\n"
-        "from tools.call.tool_context import ClientState, Limits, ToolContext\n"
+        "from tools.call.base_tool import ClientState, Limits, ToolContext\n"
         "from tools.builtin.read_file import ReadFileTool\n"
         "from tools.files.workspace import Workspace\n"
         "context = ToolContext(Workspace([sys.argv[1]]), Limits(), ClientState('test'))\n"

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.memory.memories import asked_about, save
 from tests.variants import one_in
 from tests.waiting import CEILING
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.memory.memory_files import MemoryFiles
 

@@ -15,9 +15,8 @@ from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
-from server.requests.at_prompt import MAX_LINE_CHARS
-from server.requests.completion_requests import MAX_TYPED_CHARS, complete_template
-from tools.builtin.path_parameters import shown
+from server.requests.completion_requests import MAX_LINE_CHARS, complete_template
+from tools.builtin.file_tools import shown
 from tools.contract.confirmation import Question
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, full_schema, rename
@@ -230,7 +229,7 @@ async def test_a_template_value_that_is_too_long_is_neither_decoded_nor_looked_u
         def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
             raise AssertionError(f"it was decoded: {encoding}, {errors}")
 
-    found = await complete_template(Undecodable("%41" * MAX_TYPED_CHARS), ["/"], run)
+    found = await complete_template(Undecodable("%41" * MAX_LINE_CHARS), ["/"], run)
     assert found.values == []
 
 

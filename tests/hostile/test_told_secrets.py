@@ -22,9 +22,9 @@ from tests.harness import PEERS, server_arguments, write_config
 from tests.interaction.relay.clients import Json, client_on
 from tests.linear_time import SIZES, Made, assert_redacted_in_linear_time
 from tests.tables import all_cases, each_of
-from tools.call.audit_entries import AuditEntry, without_secrets
+from tools.call.consent import AuditEntry
 from tools.permissions.verdict import Permission, Verdict
-from tools.text.secrets import HIDDEN, redact
+from tools.text.secrets import HIDDEN, redact, without_secrets
 
 MARK = "7Hq-gl0w"
 """No form tells that this is a secret."""

@@ -16,14 +16,11 @@ from typing import Any
 import pytest
 
 from tests.harness import PEERS
-from tools.builtin.glob import GlobTool
+from tools.builtin.find_files import GlobTool, LSTool
 from tools.builtin.grep_search import GrepTool
-from tools.builtin.list_directory import LSTool
-from tools.builtin.read_file import ReadFileTool
-from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.writer import REAL_DISK, Disk, replace_file
 from tools.files.path_opener import Folder, identity_of

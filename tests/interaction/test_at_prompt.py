@@ -16,7 +16,7 @@ from pydantic import FileUrl
 
 from server.protocol.request_table import RequestTable
 from server.questions.client_confirmer import ConsentPolicy
-from server.requests.workspace_resources import FileRequests, MemoryResources
+from server.requests.prompts_and_resources import FileRequests, MemoryResources
 from server.store.replica import lone_replica
 from tests.harness import HANDSHAKE, HANDSHAKES, MODERN, REVISIONS, in_memory, write_config
 from tests.image_files import png
@@ -24,12 +24,12 @@ from tests.in_process import in_process
 from tests.interaction.test_lifecycle import INITIALIZED, running
 from tests.interaction.test_revisions import initialize
 from tools.builtin.all_tools import builtin_tools
-from tools.call.tool_context import ToolContext
+from tools.builtin.todo_write import TodoLists
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.memory.memory_files import MemoryFiles
 from tools.permissions.permission_policy import Permission, PermissionPolicy, Verdict
-from tools.planning.todo_lists import TodoLists
 
 pytestmark = pytest.mark.anyio
 

@@ -87,7 +87,6 @@ TARGETS = {
             "server/clients/shared_grants.py",
             "server/questions/client_confirmer.py",
             "server/questions/form.py",
-            "server/questions/pending_questions.py",
         ),
         (
             "unit/test_flow.py",

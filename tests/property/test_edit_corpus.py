@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tools.builtin.edit import EditTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.property.ripgrep import listed
-from tools.builtin.glob import GlobTool
+from tools.builtin.find_files import GlobTool
 from tools.builtin.grep_search import GrepTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.limits import Limits
 from tools.files.workspace import Workspace
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.property.ripgrep import ripgrep
 from tools.builtin.grep_search import GrepTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.files.find.folder_walk import Everything, Filters, Walk
 from tools.files.text_encodings import decode, shown_text

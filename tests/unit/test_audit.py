@@ -15,8 +15,7 @@ import pytest
 from server.administration import audit_log
 from server.administration.audit_log import AuditLog
 from tests.processes import in_another_process
-from tools.call.audit_entries import AuditEntry
-from tools.call.consent import GrantScope, LastingAnswer
+from tools.call.consent import AuditEntry, GrantScope, LastingAnswer
 from tools.contract.confirmation import Answer, Decision, Unavailable
 from tools.permissions.verdict import Permission, Verdict
 

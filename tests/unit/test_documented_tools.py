@@ -12,6 +12,7 @@ import pytest
 from server.app import App
 from server.settings import load_settings
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from tools.agents import AgentCommand
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.discovered_tools import DiscoveredTool
 from tools.call.base_tool import BaseTool, BuiltinTool
@@ -25,7 +26,6 @@ from tools.contract.tool_results import (
     ToolResult,
     package,
 )
-from tools.planning.agent_command import AgentCommand
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.command_runner import ProgramRunner
 from tools.shell.private_folders import PrivateFolders

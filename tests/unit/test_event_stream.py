@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from server.protocol.request_table import RequestTable
-from server.transports.event_stream import KEPT_BYTES, ClientWatch, EventStream, RequestStream, send_events
+from server.transports.http_messages import KEPT_BYTES, ClientWatch, EventStream, RequestStream, send_events
 from server.transports.streamable_http import KEPT_BYTES as SESSION_BYTES
 from server.transports.streamable_http import MAX_KEPT, HttpSession
 

@@ -11,10 +11,8 @@ import pytest
 
 from tests.people import Keeper, Person
 from tools.builtin.run_shell_command import ShellTool
-from tools.call.audit_entries import AuditEntry
-from tools.call.base_tool import BaseTool, Behaviour
-from tools.call.consent import GrantScope, RuleKeeper
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import BaseTool, Behaviour, ClientState, ToolContext
+from tools.call.consent import AuditEntry, GrantScope, RuleKeeper
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import (

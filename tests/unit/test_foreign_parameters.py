@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.tables import each_of
+from tools.agents import AgentCommand
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import BuiltinTool
 from tools.contract.tool_errors import InvalidToolParamsError
-from tools.planning.agent_command import AgentCommand
 from tools.shell.command_runner import ProgramRunner
 
 

@@ -8,8 +8,8 @@ from functools import partial
 import anyio
 import pytest
 
-from server.questions import pending_questions
-from server.questions.pending_questions import TOO_MANY, PendingQuestions
+from server.questions import client_confirmer
+from server.questions.client_confirmer import TOO_MANY, PendingQuestions
 from tests.waiting import until
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, InfoConfirmation, Question, Unavailable
 
@@ -29,13 +29,13 @@ async def ask(waiting: PendingQuestions, answers: list[Answer | Unavailable]) ->
 
 
 async def test_above_a_number_of_questions_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending_questions, "MAX_WAITING", 2)
+    monkeypatch.setattr(client_confirmer, "MAX_WAITING", 2)
     waiting, answers = PendingQuestions(60), list[Answer | Unavailable]()
     async with anyio.create_task_group() as calls:
         for _ in range(2):
             calls.start_soon(ask, waiting, answers)
         await until(lambda: len(waiting.all()) == 2)
-        monkeypatch.setattr(pending_questions, "MAX_WAITING", 1)
+        monkeypatch.setattr(client_confirmer, "MAX_WAITING", 1)
         assert await waiting.ask(QUESTION, "client", told) is TOO_MANY
         first, second = waiting.all()
         for pending, decision in ((first, Decision.ONCE), (second, Decision.DENY)):

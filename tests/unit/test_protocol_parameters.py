@@ -11,13 +11,14 @@ import pytest
 from mcp_types.methods import CLIENT_REQUESTS, validate_client_request
 
 from server import VERSION
-from server.protocol import protocol_errors, revisions
-from server.protocol.headers import decode_header, encode_header
-from server.protocol.protocol_errors import MCPError
+from server.protocol import json_rpc, revisions
+from server.protocol.json_rpc import MCPError
 from server.protocol.request_table import NO_WAY, McpConnection, capabilities_of, check_params
+from server.protocol.revisions import decode_header, encode_header
 from tests.tables import each_of
 
 ABOUT = {"name": "t", "version": "1"}
+COPIED = ("_PROTOCOL_VERSIONS", "_HANDSHAKE_VERSION", "_META_KEY")  # ends of names that are copied from the SDK
 ENVELOPE: dict[str, Any] = {
     revisions.PROTOCOL_VERSION_META_KEY: "2026-07-28",
     revisions.CLIENT_CAPABILITIES_META_KEY: {"elicitation": {"form": {}}, "roots": {"listChanged": True}},
@@ -92,15 +93,15 @@ def test_parameters_are_refused_where_the_models_of_the_protocol_refuse_them(met
 
 
 @pytest.mark.requirement("protocol.parameters")
-@each_of("name", [name for name in vars(revisions) if name.isupper() and name != "SUBSCRIPTION_ID_META_KEY"])
+@each_of("name", [name for name in vars(revisions) if name.endswith(COPIED) and name != "SUBSCRIPTION_ID_META_KEY"])
 def test_revisions_and_keys_are_those_of_the_sdk(name: str) -> None:
     assert getattr(revisions, name) == getattr(mcp_types, name, None) or getattr(mcp_types.version, name)
 
 
 @pytest.mark.requirement("protocol.parameters")
-@each_of("name", [name for name in vars(protocol_errors) if name.isupper()])
+@each_of("name", [name for name, value in vars(json_rpc).items() if isinstance(value, int) and value < 0])
 def test_codes_are_those_of_the_sdk(name: str) -> None:
-    assert getattr(protocol_errors, name) == getattr(mcp_types, name)
+    assert getattr(json_rpc, name) == getattr(mcp_types, name)
 
 
 @pytest.mark.requirement("protocol.parameters")

@@ -6,7 +6,7 @@ import pytest
 
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tools.builtin.all_tools import builtin_tools
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.tool_errors import ToolNotRegisteredError
 from tools.contract.tool_results import ToolResult

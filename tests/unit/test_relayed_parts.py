@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from server.clients.client_request import Exchange
-from server.protocol.protocol_errors import MCPError
-from server.questions.pending_questions import AskedQuestions
+from server.protocol.json_rpc import MCPError
+from server.questions.client_confirmer import AskedQuestions
 from server.upstreams.relay.relayed_results import _in_lines  # pyright: ignore[reportPrivateUsage] - as it is called
 from server.upstreams.relay.request_relay import SuspendedCall, SuspendedCalls
 from server.upstreams.relay.upstream_resources import skill_uris

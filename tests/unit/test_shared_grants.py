@@ -11,7 +11,7 @@ from server.store.replica import Replica
 from server.store.shared_store import MemoryStore, Store
 from server.store.valkey_store import ValkeyStore
 from tests.valkey_servers import valkey_server
-from tools.call.tool_context import ClientState
+from tools.call.base_tool import ClientState
 from tools.contract.limits import ApprovalMode
 
 pytestmark = pytest.mark.anyio

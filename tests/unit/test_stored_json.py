@@ -22,7 +22,7 @@ from server.store.sealed_states import SealedStates, Sealer
 from server.store.shared_store import MemoryStore
 from server.upstreams.catalog.stored_lists import FOLDER, StoredLists
 from tests.tables import all_cases, each_of
-from tools.call.tool_context import ClientState
+from tools.call.base_tool import ClientState
 
 pytestmark = pytest.mark.anyio
 

@@ -8,33 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 from tools.builtin.ask_user_question import AskUserQuestionTool
 from tools.builtin.background_jobs import ListJobsTool, ReadOutputTool, StopJobTool
-from tools.builtin.edit import EditTool
-from tools.builtin.glob import GlobTool
+from tools.builtin.edit import EditTool, NotebookEditTool
+from tools.builtin.find_files import GlobTool, LSTool
 from tools.builtin.grep_search import GrepTool
-from tools.builtin.list_directory import LSTool
 from tools.builtin.lsp import LspTool
-from tools.builtin.notebook_edit import NotebookEditTool
 from tools.builtin.plan_mode import EnterPlanModeTool, ExitPlanModeTool
-from tools.builtin.read_file import ReadFileTool
-from tools.builtin.read_many_files import ReadManyFilesTool
+from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
 from tools.builtin.run_shell_command import ShellTool
 from tools.builtin.save_memory import MemoryTool
 from tools.builtin.skill import SkillTool
-from tools.builtin.todo_write import TodoWriteTool
+from tools.builtin.todo_write import TodoLists, TodoWriteTool
 from tools.builtin.undo import ListChangesTool, UndoChangeTool
 from tools.builtin.web_fetch import WebFetchTool
 from tools.builtin.web_search import WebSearchTool
 from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool
 from tools.memory.memory_files import MemoryFiles
-from tools.planning.todo_lists import TodoLists
 from tools.web.search_settings import SearchSettings
 
 if TYPE_CHECKING:
+    from tools.agents import AgentCommand
     from tools.lsp.code_intelligence import CodeIntelligence
-    from tools.planning.agent_command import AgentCommand
     from tools.shell.command_runner import ProgramRunner
-    from tools.skills.skill_folders import SkillFolders
+    from tools.skill_folders import SkillFolders
     from tools.web.page_fetcher import PageFetcher
 
 

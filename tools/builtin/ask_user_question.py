@@ -7,8 +7,7 @@ from typing import Any, Literal, cast, get_args
 
 from pydantic import Field
 
-from tools.call.base_tool import READS, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.confirmation import AskUserConfirmation, ConsentChannel, Option, UserQuestion
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType

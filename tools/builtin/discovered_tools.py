@@ -16,14 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from tools.call.base_tool import BaseTool, Behaviour
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import BaseTool, Behaviour, ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
 from tools.contract.limits import no_progress
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError
 from tools.contract.tool_results import ToolResult
-from tools.discovery.custom_tool_declarations import BETWEEN, DeclaredTool
+from tools.discovery.custom_tool_declarations import (
+    Declarations,
+    DeclaredTool,
+    DiscoveryError,
+    LongCheckError,
+    read_declarations,
+)
 from tools.discovery.discovery_commands import (
     DISCOVERY_COMMAND,
     MAX_BYTES,
@@ -32,15 +37,15 @@ from tools.discovery.discovery_commands import (
     ProgramSite,
 )
 from tools.machine.threads import THREADS, run_blocking
+from tools.permissions.tool_names import BETWEEN
 from tools.text.file_names import one_line
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from tools.call.tool_registry import ToolRegistry
-    from tools.discovery.custom_tool_declarations import Declarations
 
-
+logger = logging.getLogger(__name__)
 GROUP = "DiscoveredTool"  # the name that stands for all custom tools in permission rules
 GEMINI_PREFIX = "discovered_tool_"  # the prefix of custom tools in Gemini CLI's permission rules
 RUN_BY = "This is a custom tool. It runs through the call command that this server's operator has configured."
@@ -86,8 +91,6 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     def validate_tool_params(self, arguments: Arguments) -> Arguments:
         """Check the arguments against the schema. If the check is slow, `execute` does it in a thread instead."""
-        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - already loaded by discovery
-
         try:
             read = self._declared.check.gently_read(arguments)
             self._require_fitting(self._declared.check.quick_problem_of(read))
@@ -113,7 +116,6 @@ class DiscoveredTool(BaseTool[Arguments]):
 
     async def execute(self, params: Arguments, context: ToolContext) -> ToolResult:
         from tools.discovery.custom_tool_call import run_tool  # noqa: PLC0415 - loaded on first use
-        from tools.discovery.custom_tool_declarations import LongCheckError  # noqa: PLC0415 - already loaded by discovery
 
         context.signal.raise_if_aborted()
         try:
@@ -128,7 +130,6 @@ class DiscoveredTool(BaseTool[Arguments]):
             raise InvalidToolParamsError(self.name, problem)
 
 
-logger = logging.getLogger(__name__)
 SOURCE = "discovered tools"  # the source of custom tools in the registry
 LAST_WORDS = 500  # characters quoted from the end of standard error when discovery fails
 
@@ -226,7 +227,6 @@ class Discovery:
             return None, ""
         if settings.call_command is None:
             return None, "tools.discoveryCommand is set, but tools.callCommand, which runs the tools, is not. Set both."
-        from tools.discovery.custom_tool_declarations import DiscoveryError, read_declarations  # noqa: PLC0415 - loaded on first use
         from tools.shell.result_text import code_and_signal  # noqa: PLC0415 - loaded on first use
         from tools.shell.shell_command import Ending  # noqa: PLC0415 - loaded on first use
         from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use

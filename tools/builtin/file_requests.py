@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import Field
 
-from tools.builtin.path_parameters import PathReader, shown
-from tools.call.tool_context import ToolContext
+from tools.builtin.file_tools import PathReader, shown
+from tools.call.base_tool import ToolContext
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams

@@ -7,9 +7,8 @@ from typing import Any, Literal, cast
 
 from pydantic import Field
 
-from tools.builtin.path_parameters import FOLDER_ALIASES, OPTIONS, gather_options, shown, start_subjects
-from tools.call.base_tool import READS, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.file_tools import FOLDER_ALIASES, OPTIONS, gather_options, shown, start_subjects
+from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import SEARCH_SECONDS, Deadline
 from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from tools.builtin.path_parameters import FILE_ALIASES, check_file_path, path_subject, shown
-from tools.call.base_tool import READS, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.file_tools import FILE_ALIASES, check_file_path, path_subject, shown
+from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.confirmation import ConfirmationDetails, InfoConfirmation
 from tools.contract.permission_subjects import Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType

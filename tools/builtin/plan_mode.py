@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import Decision, PlanConfirmation
 from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import ToolKind

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from tools.builtin.background_jobs import jobs_of
-from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.command_views import UNCONFINED, UNHELD, ViewKind
 from tools.contract.confirmation import ConfirmationDetails, ExecConfirmation
 from tools.contract.limits import MAX_COMMAND_TIMEOUT

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, get_args
 
 from pydantic import Field
 
-from tools.builtin.changing_tool import author_of
-from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.file_tools import author_of
+from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType

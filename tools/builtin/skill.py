@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from tools.call.base_tool import READS, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
@@ -19,7 +18,7 @@ from tools.contract.tool_results import ToolResult
 from tools.files.workspace import Workspace, is_inside
 from tools.machine.threads import run_blocking
 from tools.permissions.client_rights import Rights
-from tools.skills.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedSkill, SkillFolders, Skills
+from tools.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedSkill, SkillFolders, Skills
 from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # characters of skills' names and descriptions in the list of tools, about 600 tokens

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.agents import MAX_DEPTH, AgentCommand, depth_in, run_agent
+from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import ExecConfirmation
 from tools.contract.permission_subjects import AgentSubject, Subject, ToolKind
 from tools.contract.tool_errors import ExecutionDeniedError, InvalidToolParamsError
 from tools.contract.tool_parameters import ToolParams, foreign, full_schema, published_schema
 from tools.contract.tool_results import ToolResult
-from tools.planning.agent_command import MAX_DEPTH, AgentCommand, depth_in
 from tools.text.file_names import brief, one_line
 
 if TYPE_CHECKING:
@@ -123,8 +122,6 @@ class TaskTool(BuiltinTool[TaskParams]):
         )
 
     async def execute(self, params: TaskParams, context: ToolContext) -> ToolResult:
-        from tools.planning.agents import run_agent  # noqa: PLC0415 - loaded on first use
-
         context.signal.raise_if_aborted()
         self._refuse_nested()
         agent = self._agents[params.subagent_type]

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.changing_tool import COMMON_OUTPUT, author_of, change_and_tell_errors
-from tools.call.base_tool import READS, Behaviour, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.file_tools import COMMON_OUTPUT, author_of, change_and_tell_errors
+from tools.call.base_tool import READS, Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import ConfirmationDetails
 from tools.contract.permission_subjects import Access, PathSubject, Subject, ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType

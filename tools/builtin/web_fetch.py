@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
-from tools.call.base_tool import Behaviour, BuiltinTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import Behaviour, BuiltinTool, ToolContext
 from tools.contract.confirmation import InfoConfirmation
 from tools.contract.permission_subjects import HostSubject, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError

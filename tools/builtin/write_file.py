@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from tools.builtin.changing_tool import (
+from tools.builtin.file_tools import (
     COMMON_OUTPUT,
     CREATE_ONLY,
+    FILE_ALIASES,
     FOREIGN_PARAMETERS,
     SHA256_PATTERN,
     ChangeParams,
     ChangingTool,
+    shown,
 )
-from tools.builtin.path_parameters import FILE_ALIASES, shown
-from tools.call.base_tool import Behaviour
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import Behaviour, ToolContext
 from tools.contract.tool_parameters import foreign, object_schema
 
 if TYPE_CHECKING:

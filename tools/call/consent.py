@@ -1,4 +1,4 @@
-"""Consent: which question a person is asked, whether the answer counts, and what the answer allows later."""
+"""Consent: which question a person is asked, whether the answer counts, what it allows later, and the record of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NoReturn, Protocol
 
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.contract.confirmation import (
     DENY,
     ONCE,
@@ -108,6 +107,30 @@ class LastingAnswer:
     rules: tuple[str, ...]  # the permission rules that the answer adds
     scope: GrantScope  # the scope of the rules
     note: str = ""  # a note for the call's result if the scope is narrower than the user wanted, else empty
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One decision about a call, or the answer to its question."""
+
+    tool: str
+    arguments: Mapping[str, Any]  # as the client sent them
+    description: str  # one line that says what the call does
+    client: str  # the client that made the call
+    permission: Permission  # the decision and its reason
+    time: float  # seconds since the epoch
+    # The answer to the question; `None` before the question and for calls without a question
+    answer: Answer | Unavailable | None = None
+    # The rules that the answer adds; `None` if the answer applies only to this call
+    lasting: LastingAnswer | None = None
+
+
+class Audit(Protocol):
+    """Keeps a record of decisions."""
+
+    def note(self, entry: AuditEntry) -> None:
+        """Record an entry. Never raises and never blocks."""
+        ...
 
 
 def grants_for(

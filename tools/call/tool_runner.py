@@ -24,9 +24,10 @@ from typing import Any
 
 import anyio
 
-from tools.call.audit_entries import Audit, AuditEntry
-from tools.call.base_tool import BaseTool
+from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.consent import (
+    Audit,
+    AuditEntry,
     GrantStore,
     Judgement,
     LastingAnswer,
@@ -38,7 +39,6 @@ from tools.call.consent import (
     refuse,
     require_consent,
 )
-from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import (
     ALWAYS_IN_SESSION,

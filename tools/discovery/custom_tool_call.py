@@ -16,8 +16,7 @@ from tools.contract.limits import Progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart, ToolResult
 from tools.discovery.custom_tool_declarations import DeclaredTool
-from tools.discovery.discovery_commands import CALL_COMMAND, CallCommand
-from tools.discovery.json_values import UnreadableError, read_json, require_sendable
+from tools.discovery.discovery_commands import CALL_COMMAND, CallCommand, UnreadableError, read_json, require_sendable
 from tools.machine.threads import THREADS
 from tools.shell.command_runner import ProgramOutcome
 from tools.shell.program_output import OUTPUT_CHARS

@@ -24,8 +24,10 @@ from tools.files.path_opener import identity_of
 from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.language_server_session import (
+    AnswerError,
     Diagnostic,
     Document,
+    EndedError,
     Hidden,
     LanguageServerSession,
     is_hidden,
@@ -33,7 +35,6 @@ from tools.lsp.language_server_session import (
     new_errors,
     uri_of,
 )
-from tools.lsp.language_server_wire import AnswerError, EndedError
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependency_folders
 from tools.machine.threads import THREADS
 from tools.permissions.client_rights import Rights

@@ -14,13 +14,14 @@ from tools.lsp.language_server_session import (
     Diagnostic,
     DocumentPosition,
     LanguageServerSession,
+    as_list,
+    as_object,
     lines_of,
     path_of,
     read_document,
     start_of,
     uri_of,
 )
-from tools.lsp.language_server_wire import as_list, as_object
 from tools.text.file_names import one_line, shown_whole_path
 
 LINE_CHARS = 200  # maximum length of a line, or of a place's description

@@ -101,8 +101,23 @@ def parse_url(text: str) -> UrlTarget:
             raise UrlError("its address names a network interface")
         host = str(address)
     else:
-        host, colon, port_text = authority.partition(":")
-        host, port_text = _host(host), colon + port_text
+        named, colon, port_text = authority.partition(":")
+        port_text = colon + port_text
+        try:
+            host = ascii_host(named).lower().removesuffix(".")
+        except UnicodeError:
+            raise UrlError(f"'{brief(one_line(named))}' is not a host name") from None
+        labels = host.split(".")
+        if _NUMBER.fullmatch(labels[-1]):
+            try:
+                # Only the usual form is accepted, because parsers disagree about `127.1`, `0x7f.1` and `2130706433`.
+                host = str(IPv4Address(host))
+            except AddressValueError:
+                raise UrlError(
+                    f"its host '{brief(host)}' is a number but not an address in the usual form 1.2.3.4"
+                ) from None
+        elif len(host) > MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, labels)):
+            raise UrlError(f"'{brief(one_line(named))}' is not a host name")
     port = PORTS[scheme]
     if port_text:
         digits = port_text[1:]
@@ -111,26 +126,6 @@ def parse_url(text: str) -> UrlTarget:
         port = int(digits)
     path = quote(found["rest"], safe=_UNQUOTED)
     return UrlTarget(scheme, host, port, path if path.startswith("/") else f"/{path}")
-
-
-def _host(text: str) -> str:
-    try:
-        host = ascii_host(text)
-    except UnicodeError:
-        raise UrlError(f"'{brief(one_line(text))}' is not a host name") from None
-    host = host.lower().removesuffix(".")
-    labels = host.split(".")
-    if _NUMBER.fullmatch(labels[-1]):
-        try:
-            # Only the usual form is accepted, because parsers disagree about `127.1`, `0x7f.1` and `2130706433`.
-            return str(IPv4Address(host))
-        except AddressValueError:
-            raise UrlError(
-                f"its host '{brief(host)}' is a number but not an address in the usual form 1.2.3.4"
-            ) from None
-    if len(host) > MAX_HOST_CHARS or not all(map(_LABEL.fullmatch, labels)):
-        raise UrlError(f"'{brief(one_line(text))}' is not a host name")
-    return host
 
 
 # IANA's special-purpose, multicast and reserved addresses. They are listed here, because the list in `ipaddress`

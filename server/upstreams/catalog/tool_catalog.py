@@ -36,7 +36,7 @@ from server.upstreams.catalog.upstream_tool import (
     name_in_apps,
 )
 from server.upstreams.session.list_reader import in_turns, tool_with_visible_texts
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import ConsentChannel
 from tools.contract.display import visible_line

@@ -24,8 +24,7 @@ from server.upstreams.catalog.lock_file import COMMAND, WATCHED, Stop
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
 from server.upstreams.session.list_reader import tool_with_visible_texts
 from server.upstreams.wire.own_meta import chain_of, with_origin
-from tools.call.base_tool import BaseTool, Behaviour
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import BaseTool, Behaviour, ToolContext
 from tools.contract.confirmation import ApprovalConfirmation, ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
 from tools.contract.permission_subjects import ToolKind

@@ -28,10 +28,8 @@ from mcp.shared.auth_utils import check_resource_allowed, resource_url_from_serv
 from pydantic import AnyUrl, ValidationError
 
 from server import VERSION
-from server.network.oauth_requests import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
-from server.network.outbound import is_local
-from server.network.quotation import quoted
-from server.network.sent_secrets import SentSecrets
+from server.network.outbound import ANSWER_BYTES, LongAnswerError, NoJsonAnswerError, fetch_json, is_local, is_safe
+from server.network.sent_secrets import SentSecrets, quoted
 from server.protocol.json_rpc import Json
 from server.settings.models import OAuthSettings
 from server.upstreams.wire.json_rpc_channel import Challenge, LoginError

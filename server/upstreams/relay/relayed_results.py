@@ -23,8 +23,7 @@ import anyio
 from pydantic_core import to_json
 
 from server.clients.client_request import Exchange, is_web_address
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, MCPError
+from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_mapping
 from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.session.upstream_questions import labelled

@@ -34,8 +34,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.client_request import Exchange, NotAskedError
-from server.protocol.json_rpc import Json
-from server.protocol.protocol_errors import INVALID_PARAMS, METHOD_NOT_FOUND
+from server.protocol.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json
 from server.protocol.request_table import input_required
 from server.store.replica import Replica
 from server.store.sealed_states import SealedStates
@@ -85,7 +84,7 @@ from server.upstreams.wire.json_rpc_channel import (
     UnusableAnswerError,
     UpstreamError,
 )
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult

@@ -20,8 +20,14 @@ from typing import Any
 import anyio
 
 from server.clients.client_request import Exchange
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, MCPError
+from server.protocol.json_rpc import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    Json,
+    MCPError,
+    as_mapping,
+)
 from server.protocol.request_table import RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.store.replica import Replica

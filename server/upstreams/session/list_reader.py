@@ -17,8 +17,7 @@ import anyio
 import anyio.lowlevel
 from pydantic_core import to_json
 
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import METHOD_NOT_FOUND
+from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, as_mapping
 from server.upstreams.session.protocol_era import Era
 from server.upstreams.wire.json_rpc_channel import RelayError, UpstreamError, why_failed
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here

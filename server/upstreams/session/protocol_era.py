@@ -11,9 +11,7 @@ from typing import Any, Literal, cast
 
 import anyio
 
-from server.protocol.headers import encode_header
-from server.protocol.json_rpc import Json, as_mapping
-from server.protocol.protocol_errors import UNSUPPORTED_PROTOCOL_VERSION
+from server.protocol.json_rpc import UNSUPPORTED_PROTOCOL_VERSION, Json, as_mapping
 from server.protocol.request_table import our_name
 from server.protocol.revisions import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -24,6 +22,7 @@ from server.protocol.revisions import (
     MODERN_PROTOCOL_VERSIONS,
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
+    encode_header,
 )
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.own_meta import OF_THIS_SERVER

@@ -31,8 +31,7 @@ from anyio.abc import TaskGroup
 from pydantic_core import to_json
 
 from server.clients.client_request import Exchange, NotAskedError
-from server.protocol.json_rpc import Json, RequestId, as_mapping
-from server.protocol.protocol_errors import METHOD_NOT_FOUND
+from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, RequestId, as_mapping
 from server.upstreams.session.list_reader import with_visible_form
 from server.upstreams.session.protocol_era import EraChoice
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, Observer, PendingRequest

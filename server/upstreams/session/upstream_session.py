@@ -19,8 +19,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.client_request import Exchange
-from server.protocol.json_rpc import Json, RequestId, as_mapping
-from server.protocol.protocol_errors import METHOD_NOT_FOUND
+from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, RequestId, as_mapping
 from server.protocol.revisions import LOG_LEVEL_META_KEY, SUBSCRIPTION_ID_META_KEY
 from server.upstreams.session.protocol_era import ENVELOPE_KEYS, Era, envelope, greet, headers_of
 from server.upstreams.session.upstream_questions import (

@@ -25,8 +25,7 @@ from mcp.shared._httpx_utils import request_within_origin, stream_within_origin
 from pydantic_core import to_json
 
 from server.network.outbound import NOT_HTTP, SECRETS, cause_of, open_transport, proxy_of, told_of_status
-from server.network.quotation import quoted
-from server.network.sent_secrets import SentSecrets
+from server.network.sent_secrets import SentSecrets, quoted
 from server.protocol.json_rpc import (
     ErrorResponse,
     Message,

@@ -21,6 +21,7 @@ import anyio
 from pydantic_core import from_json, to_json
 
 from server.protocol.json_rpc import (
+    INTERNAL_ERROR,
     ErrorResponse,
     Json,
     Message,
@@ -32,7 +33,6 @@ from server.protocol.json_rpc import (
     read_message,
     read_unreadable,
 )
-from server.protocol.protocol_errors import INTERNAL_ERROR
 from server.transports.json_lines import KEPT_OF_OVERSIZED, certain_id
 from server.upstreams.wire.own_meta import remove_own_keys
 
@@ -124,7 +124,7 @@ def why_failed(error: BaseException) -> str:
         case UnusableAnswerError(why=why):
             return f"it gave no usable answer: {why}"
         case UpstreamError(method=method):
-            from server.network.quotation import quoted  # noqa: PLC0415 - few requests fail
+            from server.network.sent_secrets import quoted  # noqa: PLC0415 - few requests fail
 
             reason = quoted(str(error.error.get("message", "")))
             return f"it answered {method or 'a request'} with error {error.code}{reason and f': {reason}'}"

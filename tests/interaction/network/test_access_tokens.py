@@ -553,7 +553,7 @@ def test_known_scopes_and_those_of_a_server_are_given_by_default() -> None:
 def test_nothing_of_it_is_loaded_where_there_is_no_issuer() -> None:
     program = (
         "import sys, server.run_server, server.transports.http_server\n"
-        "unwanted = 'jwt', 'server.transports.issuer', 'server.network.oauth_requests'\n"
+        "unwanted = 'jwt', 'server.transports.issuer', 'server.network.outbound'\n"
         "print([name for name in unwanted if name in sys.modules])"
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

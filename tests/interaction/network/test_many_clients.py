@@ -21,7 +21,7 @@ from server.requests.call_contexts import MAX_CALLS, STDIO_KEY, Client
 from tests.harness import Route, connected, http_client, our_http_server, write_config
 from tests.interaction.serving import CHEAP_ROUTES, NETWORK_ROUTES, by_route
 from tests.waiting import CEILING
-from tools.call.tool_context import ClientState
+from tools.call.base_tool import ClientState
 from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import ToolError, ToolErrorType
 

@@ -14,7 +14,7 @@ from server.protocol.request_table import RequestContext
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.harness import MODERN
 from tests.interaction.network.test_sessions import ACCEPT, Served, served
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_results import ToolResult
 
 pytestmark = pytest.mark.anyio

@@ -24,9 +24,8 @@ from server.settings import load_settings
 from server.settings.models import HttpSettings, IssuerSettings
 from server.transports.credentials import Tokens
 from server.transports.http_options import HttpOptions, open_socket
-from server.transports.http_server import WebApp
+from server.transports.http_server import ClientConnection, WebApp
 from server.transports.issuer import Issuer
-from server.transports.slow_clients import ClientConnection
 from server.transports.streamable_http import HttpSession, Sessions
 from tests.interaction.network.lanes import lane
 from tests.interaction.network.test_access_tokens import RESOURCE, signed

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 import uvicorn
 
-from server.transports.slow_clients import ClientConnection
+from server.transports.http_server import ClientConnection
 from tests.waiting import CEILING
 
 pytestmark = pytest.mark.anyio

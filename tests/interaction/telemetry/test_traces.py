@@ -348,7 +348,8 @@ async def test_where_nobody_asks_for_telemetry_nothing_of_it_is_imported(root: P
     done = started(root, environ, importing)
     assert "server.app" in done.stderr
     assert not re.search(
-        r"\| +(server\.telemetry|server\.rate|server\.call_limits|opentelemetry\.(sdk|metrics))", done.stderr
+        r"\| +(server\.telemetry|server\.clients\.rate|server\.requests\.call_limits|opentelemetry\.(sdk|metrics))",
+        done.stderr,
     )
 
 

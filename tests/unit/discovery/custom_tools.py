@@ -14,8 +14,7 @@ import anyio
 
 from tests.unit.execution.shell import CEILING, ENVIRONMENT, RecordingStarter, session_of
 from tools.builtin.discovered_tools import Discovery, DiscoveryState
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.limits import Limits
 from tools.contract.tool_errors import ToolError

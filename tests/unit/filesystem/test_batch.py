@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import Deadline
 from tools.contract.tool_results import TextPart
 from tools.files.find.file_selection import Candidate

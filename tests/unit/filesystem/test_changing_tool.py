@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.builtin.edit import EditTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.tool_results import FileDiff
 

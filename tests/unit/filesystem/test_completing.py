@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.builtin.file_requests import CompletePathTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.path_completion import (

@@ -16,7 +16,7 @@ import pytest
 
 from tools.builtin.edit import EditTool
 from tools.builtin.read_file import ReadFileTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult

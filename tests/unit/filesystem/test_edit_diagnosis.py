@@ -8,7 +8,7 @@ import pytest
 
 from tools.builtin.edit import EditTool
 from tools.builtin.read_file import ReadFileTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.edit_failures import MAX_REGION_LINES, nearest_region
 from tools.files.change.text_match import Haystack

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from tools.builtin.glob import GlobTool
+from tools.builtin.find_files import GlobTool, LSTool
 from tools.builtin.grep_search import GrepTool
-from tools.builtin.list_directory import LSTool
-from tools.builtin.read_many_files import ReadManyFilesTool
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.read_file import ReadManyFilesTool
+from tools.call.base_tool import BaseTool, ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.permission_subjects import Access, PathSubject
 from tools.contract.tool_errors import PathNotInWorkspaceError

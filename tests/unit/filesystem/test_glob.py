@@ -11,8 +11,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.tables import each_of
-from tools.builtin.glob import GlobTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.find_files import GlobTool
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult

@@ -13,7 +13,7 @@ import pytest
 
 from tests.tables import each_of
 from tools.builtin.grep_search import GrepTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult

@@ -11,7 +11,7 @@ from tests.tables import each_of
 from tools.builtin.edit import EditTool
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart, ToolResult, package
 from tools.files.read.file_reader import HASHED_BYTES

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tools.builtin.glob import GlobTool
+from tools.builtin.find_files import GlobTool
 from tools.builtin.grep_search import GrepTool
-from tools.builtin.read_many_files import ReadManyFilesTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.read_file import ReadManyFilesTool
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import Deadline
 from tools.files.find.file_finder import compile_glob
 from tools.files.find.folder_walk import MAX_LINKED, Filters, Walk, walk_notes

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from tools.builtin.list_directory import LSTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.find_files import LSTool
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult

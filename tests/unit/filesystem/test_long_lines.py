@@ -13,7 +13,7 @@ from tests.tables import each_of
 from tests.variants import one_in
 from tools.builtin.grep_search import GrepTool
 from tools.builtin.read_file import ReadFileTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart, ToolResult

@@ -13,11 +13,10 @@ import jsonschema
 import pytest
 
 from tests.tables import all_cases, each_of
-from tools.builtin.edit import EditTool
+from tools.builtin.edit import EditTool, NotebookEditTool
 from tools.builtin.grep_search import GrepTool
-from tools.builtin.notebook_edit import NotebookEditTool
 from tools.builtin.read_file import ReadFileTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult

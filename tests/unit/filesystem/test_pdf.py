@@ -10,9 +10,8 @@ import pytest
 from tests.pdf_files import document, lines
 from tests.readings import read_file, text_of
 from tests.variants import one_in
-from tools.builtin.read_file import ReadFileTool
-from tools.builtin.read_many_files import ReadManyFilesTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.read_file import ReadFileTool, ReadManyFilesTool
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import Limits, MediaHandling
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDataPart, InlineDataPart, TextPart, ToolResult, package

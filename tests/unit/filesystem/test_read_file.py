@@ -13,7 +13,7 @@ import pytest
 from tests.image_files import png
 from tests.pdf_files import document
 from tools.builtin.read_file import ReadFileTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.tool_results import InlineDataPart, TextPart, ToolResult, package
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.image_files import png
-from tools.builtin.read_many_files import ReadManyFilesTool
-from tools.call.tool_context import ToolContext
+from tools.builtin.read_file import ReadManyFilesTool
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import InlineDataPart, Part, TextPart, ToolResult

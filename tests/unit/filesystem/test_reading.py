@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.readings import read_file, text_of
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.read.file_reader import HASHED_BYTES, MAX_WIDE_BYTES

@@ -18,7 +18,7 @@ import pytest
 from tests.processes import children_of, is_running, needs_proc
 from tests.waiting import wait_until
 from tools.builtin.grep_search import GrepTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.child_process import Child

@@ -10,7 +10,7 @@ import pytest
 
 from tests.tables import each_of
 from tools.builtin.grep_search import GrepTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_results import ToolResult
 from tools.files import text_encodings
 from tools.files.search import content_search

@@ -19,8 +19,7 @@ from tools.builtin.edit import EditTool
 from tools.builtin.save_memory import MemoryTool
 from tools.builtin.undo import ListChangesTool, UndoChangeTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.base_tool import BaseTool
-from tools.call.tool_context import ClientState, Services, ToolContext
+from tools.call.base_tool import BaseTool, ClientState, Services, ToolContext
 from tools.contract.confirmation import EditConfirmation
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult

@@ -14,7 +14,7 @@ import pytest
 
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult

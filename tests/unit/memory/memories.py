@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 
 from tools.builtin.save_memory import MemoryTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import ConfirmationDetails
 from tools.contract.tool_results import ToolResult
 from tools.memory.memory_files import MemoryFiles

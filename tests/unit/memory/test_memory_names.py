@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from server.requests.workspace_resources import MemoryResources
+from server.requests.prompts_and_resources import MemoryResources
 from tests.unit.memory.memories import asked_about, save
-from tools.call.tool_context import ToolContext
+from tools.builtin.todo_write import TodoLists
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
 from tools.memory.memory_files import MemoryFiles, MemoryScope
 from tools.permissions.permission_rules import Rules, hidden_paths, parse_rule
 from tools.permissions.verdict import Verdict
-from tools.planning.todo_lists import TodoLists
 
 pytestmark = pytest.mark.anyio
 

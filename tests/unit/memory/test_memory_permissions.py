@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tools.builtin.save_memory import MemoryTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, Decision, Question

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from server.requests.workspace_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
+from server.requests.prompts_and_resources import JSON, MARKDOWN, TODO_LIST, MemoryResources
 from tests.unit.memory.memories import save
 from tools.builtin.file_requests import FileResourceTool
-from tools.builtin.todo_write import TodoWriteTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.builtin.todo_write import TodoLists, TodoWriteTool
+from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
@@ -24,7 +24,6 @@ from tools.memory.memory_files import MemoryFiles
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import Rules, hidden_paths, parse_rule
 from tools.permissions.verdict import Verdict
-from tools.planning.todo_lists import TodoLists
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from tests.unit.memory.memories import asked_about, save, told
 from tools.builtin.read_file import ReadFileTool
 from tools.builtin.save_memory import MAX_FACT_CHARS, MemoryTool
 from tools.builtin.write_file import WriteFileTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, Decision, EditConfirmation, Question

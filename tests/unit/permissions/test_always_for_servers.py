@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tools.call.base_tool import ClientState
 from tools.call.consent import choices_for
-from tools.call.tool_context import ClientState
 from tools.contract.confirmation import Decision, McpConfirmation
 from tools.permissions.permission_rules import SESSION, parse_rule
 from tools.permissions.tool_names import names_of_server, names_of_upstream_tool, rule_for

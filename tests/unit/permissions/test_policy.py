@@ -12,7 +12,7 @@ import pytest
 from tests.people import Keeper, Person
 from tests.tables import all_cases
 from tools.builtin.all_tools import builtin_tools
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, Unavailable

@@ -9,7 +9,7 @@ import pytest
 from tests.people import Person
 from tests.unit.permissions.commands import judge
 from tests.unit.permissions.test_policy import flow_with, in_mode, judged
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, ConsentChannel, Decision, Unavailable
 from tools.contract.limits import ApprovalMode

@@ -9,7 +9,7 @@ import pytest
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from tests.people import Person
 from tools.builtin.all_tools import builtin_tools
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, Decision

@@ -19,7 +19,7 @@ from tools.builtin.ask_user_question import (
     MAX_QUESTIONS,
     AskUserQuestionTool,
 )
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import (

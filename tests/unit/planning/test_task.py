@@ -16,8 +16,9 @@ import pytest
 
 from tests.processes import CEILING, needs_proc
 from tests.tables import all_cases
+from tools.agents import DEPTH_VARIABLE, AgentAnswer, AgentCommand, read_answer
 from tools.builtin.task import MAX_PROMPT_CHARS, TaskTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import ExecConfirmation, Question, Unavailable
@@ -27,8 +28,6 @@ from tools.contract.tool_errors import ExecutionDeniedError, InvalidToolParamsEr
 from tools.contract.tool_results import FileDataPart, FunctionCall, TextPart, ToolResult
 from tools.files.workspace import Workspace
 from tools.permissions.permission_policy import PermissionPolicy
-from tools.planning.agent_command import DEPTH_VARIABLE, AgentCommand
-from tools.planning.agents import AgentAnswer, read_answer
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.command_runner import ProgramRunner
 from tools.shell.private_folders import PrivateFolders

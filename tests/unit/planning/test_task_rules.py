@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from tools.agents import AgentCommand
 from tools.builtin.task import TaskTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Decision
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import read_rules
 from tools.permissions.verdict import Verdict
-from tools.planning.agent_command import AgentCommand
 from tools.shell.command_runner import ProgramRunner
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tools.builtin.todo_write import MAX_TODO_CHARS, MAX_TODOS, TodoWriteTool
-from tools.call.tool_context import ClientState, ToolContext
+from tools.builtin.todo_write import MAX_TODO_CHARS, MAX_TODOS, Todo, TodoLists, TodoWriteTool
+from tools.call.base_tool import ClientState, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
@@ -21,8 +21,6 @@ from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_results import FunctionCall, TodoListDisplay, ToolResult
 from tools.files.workspace import Workspace
 from tools.permissions.permission_policy import PermissionPolicy
-from tools.planning import todo_lists
-from tools.planning.todo_lists import Todo, TodoLists
 
 pytestmark = pytest.mark.anyio
 
@@ -167,7 +165,7 @@ async def test_a_client_that_cannot_be_told_from_others_gets_its_list_back_and_n
 async def test_lists_are_bounded_and_the_oldest_goes_first(
     context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(todo_lists, "MAX_LISTS", most := 5)
+    monkeypatch.setattr("tools.builtin.todo_write.MAX_LISTS", most := 5)
     lists = TodoLists()
     contexts = [replace(context, client=ClientState(str(number))) for number in range(most + 1)]
     for where in contexts[:-1]:

@@ -9,10 +9,10 @@ import pytest
 
 from tests.tables import each_of
 from tools.builtin.skill import MAX_LIST_CHARS, SkillTool, told_skills
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
-from tools.skills.skill_folders import MAX_FILES, SkillFolders, Skills, front_matter
+from tools.skill_folders import MAX_FILES, SkillFolders, Skills, front_matter
 
 pytestmark = pytest.mark.anyio
 

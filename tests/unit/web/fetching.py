@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.peers.web_server import NameServer, WebServer
 from tools.builtin.web_fetch import WebFetchTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.web.page_fetcher import PageCache, PageFetcher

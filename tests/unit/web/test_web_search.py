@@ -24,7 +24,7 @@ from tests.peers.search_server import (
 )
 from tests.people import Person
 from tools.builtin.web_search import WebSearchParams, WebSearchTool
-from tools.call.tool_context import ToolContext
+from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Answer, Choice, Decision, InfoConfirmation

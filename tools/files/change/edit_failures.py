@@ -26,7 +26,7 @@ from tools.files.line_endings import to_lf
 from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.files.text_encodings import Decoded
 from tools.files.workspace import Location
-from tools.text.look_alikes import marked, visible_form
+from tools.text.file_names import marked, visible_form
 
 MAX_LISTED_LINES = 10  # line numbers of matches listed in an error
 MAX_REGION_LINES = 10  # how many lines of the most similar part of the file to show

@@ -18,7 +18,7 @@ from itertools import accumulate
 from tools.files.line_endings import LineEndings, to_lf
 from tools.files.text_encodings import UTF_8, Encoding
 from tools.machine.cached_properties import cached_property
-from tools.text.look_alikes import fold
+from tools.text.file_names import fold
 
 BLANKS = " \t"  # the white space to ignore; other space characters count as look-alikes
 # Limit on matches; this many take about 50 MB and one second

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from tools.text.file_names import one_line
-from tools.text.look_alikes import visible_form
+from tools.text.file_names import one_line, visible_form
 
 MAX_ALTERNATIVES = 256  # maximum number of patterns that braces may expand to
 # Maximum total length of these patterns: eight of the longest patterns, or 128 characters for each of 256 patterns

@@ -19,8 +19,7 @@ from tools.files.find.path_completion import entries_that_start_with
 from tools.files.ignore_files import is_hidden_target
 from tools.files.path_opener import PathKind, may_block
 from tools.files.workspace import Location, Workspace, contains
-from tools.text.file_names import exact_path, shown_whole_path
-from tools.text.look_alikes import visible_form
+from tools.text.file_names import exact_path, shown_whole_path, visible_form
 
 NEAR_SECONDS = 0.2  # time to search for similar names; enough for about ten thousand files
 MAX_PROPOSED = 3

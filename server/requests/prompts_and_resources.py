@@ -1,8 +1,10 @@
 """Prompts, resources and completion for workspace files, and memories as resources.
 
+The `at` prompt adds files to the conversation of any client, like `@` in Qwen Code and Gemini CLI. Clients get memories
+as resources, and load them into conversations themselves.
+
 All reading and listing goes through the call flow, under the name of the tool whose rules apply, with the same
-workspace, limits and consent. If the built-in tools are off, none of this is offered. Clients get memories as
-resources, and load them into conversations themselves.
+workspace, limits and consent. If the built-in tools are off, none of this is offered.
 """
 
 from __future__ import annotations
@@ -12,35 +14,54 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from server.clients.principals import rights_of
 from server.protocol.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
-from server.protocol.json_rpc import as_mapping
-from server.protocol.protocol_errors import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError
+from server.protocol.json_rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError, as_mapping
 from server.protocol.request_table import NEVER_CACHED, Handler, RequestContext, RequestTable
 from server.questions.client_confirmer import ClientConfirmer, ConsentPolicy
-from server.requests.at_prompt import AT, AT_PROMPT, PATHS, read_at
-from server.requests.at_prompt import READER as MANY_READER
 from server.requests.call_contexts import TooManyCallsError
 from server.requests.protocol_mapping import contents_to_wire, prompt_to_wire
+from tools.builtin.todo_write import TodoLists
+from tools.call.base_tool import ToolContext
 from tools.call.consent import refuse
-from tools.call.tool_context import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.contract.confirmation import Question, Unavailable
 from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
-from tools.contract.tool_results import FunctionCall, ToolResult
+from tools.contract.tool_results import FunctionCall, TextPart, ToolResult, package
 from tools.machine.cached_properties import cached_property
 from tools.machine.threads import run_blocking
 from tools.memory.memory_files import SCOPES, MemoryFile, MemoryFiles, MemoryScope
 from tools.permissions.verdict import Permission
-from tools.planning.todo_lists import TodoLists
+
+if TYPE_CHECKING:
+    from server.requests.completion_requests import Runner
 
 RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
 """Runs an internal call under the rules of the tool that it corresponds to."""
 Wire = dict[str, Any]
 READER = "read_file"  # the tool whose rules apply to reading a resource
+MANY_READER = "read_many_files"  # the tool that reads the files for the prompt
+
+AT = "at"
+PATHS = "paths"
+MAX_ERROR_CHARS = 2_000  # characters of the prompt's error, which clients show in a line or a box
+AT_PROMPT: Wire = {
+    "name": AT,
+    "title": "Files (@)",
+    "description": "Add the content of files to the conversation, like @ in Qwen Code and Gemini CLI.",
+    "arguments": [
+        {
+            "name": PATHS,
+            "title": "Paths",
+            "description": "Files, folders or globs, separated by spaces or commas: README.md src/**/*.py. Put a "
+            'path with spaces in quotes: "my notes.txt". An @ before a path is allowed.',
+            "required": True,
+        }
+    ],
+}
 
 TEMPLATE: Wire = {
     "uriTemplate": FILE_TEMPLATE,
@@ -215,6 +236,63 @@ class FileRequests:
         for tool in (CompletePathTool(), FileResourceTool()):
             registry.register_tool(tool)
         return ToolRunner(registry, self.runner.policy)
+
+
+async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: Runner) -> ToolResult | Question:
+    """Read the files that the argument of the `at` prompt names.
+
+    If no file was read and there is no question to ask, an error is raised, which the user sees.
+    """
+    from server.requests.completion_requests import MAX_LINE_CHARS  # noqa: PLC0415 - loaded on first use
+    from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
+
+    line = (arguments or {}).get(PATHS, "")
+    if len(line) > MAX_LINE_CHARS:
+        raise _refusal(
+            f"'{PATHS}' has {len(line):,} characters; the maximum is {MAX_LINE_CHARS:,}. Name folders or globs."
+        )
+    items = typed_paths(line)
+    if not items:
+        raise _refusal(f"'{PATHS}' is required: files, folders or globs, separated by spaces or commas.")
+    if items[-1].is_open:
+        raise _refusal(f"The quote before '{items[-1].path[:80]}' is not closed.")
+    paths: list[str] = []
+    of_uris: list[str] = []
+    for item in items:
+        path = item.path
+        if path.lower().startswith("file://"):
+            try:
+                path = path_of_uri(path)
+            except UriRefusedError as error:
+                raise _refusal(str(error)) from None
+            of_uris.append(path)
+        paths.append(path)
+    if of_uris:
+        # A person typed these URIs, so their paths are taken literally: an approximate match could read other files.
+        workspace = context.workspace
+        try:
+            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in of_uris])
+        except ToolError as error:
+            raise _refusal(error.message, error.code.value) from None
+    outcome = await run(FunctionCall(MANY_READER, {"paths": paths}))
+    if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
+        # Some clients remove quotes from the argument, so spaces in the argument may belong to a single path.
+        whole = await run(FunctionCall(MANY_READER, {"paths": [line.strip().removeprefix("@")]}))
+        outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
+    if isinstance(outcome, Question):
+        return outcome
+    # If no file was read, the client shows the text that the model would have received.
+    if outcome.error is not None:
+        raise _refusal(outcome.error.message, outcome.error.code.value)
+    if not outcome.facts.get("files"):
+        text = "\n".join(part.text for part in package(MANY_READER, outcome).parts if isinstance(part, TextPart))
+        raise _refusal(text, "nothing_read")
+    return outcome
+
+
+def _refusal(message: str, kind: str | None = None) -> MCPError:
+    data = {"type": kind} if kind is not None else None
+    return MCPError(INVALID_PARAMS, message[:MAX_ERROR_CHARS], data=data)
 
 
 class _NobodyIsAsked:

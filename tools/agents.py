@@ -1,25 +1,78 @@
-"""Runs one of the operator's agents and reports the answer."""
+"""The operator's agents: programs that receive a task and print their answer.
+
+The settings create an `AgentCommand` for each agent. `run_agent` has an agent perform a task, and reports the answer.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from tools.contract.limits import AbortSignal, Progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart, ToolResult
-from tools.files.child_process import find_configured
-from tools.files.workspace import Workspace
 from tools.machine.threads import run_blocking
-from tools.planning.agent_command import AgentCommand
-from tools.shell.command_runner import ProgramOutcome, ProgramRequest, ProgramRunner
-from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot
-from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size
-from tools.shell.shell_command import Ending
 from tools.text.file_names import one_line, shown_whole_path
+
+if TYPE_CHECKING:
+    from tools.contract.limits import AbortSignal, Progress
+    from tools.files.workspace import Workspace
+    from tools.shell.command_runner import ProgramOutcome, ProgramRunner
+
+DEPTH_VARIABLE = "CORETOOLS_MCP_AGENT_DEPTH"  # how deeply the agent is nested; 1 if no other agent started it
+MAX_DEPTH = 1  # maximum nesting depth: an agent cannot start further agents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCommand:
+    name: str
+    command: str  # the program: a name to look up on `PATH` outside the workspace, or an absolute path
+    description: str = ""
+    args: tuple[str, ...] = field(default=(), repr=False)  # the program's arguments; no shell parses them
+    env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    # Names of this server's environment variables that the agent gets, in addition to those that every command gets
+    inherit_env: tuple[str, ...] = ()
+    prompt: Literal["stdin", "argument"] = "stdin"  # how the task is passed: on standard input or as the last argument
+    output: Literal["text", "json"] = "text"  # what the agent prints: text, or JSON with the answer in the last object
+    timeout: int = 600_000  # time limit in milliseconds
+
+    @property
+    def shown(self) -> str:
+        """The command line for people, without anything that looks like a secret."""
+        from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
+
+        return redact(shlex.join([self.command, *self.args]))
+
+    def arguments(self, task: str) -> tuple[str, ...]:
+        if self.prompt == "stdin":
+            return self.args
+        # The program would parse a task with a leading dash as an option, so a space is put before it.
+        return (*self.args, f" {task}" if task.startswith("-") else task)
+
+    def given(self, task: str) -> bytes:
+        """Return the standard input for a task."""
+        return task.encode("utf-8", "replace") if self.prompt == "stdin" else b""
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the agent's whole environment: that of commands, plus the variables of `inherit_env` and `env`."""
+        from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded on first use
+
+        passed = {name: inherited[name] for name in self.inherit_env if name in inherited}
+        depth = str(depth_in(inherited) + 1)
+        return {**command_environment({}, inherited), **passed, **self.env, DEPTH_VARIABLE: depth}
+
+
+def depth_in(environment: Mapping[str, str]) -> int:
+    """Return how deeply the agent that started a server with this environment is nested, or 0 if no agent did.
+
+    An invalid value counts as `MAX_DEPTH`.
+    """
+    written = environment.get(DEPTH_VARIABLE) or "0"
+    return int(written) if written.isascii() and written.isdigit() and len(written) == 1 else MAX_DEPTH
+
 
 # Keys under which the last object may have the answer: those of Claude Code, Qwen Code and Gemini CLI, and common keys
 _TEXT_KEYS = ("result", "response", "content", "text")
@@ -65,6 +118,9 @@ def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
 
 
 def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer | None) -> ToolError:
+    from tools.shell.result_text import DISPLAY_CHARS  # noqa: PLC0415 - already loaded
+    from tools.shell.shell_command import Ending  # noqa: PLC0415 - already loaded
+
     status = outcome.exit
     if outcome.ending is Ending.TIMED_OUT:
         how = (
@@ -104,6 +160,12 @@ async def run_agent(
     Raises:
         ToolError: The agent was not started, took too long, failed, or gave no answer.
     """
+    from tools.files.child_process import find_configured  # noqa: PLC0415 - loaded on first use
+    from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - as above
+    from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot  # noqa: PLC0415
+    from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size  # noqa: PLC0415
+    from tools.shell.shell_command import Ending  # noqa: PLC0415
+
     environment = agent.environment(inherited)
     search_path = environment.get("PATH", "")
     program = await run_blocking(signal, lambda: find_configured(agent.command, search_path, None, workspace.roots))

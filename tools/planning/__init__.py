@@ -1,1 +1,0 @@
-"""Todo lists, and the agents that perform tasks. Tools import this package."""
