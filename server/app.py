@@ -35,7 +35,7 @@ from server.requests.tool_services import (
     skill_folders,
 )
 from server.settings import SettingsReport
-from server.settings.saved_rules import SavedRules
+from server.settings.document_editor import SavedRules
 from server.store.replica import Replica, lone_replica
 from server.upstreams.catalog.published_names import SEARCH_NAMES
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool

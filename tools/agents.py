@@ -119,7 +119,7 @@ def read_answer(printed: bytes, *, is_whole: bool) -> AgentAnswer | None:
 
 def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer | None) -> ToolError:
     from tools.shell.result_text import DISPLAY_CHARS  # noqa: PLC0415 - already loaded
-    from tools.shell.shell_command import Ending  # noqa: PLC0415 - already loaded
+    from tools.shell.running_program import Ending  # noqa: PLC0415 - already loaded
 
     status = outcome.exit
     if outcome.ending is Ending.TIMED_OUT:
@@ -162,9 +162,12 @@ async def run_agent(
     """
     from tools.files.child_process import find_configured  # noqa: PLC0415 - loaded on first use
     from tools.shell.command_runner import ProgramRequest  # noqa: PLC0415 - as above
-    from tools.shell.program_output import OUTPUT_CHARS, OutputSnapshot  # noqa: PLC0415
     from tools.shell.result_text import DISPLAY_CHARS, kept_output, program_facts, size  # noqa: PLC0415
-    from tools.shell.shell_command import Ending  # noqa: PLC0415
+    from tools.shell.running_program import (  # noqa: PLC0415
+        OUTPUT_CHARS,
+        Ending,
+        OutputSnapshot,
+    )
 
     environment = agent.environment(inherited)
     search_path = environment.get("PATH", "")

@@ -11,8 +11,7 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError
-from server.console.terminal import note, show, show_json
-from server.console.terminal_questions import agree
+from server.console.terminal import agree, note, show, show_json
 from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.console.user_files import replace_content
 from server.protocol.json_rpc import Json

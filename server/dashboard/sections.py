@@ -164,8 +164,8 @@ async def tools(running_server: RunningServer, wanted: str) -> dict[str, Any]:
 
 
 def jobs(running_server: RunningServer) -> dict[str, Any]:
-    from tools.shell.program_output import newest_text  # noqa: PLC0415 - loaded on first use
     from tools.shell.result_text import status_text  # noqa: PLC0415
+    from tools.shell.running_program import newest_text  # noqa: PLC0415 - loaded on first use
 
     tables = [(client.name, client.state.jobs) for client in running_server.clients.all()]
     return {

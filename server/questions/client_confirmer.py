@@ -2,7 +2,7 @@
 
 A form is sent as a request or, in the 2026-07-28 revision, as a result. A form that is sent as a result carries an
 encrypted state, which the client sends back with the answer. Each state is accepted once
-(`server.store.sealed_states`). A question for the dashboard waits there until it is answered or its call ends.
+(`server.store.sealing`). A question for the dashboard waits there until it is answered or its call ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import RequestContext, elicits, input_required
 from server.questions.form import NO_ANSWER, FormStyle, form_schema, read_answer
 from server.store.replica import Replica
-from server.store.sealed_states import SealedStates
+from server.store.sealing import SealedStates
 from tools.contract.confirmation import (
     Answer,
     AskUserConfirmation,

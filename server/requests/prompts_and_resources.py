@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from server.clients.principals import rights_of
+from server.clients.client_request import rights_of
 from server.protocol.file_uris import FILE_TEMPLATE, MAX_URI_CHARS, UriRefusedError, path_of_uri
 from server.protocol.json_rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, MCPError, as_mapping
 from server.protocol.request_table import NEVER_CACHED, Handler, RequestContext, RequestTable

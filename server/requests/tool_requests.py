@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from server.clients.client_request import WELCOMES, Exchange, exchange_of
+from server.clients.client_request import WELCOMES, Exchange, exchange_of, rights_of
 from server.clients.client_workspaces import learn_roots
-from server.clients.principals import rights_of
 from server.protocol.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json, MCPError, ReadyList, as_list, as_mapping
 from server.protocol.request_table import NEVER_CACHED, CallNext, McpConnection, RequestContext, check_params
 from server.questions.client_confirmer import (

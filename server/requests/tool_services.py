@@ -194,7 +194,7 @@ class Commands:
         if self._confinement is not None:
             return self._confinement
         from tools.shell.sandbox.bubblewrap import BubblewrapConfinement, SandboxMode  # noqa: PLC0415 - loaded on first use
-        from tools.shell.sandbox.landlock import LandlockConfinement  # noqa: PLC0415
+        from tools.shell.sandbox.landlock_and_seccomp import LandlockConfinement  # noqa: PLC0415
         from tools.shell.sandbox.visible_file_system import Site  # noqa: PLC0415
 
         report, shell = self._report, self._report.settings.shell

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from server.clients.principals import Principal
+from server.clients.client_request import Principal
 from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings, StateKey, StorePassword
 from tools.permissions.client_rights import ALL_RIGHTS, Rights

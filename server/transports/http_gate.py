@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route, request_response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.clients.principals import PRINCIPAL, Principal, TokenRefusedError
+from server.clients.client_request import PRINCIPAL, Principal, TokenRefusedError
 from server.transports.http_messages import OPEN_REQUEST, refuse
 from server.transports.http_options import LOOPBACK_NAMES, HttpOptions
 

@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from server.clients.principals import principal_of
+from server.clients.client_request import principal_of
 from server.protocol.json_rpc import error_of
 from server.protocol.request_table import RequestTable
 from server.protocol.revisions import header_of, is_of_handshake_era

@@ -27,7 +27,7 @@ from jwt.algorithms import get_default_algorithms
 from mcp.client.auth.utils import build_oauth_authorization_server_metadata_discovery_urls
 from pydantic_core import from_json
 
-from server.clients.principals import Principal, TokenRefusedError
+from server.clients.client_request import Principal, TokenRefusedError
 from server.network.outbound import LongAnswerError, NoJsonAnswerError, fetch_json, is_safe
 from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings import SettingsError

@@ -15,7 +15,7 @@ import anyio
 from starlette.requests import Request as HttpRequest
 from starlette.types import Receive, Scope, Send
 
-from server.clients.principals import Principal, principal_of
+from server.clients.client_request import Principal, principal_of
 from server.protocol.json_rpc import ID_IS_TAKEN, Request, error_of
 from server.protocol.request_table import RequestTable
 from server.transports.dispatcher import Conversation, Dispatcher

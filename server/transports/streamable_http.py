@@ -25,7 +25,7 @@ import anyio
 from starlette.requests import Request as HttpRequest
 from starlette.types import Message, Receive, Scope, Send
 
-from server.clients.principals import principal_of
+from server.clients.client_request import principal_of
 from server.protocol.json_rpc import (
     CONNECTION_CLOSED,
     HEADER_MISMATCH,

@@ -22,8 +22,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from server.clients.announcements import ListenBus, ListKind
-from server.clients.client_request import LEVELS, WELCOMES, Exchange, exchange_of
-from server.clients.principals import rights_of
+from server.clients.client_request import LEVELS, WELCOMES, Exchange, exchange_of, rights_of
 from server.protocol.json_rpc import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,

@@ -40,7 +40,7 @@ from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.command_runner import CommandRunner, ProgramRunner, ShellOptions
 from tools.shell.job_table import JobTable
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.shell_command import CommandRequest
+from tools.shell.running_program import CommandRequest
 from tools.skill_folders import SkillFolders
 from tools.web.page_fetcher import PageFetcher
 from tools.web.search_settings import ProviderSettings, SearchSettings

@@ -34,8 +34,7 @@ from tools.shell.broker import confinement
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.loopback import SessionLoopbacks
 from tools.shell.process_spec import Process, ProcessSpec, StartFailedError
-from tools.shell.sandbox.landlock import landlock_failure, landlock_rules
-from tools.shell.sandbox.system_call_filter import seccomp_program
+from tools.shell.sandbox.landlock_and_seccomp import landlock_failure, landlock_rules, seccomp_program
 
 USED_LATER = (_asyncio, confinement, ctypes, fcntl, resource, supervisor_pool, thread)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from server import cli
+from tools.shell.broker import confinement
 
 if __name__ == "__main__":
-    cli.make_private = lambda: None
+    confinement.make_private = lambda: None
     raise SystemExit(cli.main())

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from server import cli
 from server.administration import watchdog
+from tools.shell.broker import confinement
 
 TAKEN = threading.Lock()
 
@@ -39,5 +40,5 @@ if __name__ == "__main__":
     signal.signal(signal.SIGUSR2, stay_in_a_library)
     # Nobody wants to wait that long here.
     watchdog.STUCK_SECONDS = watchdog.LEAVE_SECONDS = 2.0
-    cli.make_private = lambda: None  # the test reads what it waits for
+    confinement.make_private = lambda: None  # the test reads what it waits for
     raise SystemExit(cli.main())

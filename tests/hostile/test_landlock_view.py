@@ -23,8 +23,8 @@ from tests.tables import all_cases
 from tools.shell.broker.confinement import OLDEST_ABI, landlock_abi
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process_spec import ExitStatus, LandlockRules, ProcessSpec, StartFailedError
-from tools.shell.sandbox import landlock
-from tools.shell.sandbox.landlock import landlock_failure, landlock_rules
+from tools.shell.sandbox import landlock_and_seccomp
+from tools.shell.sandbox.landlock_and_seccomp import landlock_failure, landlock_rules
 
 if sys.platform != "linux" or landlock_abi() < OLDEST_ABI:
     pytest.skip("not run: the kernel has no such Landlock", allow_module_level=True)
@@ -473,7 +473,7 @@ async def test_rules_that_hold_too_little_or_too_much_are_found_out(
         given = given if readable or writable else []
         return landlock_rules([*given, *readable], [*own, *writable])
 
-    monkeypatch.setattr(landlock, "landlock_rules", others)
+    monkeypatch.setattr(landlock_and_seccomp, "landlock_rules", others)
     starter = BrokeredStarter()
     try:
         assert await landlock_failure(starter, str(tmp_path)) == what

@@ -35,7 +35,7 @@ from tests.processes import (
     until_none_carries,
 )
 from tests.variants import one_in
-from tools.shell.broker import descendants
+from tools.shell.broker import supervisor
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process_spec import ExitStatus, Process, ProcessSpec, ResourceLimits, StartFailedError
 from tools.shell.supervisor_pool import MAX_IDLE
@@ -139,15 +139,15 @@ async def test_what_is_ended_leaves_nothing(broker: BrokeredStarter, command: st
 async def test_descendants_are_found_also_where_the_kernel_tells_no_children(
     has_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descendants, "_HAS_CHILDREN_FILES", has_files)
+    monkeypatch.setattr(supervisor, "_HAS_CHILDREN_FILES", has_files)
     program = await anyio.open_process([BASH, "-c", "sleep 600 & echo up; wait"], stderr=None)
     async with program:
         assert program.stdout is not None
         assert await program.stdout.receive() == b"up\n"
-        assert {program.pid, *descendants_of(program.pid)} <= set(descendants.Descendants().pids())
-        assert program.pid not in descendants.Descendants(spared=[program.pid]).pids()
+        assert {program.pid, *descendants_of(program.pid)} <= set(supervisor.Descendants().pids())
+        assert program.pid not in supervisor.Descendants(spared=[program.pid]).pids()
         others = [pid for pid in children_of(os.getpid()) if pid != program.pid]
-        descendants.Descendants(spared=others).kill()
+        supervisor.Descendants(spared=others).kill()
         assert await program.wait() == -signal.SIGKILL
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.clients.principals import TokenRefusedError
+from server.clients.client_request import TokenRefusedError
 from server.settings.models import IntrospectionSettings, IssuerSettings
 from server.transports.issuer import Issuer
 from tests.interaction.network.test_access_tokens import RESOURCE, SECRET, refusal, signed

@@ -28,8 +28,13 @@ from tests.tables import each_of
 from tools.shell.command_environment import command_environment
 from tools.shell.sandbox.auto_run_guard import READ_BYTES
 from tools.shell.sandbox.bubblewrap import BubblewrapConfinement
-from tools.shell.sandbox.credential_masks import SEARCHED_FILE_BYTES, secret_places
-from tools.shell.sandbox.settings_secrets import included_settings, keeps_secret, may_hold_secret
+from tools.shell.sandbox.credential_masks import (
+    SEARCHED_FILE_BYTES,
+    included_settings,
+    keeps_secret,
+    may_hold_secret,
+    secret_places,
+)
 from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio

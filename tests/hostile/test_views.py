@@ -23,7 +23,7 @@ from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import SandboxChanges
-from tools.shell.sandbox.landlock import why_not_here
+from tools.shell.sandbox.landlock_and_seccomp import why_not_here
 from tools.shell.sandbox.reading_view import closed_in_etc, reading_view_paths
 from tools.shell.sandbox.visible_file_system import Site
 

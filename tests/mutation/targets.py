@@ -103,7 +103,7 @@ TARGETS = {
         ),
     ),
     "sealing": Target(
-        ("server/store/sealed_states.py",),
+        ("server/store/sealing.py",),
         ("unit/test_sealed_states.py", "unit/test_shared_*.py", "unit/test_stored_json.py"),
     ),
     "relay": Target(

@@ -228,7 +228,7 @@ class Discovery:
         if settings.call_command is None:
             return None, "tools.discoveryCommand is set, but tools.callCommand, which runs the tools, is not. Set both."
         from tools.shell.result_text import code_and_signal  # noqa: PLC0415 - loaded on first use
-        from tools.shell.shell_command import Ending  # noqa: PLC0415 - loaded on first use
+        from tools.shell.running_program import Ending  # noqa: PLC0415 - loaded on first use
         from tools.text.secrets import redact  # noqa: PLC0415 - loaded on first use
 
         command, seconds = settings.discovery_command, settings.discovery_seconds

@@ -148,7 +148,7 @@ class ShellTool(BuiltinTool[ShellParams]):
     async def execute(self, params: ShellParams, context: ToolContext) -> ToolResult:
         from tools.shell import result_text  # noqa: PLC0415 - loaded on first use
         from tools.shell.changed_files import changes_since, state_of  # noqa: PLC0415
-        from tools.shell.shell_command import CommandRequest, Ending  # noqa: PLC0415
+        from tools.shell.running_program import CommandRequest, Ending  # noqa: PLC0415
 
         context.signal.raise_if_aborted()
         folder = await _real_folder(params, context)

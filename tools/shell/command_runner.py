@@ -46,9 +46,18 @@ from tools.shell.process_spec import (
     StartFailedError,
     printed,
 )
-from tools.shell.program_output import OUTPUT_CHARS, TAIL_BYTES, Output, OutputReader, ShownOutput, newest_text
 from tools.shell.resource_limits import default_limits
-from tools.shell.shell_command import CommandRequest, Ending, RunningProgram
+from tools.shell.running_program import (
+    OUTPUT_CHARS,
+    TAIL_BYTES,
+    CommandRequest,
+    Ending,
+    Output,
+    OutputReader,
+    RunningProgram,
+    ShownOutput,
+    newest_text,
+)
 from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 
 if TYPE_CHECKING:
     from tools.shell.process_spec import ExitStatus
-    from tools.shell.shell_command import CommandRequest, RunningProgram
+    from tools.shell.running_program import CommandRequest, RunningProgram
 
 logger = logging.getLogger(__name__)
 MAX_RUNNING = 16

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from server.protocol.json_rpc import Json, as_mapping
 from server.settings import UpstreamSettings
-from server.settings.file_rewriting import rewrite
+from server.settings.document_editor import rewrite
 from server.settings.load import MAX_LOCK_BYTES, LockContent
 from server.settings.settings_files import LOCK_NAME, read_regular
 from server.upstreams.catalog.stored_lists import program_and_address

@@ -25,7 +25,7 @@ from server.protocol.request_table import our_name
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from server.settings import UpstreamSettings
 from server.settings.load import working_folder
-from server.settings.stored_json import read_stored
+from server.settings.settings_files import read_stored
 from server.upstreams.session.list_reader import KINDS
 from server.upstreams.session.protocol_era import Era
 from server.upstreams.wire.own_meta import chain_of, remove_own_keys

@@ -37,7 +37,7 @@ from server.clients.client_request import Exchange, NotAskedError
 from server.protocol.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, Json
 from server.protocol.request_table import input_required
 from server.store.replica import Replica
-from server.store.sealed_states import SealedStates
+from server.store.sealing import SealedStates
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LoginNeededError, Upstream
 from server.upstreams.connections.pool import UpstreamPool, bounded_gather

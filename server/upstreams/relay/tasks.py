@@ -31,7 +31,7 @@ from server.protocol.json_rpc import (
 from server.protocol.request_table import RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY
 from server.store.replica import Replica
-from server.store.sealed_states import SealedStates
+from server.store.sealing import SealedStates
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.relay.relayed_results import (

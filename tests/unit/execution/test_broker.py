@@ -36,7 +36,7 @@ from tests.processes import (
 )
 from tools.shell import supervisor_pool
 from tools.shell.broker import broker_messages
-from tools.shell.broker.descendants import MARK
+from tools.shell.broker.supervisor import MARK
 from tools.shell.brokered_starter import BrokeredStarter
 from tools.shell.process_spec import ExitStatus, ProcessSpec, ResourceLimits, StartFailedError
 from tools.shell.supervisor_pool import MAX_IDLE, SupervisorHandle, launch_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tools.shell.private_folders import PrivateFolders
-from tools.shell.program_output import (
+from tools.shell.running_program import (
     CUT_MARK,
     HEAD_BYTES,
     OUTPUT_CHARS,

@@ -31,7 +31,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.command_runner import CommandRunner, ShellOptions
 from tools.shell.private_folders import PrivateFolders
 from tools.shell.process_spec import ConfinedCommand, Process, ProcessSpec, SandboxChanges, StartFailedError
-from tools.shell.shell_command import CommandRequest
+from tools.shell.running_program import CommandRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -22,8 +22,8 @@ from tools.shell.private_folders import PrivateFolders
 from tools.shell.process_spec import ProcessSpec
 from tools.shell.resource_limits import FILE_BYTES, PROCESSES, default_limits, is_root
 from tools.shell.sandbox.bubblewrap import USUAL_FOLDER, BubblewrapConfinement, SandboxMode, find_bubblewrap
+from tools.shell.sandbox.landlock_and_seccomp import seccomp_program
 from tools.shell.sandbox.probe_program import WORKED
-from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio

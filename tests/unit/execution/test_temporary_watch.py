@@ -16,10 +16,10 @@ from tests.tables import all_cases
 from tests.unit.execution.shell import Shell, shell_in, text_of
 from tests.waiting import CEILING
 from tools.contract.command_views import Engine, ViewKind
-from tools.shell import private_folders, shell_command
+from tools.shell import private_folders, running_program
 from tools.shell.process_spec import ConfinedCommand, ProcessSpec
-from tools.shell.sandbox import landlock
-from tools.shell.sandbox.landlock import LandlockCommand
+from tools.shell.sandbox import landlock_and_seccomp
+from tools.shell.sandbox.landlock_and_seccomp import LandlockCommand
 
 pytestmark = pytest.mark.anyio
 if sys.platform != "linux":
@@ -58,8 +58,8 @@ class Limiting(Plain):
 
 @pytest.fixture
 async def shell(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Shell]:
-    monkeypatch.setattr(shell_command, "LOOK_SECONDS", 0.02)
-    monkeypatch.setattr(shell_command, "FILES_STEP", 1)
+    monkeypatch.setattr(running_program, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(running_program, "FILES_STEP", 1)
     monkeypatch.setattr(private_folders, "MAX_TEMPORARY", 50)
     async with shell_in(root, tmp_path, confinement=Limiting(root)) as made:
         yield made
@@ -92,7 +92,7 @@ async def test_a_job_that_fills_its_temporary_folder_is_ended(shell: Shell) -> N
 async def test_the_temporary_folder_is_limited_and_emptied_where_landlock_holds_a_command_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landlock, "PRIVATE_BYTES", 1024)
+    monkeypatch.setattr(landlock_and_seccomp, "PRIVATE_BYTES", 1024)
     (tmp_path / "large").write_bytes(bytes(1024**2))
     spec = ProcessSpec(("/bin/true",), "/", {})
     command = LandlockCommand(spec, Engine.LANDLOCK, ViewKind.READING, temporary=str(tmp_path))

@@ -19,7 +19,7 @@ killing the broker and its supervisor at the same moment, or by becoming a user 
 without subreapers, a program can also escape by leaving its process group or killing its supervisor.
 
 This file is run by its path, without the server's import path, so from this project the process can import only the
-other five modules in this folder. Standard input is the socket to the server. The arguments are what supervisors track
+other three modules in this folder. Standard input is the socket to the server. The arguments are what supervisors track
 (`descendants` or `group`), and the limit on open files for programs.
 """
 
@@ -38,13 +38,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from tools.shell.broker import broker_messages, descendants, process_privacy, supervisor
+    from tools.shell.broker import broker_messages, confinement, supervisor
 else:
     # With -I, the script's folder is not on the import path. As the last entry, the folder hides no standard module.
     sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     import broker_messages
-    import descendants
-    import process_privacy
+    import confinement
     import supervisor
 
 if sys.platform == "win32":
@@ -152,7 +151,7 @@ class Broker:
             self._unlink()
             for foreign in (self._server, self._waiting, *chain.from_iterable(self._channels.values()), *self._left):
                 foreign.close()
-            is_subreaper = self._is_subreaper and descendants.become_subreaper()
+            is_subreaper = self._is_subreaper and supervisor.become_subreaper()
             import resource  # noqa: PLC0415 - POSIX only; `main` has loaded it
 
             # Programs get the original limit, because the server has raised its own.
@@ -180,7 +179,7 @@ class Broker:
                     break
                 if os.WIFSTOPPED(status):
                     # A program may have stopped the supervisor, which must continue.
-                    descendants.send_signals([pid] if pid in self._channels else [], signal.SIGCONT)
+                    supervisor.send_signals([pid] if pid in self._channels else [], signal.SIGCONT)
                     continue
                 has_reaped = True
                 if self._shared is not None and pid == self._shared[0]:
@@ -199,7 +198,7 @@ class Broker:
         Once none are left, close those supervisors' sockets to tell the server.
         """
         if self._is_subreaper:
-            left = descendants.Descendants(spared=self._channels)
+            left = supervisor.Descendants(spared=self._channels)
             if left.pids():
                 left.kill()
                 self._sweep_at = monotonic() + supervisor.KILL_PAUSE_SECONDS
@@ -217,7 +216,7 @@ class Broker:
 
 def main(what: str, most_files: int) -> None:
     gc.disable()
-    process_privacy.make_private()
+    confinement.make_private()
     with suppress(PermissionError):
         os.setsid()
     os.chdir("/")
@@ -234,7 +233,7 @@ def main(what: str, most_files: int) -> None:
         if int(name) > 2 and int(name) != server.fileno():
             with suppress(OSError):
                 os.close(int(name))
-    is_subreaper = what == "descendants" and descendants.become_subreaper()
+    is_subreaper = what == "descendants" and supervisor.become_subreaper()
     for name in ("fcntl", "resource"):  # imported here once, so that no supervisor has to
         import_module(name)
     gc.freeze()

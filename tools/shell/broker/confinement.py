@@ -1,7 +1,8 @@
 """Confines a forked process before it becomes a program: joins namespaces and gives up rights through Landlock.
 
-Confinement cannot be undone, so it is only for processes that do nothing else. The kernel is called through ctypes,
-with only the standard library. The fork imports nothing.
+Confinement cannot be undone, so it is only for processes that do nothing else. The server and the broker only protect
+their own memory, environment and descriptors (`make_private`). The kernel is called through ctypes, with only the
+standard library. The fork imports nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _OPENAT2, _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 437, 444, 445, 446
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 # linux/prctl.h, linux/seccomp.h, linux/capability.h, asm-generic/fcntl.h, linux/openat2.h
 _SET_SECCOMP, _CAPBSET_DROP, _SET_NO_NEW_PRIVS, _CAP_AMBIENT, _AMBIENT_CLEAR_ALL, _FILTER_MODE = 22, 24, 38, 47, 4, 2
+_SET_DUMPABLE = 4
 _CAPABILITY_VERSION = 0x20080522
 _O_PATH, _NO_SYMLINKS = 0o10000000, 0x04
 # linux/fcntl.h, linux/mount.h: mount from descriptor to descriptor, with the attributes read-only, nosuid, nodev.
@@ -55,6 +57,15 @@ def _ask(function: str, *arguments: int | bytes | None) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), function)
     return result
+
+
+def make_private() -> None:
+    """On Linux, let only root debug this process, and read its `environ`, `fd` and `mem` in `/proc`.
+
+    Forks of this process inherit this, but programs that they execute do not.
+    """
+    if sys.platform == "linux":
+        _library.prctl(_SET_DUMPABLE, ctypes.c_ulong(0))
 
 
 def landlock_abi() -> int:

@@ -44,11 +44,15 @@ from tools.shell.resource_limits import ProcessGroupLimit, is_root
 from tools.shell.sandbox import visible_file_system
 from tools.shell.sandbox.auto_run_guard import AutoRunLookout
 from tools.shell.sandbox.credential_masks import secret_places
-from tools.shell.sandbox.landlock import LandlockConfinement, landlock_entry, ruleset_for_views
+from tools.shell.sandbox.landlock_and_seccomp import (
+    LandlockConfinement,
+    landlock_entry,
+    ruleset_for_views,
+    seccomp_program,
+)
 from tools.shell.sandbox.mount_check import NEW_ROOT, MountGate
 from tools.shell.sandbox.probe import NO_ANSWER, Probe, failure_of
 from tools.shell.sandbox.reading_view import ETC, OPEN_TO_ALL, TEMPORARY, reading_view_paths, without_closed
-from tools.shell.sandbox.system_call_filter import seccomp_program
 from tools.shell.sandbox.visible_file_system import PreparedView, Site, StandIns, View, ViewPreparation, depth
 from tools.text.file_names import shown_whole_path
 
@@ -187,9 +191,10 @@ class ViewSetup:
 class SandboxedCommand(ConfinedCommand):
     """A command in the sandbox, with its resources. The caller must release it."""
 
-    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)  # called once bubblewrap is running
+    # `ViewPreparation.prepare`, called once bubblewrap is running
+    prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
     gate: MountGate = field(repr=False, kw_only=True)
-    # Returns what file rules now deny to the command.
+    # `CommandView.look`, which returns what file rules now deny to the command
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 

@@ -24,8 +24,8 @@ from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
 from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import object_folders
 from tools.permissions.repositories import work_tree_above
+from tools.shell.sandbox.credential_masks import included_settings
 from tools.shell.sandbox.mount_check import MountTable
-from tools.shell.sandbox.settings_secrets import included_settings
 
 ETC = "/etc"
 RUNNING_SYSTEM = ("/run/current-system", "/run/booted-system", "/run/opengl-driver")  # programs of NixOS

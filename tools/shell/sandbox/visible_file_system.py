@@ -177,7 +177,7 @@ class ViewPreparation:
     roots: Sequence[str]
     allowed: CommandView
     hidden: HiddenPaths  # result of `secrets_of`
-    stand_ins: Callable[[], StandIns]
+    stand_ins: Callable[[], StandIns]  # creates them when the first path is masked
     search_path: str = ""  # the `PATH` of the command
     needed: Sequence[str] = ()  # paths that the command must see, wherever they are
     private_folder: Callable[[], str] | None = None

@@ -1,7 +1,8 @@
-"""The output of a program: it is read as it arrives, limited in size, shown in parts, and reported as progress.
+"""A running program: its request, its output, and its end.
 
-The shown part is plain text: without colours, cursor movements or overwritten text, and with invisible characters
-marked. Only the few hundred kilobytes kept in memory are converted, never the whole output.
+Output is read as it arrives, limited in size, shown in parts, and reported as progress. The shown part is plain text:
+without colours, cursor movements or overwritten text, and with invisible characters marked. Only the few hundred
+kilobytes kept in memory are converted, never the whole output. A program that fills its temporary folders is stopped.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import re
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial
 
 import anyio
 
+from tools.contract.command_views import UNCONFINED, CommandView
 from tools.contract.display import visible
+from tools.contract.tool_errors import ExhaustedError
 from tools.files.text_encodings import (
     SNIFFED_BYTES,
     UTF_8,
@@ -28,8 +33,146 @@ from tools.files.text_encodings import (
     shown_text,
 )
 from tools.machine.threads import THREADS
-from tools.shell.private_folders import OutputFile, PrivateFolder
+from tools.shell.private_folders import OutputFile, PrivateFolder, measured
+from tools.shell.process_spec import ConfinedCommand, Process, SandboxChanges
 from tools.text.terminal_text import terminal_text
+
+GRACE_SECONDS = 0.2  # pause between SIGTERM and SIGKILL (as in Qwen Code and Gemini CLI)
+# How long to wait for the rest of the output after the shell has exited, because parts of a pipeline may exit later
+DRAIN_SECONDS = 0.05
+LEAVING_SECONDS = 0.2  # how long other processes may take to exit after the program
+CLEAN_UP_SECONDS = 10.0  # time limit for stopping or closing a program, so that nothing waits forever for a hung disk
+LOOK_SECONDS = 1.0  # pause between checks of the free space
+STEPS = 8  # the folders are measured whenever the free space has changed by about 1/8 of the size limit
+FILES_STEP = 10_000  # the folders are also measured whenever this many inodes have been used or freed
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRequest:
+    command: str  # the text for the shell
+    folder: str  # real path of the working directory
+    roots: Sequence[str]  # real paths of the workspace folders
+    client_key: str  # the client that gets the output; empty for an anonymous client
+    timeout_seconds: float  # time limit, including the time in the queue; for a background command, only for its start
+    description: str = ""  # the command's purpose, as described by the model
+    folder_name: str = ""  # the folder's name for people and models, if different from its path
+    view: CommandView = UNCONFINED  # what the command will be able to see and change
+
+
+class Ending(StrEnum):
+    EXITED = "exited"
+    TIMED_OUT = "timed_out"
+    SILENT = "silent"
+    OVERFLOWED = "overflowed"
+
+
+@dataclass(slots=True)
+class RunningProgram:
+    """A program from its start until all its processes have exited. The owner must close it."""
+
+    process: Process
+    output: Output  # the program's output so far
+    reader: OutputReader
+    confined: ConfinedCommand  # what was started, and how it is confined
+    started_at: float  # monotonic seconds
+    on_closed: Callable[[], None]  # `StartQueue.end`, called when all resources are released
+    # The changes to auto-run files and temporary files; known after `close`
+    changes: SandboxChanges = field(default_factory=SandboxChanges, init=False)
+    # Whether the program was stopped because its writable folders became too large
+    has_overfilled: bool = field(default=False, init=False)
+    _watch: asyncio.Task[None] | None = field(default=None, init=False)
+    _is_closed: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        folders, most_bytes = self.confined.limited_folders()
+        if folders:
+            self._watch = asyncio.create_task(self._end_if_overfull(folders, most_bytes))
+
+    async def _end_if_overfull(self, folders: Sequence[str], most_bytes: int) -> None:
+        """Stop the program when its writable folders are too large.
+
+        Deleted files that the program's processes still have open count too.
+        """
+        rooms: list[tuple[int, int]] = []
+        while not self.has_overfilled:
+            await asyncio.sleep(LOOK_SECONDS)
+            with suppress(OSError, ExhaustedError):  # try again at the next check
+                now = await THREADS.run(partial(_rooms, folders, most_bytes // STEPS))
+                if now != rooms:
+                    rooms = now
+                    pids = await self.process.left_running()
+                    self.has_overfilled = await THREADS.run(partial(_are_overfull, folders, most_bytes, pids))
+        await self.end()
+
+    async def read_to_end(self) -> None:
+        """Read the remaining output after the program's exit. Waits only briefly if other processes keep printing."""
+        # Usually the end of the output is found immediately, without a turn of the event loop.
+        self.reader.read_present()
+        if not await self.reader.wait_ended(DRAIN_SECONDS):
+            self.reader.read_present()
+
+    async def left_running(self) -> tuple[int, ...]:
+        """Return the ids of processes left running after the program's exit. Waits briefly for them to exit."""
+        if await self.process.left_running():
+            with anyio.move_on_after(LEAVING_SECONDS):
+                await self.process.wait_gone()
+            return await self.process.left_running()
+        return ()
+
+    async def end(self, grace_seconds: float = GRACE_SECONDS) -> None:
+        """Stop all the program's processes, and read the last output. Shielded and bounded."""
+        with anyio.move_on_after(grace_seconds + CLEAN_UP_SECONDS, shield=True):
+            await self.process.end(grace_seconds)
+            self.reader.read_present()
+
+    async def close(self) -> None:
+        """Release everything except the output, after all processes have exited. Shielded and bounded."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+        self.reader.stop()
+        self.process.close()
+        try:
+            with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
+                self.changes = replace(await self.confined.release(), has_overfilled=self.has_overfilled)
+        finally:
+            self.on_closed()
+            if self.output.file is not None:
+                with anyio.move_on_after(CLEAN_UP_SECONDS, shield=True):
+                    await self.output.file.close()
+
+
+def _rooms(folders: Iterable[str], step: int) -> list[tuple[int, int]]:
+    """Return the free space of each folder's file system, in steps of `step` bytes and of `FILES_STEP` files."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    found = map(os.statvfs, folders)
+    return [(room.f_bavail * room.f_frsize // step, room.f_favail // FILES_STEP) for room in found]
+
+
+def _are_overfull(folders: Sequence[str], most_bytes: int, pids: Iterable[int]) -> bool:
+    """Return True if the folders, plus deleted files that the processes still have open, exceed `most_bytes`."""
+    if sys.platform == "win32":
+        raise NotImplementedError
+    held = 0
+    for folder in folders:
+        size, is_too_much = measured(folder, most_bytes)
+        if is_too_much:
+            return True
+        held += size
+    devices = {os.stat(folder).st_dev for folder in folders}
+    deleted: dict[tuple[int, int], int] = {}  # bytes, keyed by device and inode
+    for pid in pids:
+        with suppress(OSError):
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(OSError):
+                    info = os.stat(f"/proc/{pid}/fd/{number}")
+                    if not info.st_nlink and info.st_dev in devices:
+                        deleted[info.st_dev, info.st_ino] = info.st_blocks * 512
+    return held + sum(deleted.values()) > most_bytes
+
 
 MAX_UTF8_BYTES = 4
 _PLAIN = bytes([*b"\t\n", *range(0x20, 0x7F)])  # text bytes that need no conversion
