@@ -31,7 +31,7 @@ from server.protocol.request_table import (
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from server.questions.client_confirmer import ASKED, QUESTION_KEY
 from tools.contract.display import visible
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:
     from starlette.requests import Request

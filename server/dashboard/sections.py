@@ -16,8 +16,7 @@ from server.administration.log import HISTORY
 from server.requests.running_requests import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
-from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
 from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
 from tools.contract.display import (

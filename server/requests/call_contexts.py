@@ -29,9 +29,8 @@ from server.upstreams.relay.request_relay import CallContext
 from tools.call.base_tool import ClientState, Services, ToolContext
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling, no_progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.read_ledger import ReadLedger
-from tools.files.workspace import Scratch
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.files.workspace import ReadLedger, Scratch
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from server.protocol.file_uris import ON_WINDOWS, template_value, typed_path
 from tools.builtin.file_requests import MAX_VALUES
 from tools.contract.confirmation import Question
 from tools.contract.tool_results import FunctionCall, ToolResult
-from tools.files.find.path_completion import last_typed, quoted_path
+from tools.files.find.path_suggestions import last_typed, quoted_path
 
 Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
 """Runs a call through the call flow, for the current client."""

@@ -244,7 +244,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
     If no file was read and there is no question to ask, an error is raised, which the user sees.
     """
     from server.requests.completion_requests import MAX_LINE_CHARS  # noqa: PLC0415 - loaded on first use
-    from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
+    from tools.files.find.path_suggestions import typed_paths  # noqa: PLC0415
 
     line = (arguments or {}).get(PATHS, "")
     if len(line) > MAX_LINE_CHARS:

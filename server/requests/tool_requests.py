@@ -31,14 +31,13 @@ from server.requests.running_requests import show_as
 from server.requests.tool_search import CALL, ToolSearch
 from server.requests.tool_services import CustomTools
 from server.settings import SettingsReport
-from server.upstreams.catalog.mcp_apps import is_for_models, with_app_links
 from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models, with_app_links
 from server.upstreams.connections.connection import LOGIN_TOOL, Upstream
 from server.upstreams.connections.pool import PROXY_WAIT_SECONDS
+from server.upstreams.relay.relayed_results import protocol_error
 from server.upstreams.relay.request_relay import MAX_LOGINS, CallContext
 from server.upstreams.session.list_reader import TOOLS
-from server.upstreams.session.upstream_results import protocol_error
 from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.builtin.skill import SkillTool, told_skills, with_skills
@@ -50,7 +49,7 @@ from tools.contract.display import visible_line
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_results import FunctionCall, ToolResult
-from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, READ, RUN, WRITE, Rights
 from tools.permissions.tool_names import DELEGATING
 from tools.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
 from tools.text.file_names import shortened_line, shown_path

@@ -19,9 +19,8 @@ import anyio
 
 from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import RequestContext
-from server.upstreams.catalog.mcp_apps import is_for_models
 from server.upstreams.catalog.published_names import MAX_NAME, SEARCH_NAMES
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.session.list_reader import in_turns
 from server.upstreams.wire.own_meta import chain_of
@@ -33,8 +32,7 @@ from tools.contract.tool_parameters import about_unknown, coerce, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.discovery.discovery_commands import UnreadableError, require_sendable
 from tools.machine.threads import THREADS
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
-from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy, Rights
 
 if TYPE_CHECKING:
     from server.upstreams.catalog.tool_index import ToolIndex

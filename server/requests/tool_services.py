@@ -28,9 +28,9 @@ from tools.call.tool_registry import ToolRegistry
 from tools.files.workspace import SCRATCH_NAME, Scratch
 from tools.machine.cached_properties import cached_property
 from tools.memory.memory_files import is_memory_name
-from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import read_rules
+from tools.permissions.protected_files import GuardedPaths
 from tools.permissions.tool_names import GROUPS
 from tools.shell.job_table import JobTable
 from tools.shell.private_folders import WORK, PrivateFolders

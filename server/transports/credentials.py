@@ -18,7 +18,7 @@ from hashlib import sha256
 from server.clients.client_request import Principal
 from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings, StateKey, StorePassword
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token, if the settings name no tokens
 VARIABLE_NAME = "environment"  # the name of the token in that variable

@@ -40,7 +40,7 @@ from server.transports.http_messages import OPEN_REQUEST, ROOT_PATH
 from server.transports.http_options import HttpOptions
 from server.transports.legacy_sse import SseSessions
 from server.transports.streamable_http import MAX_SESSIONS, StreamableHttp
-from tools.permissions.client_rights import ALL_RIGHTS
+from tools.permissions.permission_policy import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
 from server.transports.credentials import digest_of, read_secret, rights_for
-from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
+from tools.permissions.permission_policy import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)
 

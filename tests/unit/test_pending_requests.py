@@ -120,13 +120,11 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_
 ) -> None:
     pending.expect(60)
     assert pending.deadline is not None
-    pending.pause_clock(is_asking=True)
-    pending.pause_clock(is_asking=True)
-    flood(pending, 2 * MAX_EVENTS)
-    pending.pause_clock(is_asking=False)
-    pending.put(Progress({"progress": 1}))
-    assert pending.deadline is None
-    pending.pause_clock(is_asking=False)
+    with pending.paused_clock():
+        with pending.paused_clock():
+            flood(pending, 2 * MAX_EVENTS)
+        pending.put(Progress({"progress": 1}))
+        assert pending.deadline is None
     assert pending.deadline is not None
 
 
