@@ -103,7 +103,7 @@ class RequestOutbound(Outbound, Protocol):
 
 
 class _NoOutbound:
-    """Sends nothing: a client of the 2026-07-28 revision gets no requests, and notifications only within its requests."""
+    """The outbound of a client of the 2026-07-28 revision, outside of its requests: sends nothing."""
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params
