@@ -119,8 +119,8 @@ async def serve_http(
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
     # Print this at any log level: the person who starts a server must know its address, and whether it needs a token.
-    audience = "clients that send a token" if options.needs_token else "every client, without a token"
-    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {audience}\n")
+    clients = "clients that send a token" if options.needs_token else "every client, without a token"
+    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {clients}\n")
     sys.stderr.flush()
     if not http.is_loopback:
         if http.tls_cert is None:
@@ -172,11 +172,9 @@ class ClientConnection(H11Protocol):
         super().connection_made(transport)
         self._mark_idle()
         # Keep the number of connections below the limit at which uvicorn refuses requests.
-        limit, waiting = self.limit_concurrency, self._idle_here
-        while (
-            limit is not None and len(self.connections) >= limit and (longest_idle := next(iter(waiting))) is not self
-        ):
-            del waiting[longest_idle]
+        limit, idle = self.limit_concurrency, self._idle_here
+        while limit is not None and len(self.connections) >= limit and (longest_idle := next(iter(idle))) is not self:
+            del idle[longest_idle]
             # Remove the connection here, because its `connection_lost` is called only later.
             self.connections.discard(longest_idle)
             longest_idle.transport.abort()
