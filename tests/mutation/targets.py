@@ -117,9 +117,8 @@ TARGETS = {
     "relay": Target(
         (
             "server/upstreams/relay/request_relay.py",
-            "server/upstreams/relay/published_resources.py",
-            "server/upstreams/relay/large_results.py",
-            "server/upstreams/relay/resource_subscriptions.py",
+            "server/upstreams/relay/relayed_results.py",
+            "server/upstreams/relay/upstream_resources.py",
             "server/upstreams/relay/tasks.py",
         ),
         (
