@@ -5,8 +5,8 @@ from __future__ import annotations
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.tool_results import TextPart
-from tools.files.read.file_reader import look_at, read
-from tools.files.read.line_window import Reading, WantedLines
+from tools.files.read.file_reader import read, read_beginning
+from tools.files.read.line_window import LineRequest, Reading
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages
 
 
@@ -25,8 +25,8 @@ def read_file(
     location = context.workspace.locate(name)
     with context.workspace.open_file(location) as opened:
         limits = limits or Limits()
-        wanted = WantedLines(offset, limit or limits.read_lines, limits, AbortSignal())
-        return read(opened, location, look_at(opened, location), wanted, media, pages=pages, pdf_seconds=seconds)
+        wanted = LineRequest(offset, limit or limits.read_lines, limits, AbortSignal())
+        return read(opened, location, read_beginning(opened, location), wanted, media, pages=pages, pdf_seconds=seconds)
 
 
 def text_of(reading: Reading) -> str:

@@ -11,7 +11,7 @@ from pydantic import AnyUrl, FileUrl
 
 from tests.hostile.every_tool import call
 from tools.contract.display import visible
-from tools.text.file_names import meant_path, one_line, sendable_name, shown_name, shown_whole_path
+from tools.text.file_names import one_line, parse_quoted_path, sendable_name, shown_name, shown_whole_path
 
 pytestmark = pytest.mark.anyio
 
@@ -61,8 +61,8 @@ async def test_a_name_that_looks_quoted_is_never_sent_as_the_one_that_is(root: P
     assert len(set(found)) == len(QUOTED_TWINS)
     names = {entry["name"] for entry in listed}
     assert len(names) == len(QUOTED_TWINS)
-    assert {os.fsencode(meant_path(name) or name) for name in names} == set(QUOTED_TWINS)
-    assert {os.fsencode(os.path.basename(meant_path(path) or path)) for path in found} == set(QUOTED_TWINS)
+    assert {os.fsencode(parse_quoted_path(name) or name) for name in names} == set(QUOTED_TWINS)
+    assert {os.fsencode(os.path.basename(parse_quoted_path(path) or path)) for path in found} == set(QUOTED_TWINS)
 
 
 @pytest.mark.requirement("hostile.names_read")
@@ -95,7 +95,7 @@ def test_a_character_that_is_not_seen_is_escaped_in_a_name_and_read_back(charact
     for shown in (shown_name(name), shown_whole_path(f"/folder/{name}")):
         assert character not in shown
         assert f"{ord(character):x}" in shown
-    assert meant_path(shown_whole_path(f"/folder/{name}")) == f"/folder/{name}"
+    assert parse_quoted_path(shown_whole_path(f"/folder/{name}")) == f"/folder/{name}"
 
 
 @pytest.mark.requirement("hostile.names")

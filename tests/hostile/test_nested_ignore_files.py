@@ -156,7 +156,7 @@ def test_in_one_folder_the_later_file_overrules_and_the_deeper_folder_overrules_
     assert hidden_by(root, "sub/deep/er/a.txt") == "sub/deep/er/.geminiignore"
     found, walk = walked(root)
     assert {path for path in found if path.endswith("a.txt")} == {"a.txt", "sub/deep/a.txt"}
-    assert walk.hidden == {HiddenBy.AGENT: 2}
+    assert walk.hidden_counts == {HiddenBy.AGENT: 2}
 
 
 @pytest.mark.requirement("ignore.nested")
@@ -240,7 +240,7 @@ def test_a_file_that_cannot_be_understood_hides_all_of_its_folder_and_nothing_el
     assert hidden_by(root, "other/a.txt") is None
     found, walk = walked(root)
     assert found == {"a.txt", "other/a.txt"}
-    assert walk.hidden == {HiddenBy.AGENT: 1}
+    assert walk.hidden_counts == {HiddenBy.AGENT: 1}
     workspace = Workspace([str(root)])
     with pytest.raises(ToolError, match="unknown what it hides"):
         scope_of(workspace, workspace.locate(f"{level}/beneath"), git=True, agent=True)
@@ -282,7 +282,7 @@ def test_below_files_with_too_many_rules_a_further_one_hides_its_folder(root: Pa
         (folder / "a.txt").write_text("")
     found, walk = walked(root)
     assert {path for path in found if path.endswith("a.txt")} == {"d/a.txt", "d/d/a.txt", "d/d/d/a.txt"}
-    assert walk.hidden == {HiddenBy.AGENT: 1}
+    assert walk.hidden_counts == {HiddenBy.AGENT: 1}
     with pytest.raises(ToolError, match="below other ignore files that have too many rules"):
         hidden_by(root, "d/d/d/d/a.txt")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tools.contract.limits import AbortSignal, Limits
-from tools.files.read.line_window import Source, WantedLines, window
+from tools.files.read.line_window import LineRequest, Source, window
 
 ROOMY = Limits(read_chars=1_000_000, line_chars=1_000_000)
 
@@ -28,7 +28,7 @@ def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: in
     pages: list[str] = []
     offset = 0
     while True:
-        found = window(source, WantedLines(offset, limit, limits, AbortSignal()))
+        found = window(source, LineRequest(offset, limit, limits, AbortSignal()))
         assert not found.shortened
         pages.append(found.text + ("" if found.reaches_end else ending))
         offset += found.count
@@ -44,7 +44,7 @@ def test_pages_join_to_the_whole(content: tuple[str, bool, list[str]], limit: in
 def test_the_end_is_the_same_from_both_sides(content: tuple[str, bool, list[str]], count: int) -> None:
     ending, is_closed, lines = content
     source = Source.from_bytes((ending.join(lines) + (ending if is_closed and lines else "")).encode())
-    from_end = window(source, WantedLines(-count, 100, ROOMY, AbortSignal()))
+    from_end = window(source, LineRequest(-count, 100, ROOMY, AbortSignal()))
     total = from_end.total or 0
-    from_start = window(source, WantedLines(max(0, total - count), 100, ROOMY, AbortSignal()))
+    from_start = window(source, LineRequest(max(0, total - count), 100, ROOMY, AbortSignal()))
     assert from_end == from_start

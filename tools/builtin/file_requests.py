@@ -20,8 +20,8 @@ from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import InlineDataPart, ToolResult
 from tools.files.find.path_suggestions import entries_that_start_with, files_that_hold
 from tools.files.ignore_files import refuse_hidden
-from tools.files.read.file_reader import look_at, read
-from tools.files.read.line_window import WantedLines
+from tools.files.read.file_reader import read, read_beginning
+from tools.files.read.line_window import LineRequest
 from tools.files.read.media_files import TEXT_KINDS, FileKind
 from tools.files.workspace import explain
 from tools.machine.threads import run_blocking
@@ -69,7 +69,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
             refuse_hidden(workspace, location, "read")
             facts: dict[str, Any] = {"path": sendable_name(location.name)}
             with workspace.open_file(location) as opened:
-                beginning = look_at(opened, location)
+                beginning = read_beginning(opened, location)
                 file_type, size = beginning.type, opened.info.st_size
                 if file_type.kind not in TEXT_KINDS:
                     if size > MAX_BLOB_BYTES:
@@ -83,7 +83,7 @@ class FileResourceTool(PathReader[FileResourceParams]):
                     except OSError as error:
                         raise explain(error, location.shown) from None
                     return ToolResult(llm_content=part, facts=facts | {"kind": file_type.kind.value})
-                wanted = WantedLines(0, limits.read_lines, limits, context.signal)
+                wanted = LineRequest(0, limits.read_lines, limits, context.signal)
                 reading = read(opened, location, beginning, wanted, context.media)
             mime_type = file_type.mime_type
             if file_type.kind is not FileKind.SVG:

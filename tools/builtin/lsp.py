@@ -258,13 +258,13 @@ class LspTool(BuiltinTool[LspParams]):
             return None
 
         def locate() -> Location:
-            from tools.files.find.path_suggestions import not_there  # noqa: PLC0415 - loaded on first use
+            from tools.files.find.path_suggestions import missing_path_error  # noqa: PLC0415 - loaded on first use
             from tools.files.ignore_files import refuse_hidden  # noqa: PLC0415
 
             location = workspace.locate(path, by_look=True)
             refuse_hidden(workspace, location, "read")
             if workspace.kind_of(location) is None:
-                raise not_there(workspace, location, context.signal)
+                raise missing_path_error(workspace, location, context.signal)
             if location.root not in workspace.roots:
                 raise PathNotInWorkspaceError(path, workspace.roots)
             return location

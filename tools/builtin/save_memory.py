@@ -116,7 +116,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         return await run_blocking(context.signal, work)
 
     def _scope(self, params: SaveMemoryParams, context: ToolContext) -> MemoryScope:
-        return self._files.settled_scope(params.scope, context.workspace)
+        return self._files.resolve_scope(params.scope, context.workspace)
 
     def _target(self, scope: MemoryScope, context: ToolContext) -> TargetFile:
         from tools.files.change.file_change import TargetFile  # noqa: PLC0415 - not needed at startup

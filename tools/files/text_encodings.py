@@ -266,7 +266,7 @@ def shown_text(data: bytes) -> ShownText:
     return ShownText(text, text.encode() if decoded is None else data, UNKNOWN)
 
 
-def readings(data: bytes) -> dict[str, set[str]]:
+def possible_decodings(data: bytes) -> dict[str, set[str]]:
     """Return all texts that `shown_text` might show for bytes that are not UTF-8, each with its possible encodings.
 
     This is much faster than `guess`.

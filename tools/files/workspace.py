@@ -33,7 +33,7 @@ from tools.files.path_opener import (
     is_temporary,
 )
 from tools.machine.cached_properties import cached_property
-from tools.text.file_names import meant_path, shown_path, visible_form
+from tools.text.file_names import parse_quoted_path, shown_path, visible_form
 
 MAX_PATH_CHARS = 4096  # Linux's PATH_MAX; resolving a longer path is slow and always fails
 SCRATCH_NAME = "/tmp"  # noqa: S108 - the name of a client's scratch folder for tools and commands
@@ -189,7 +189,7 @@ class Workspace:
             # The names in a root's path may be unusual, so results show them in quotes. A path that is inside a root
             # when taken literally has no such quotes: it leads out through a symlink.
             is_inside_literally = self._root_above(os.path.normpath(scratch_path or literal)) != ""
-            unquoted_path = meant_path(raw_path.strip())
+            unquoted_path = parse_quoted_path(raw_path.strip())
             if unquoted_path is not None and not is_inside_literally:
                 with suppress(PathNotInWorkspaceError):
                     return replace(self.locate(unquoted_path, within=within, by_look=by_look), spelled=raw_path)
@@ -282,7 +282,7 @@ class Workspace:
         """Return the real path of the most likely variant of a missing path: one that exists, if there is one."""
         bare_path = raw_path.strip()
         variants = [os.path.join(base, bare_path)]
-        unquoted_path = meant_path(bare_path)
+        unquoted_path = parse_quoted_path(bare_path)
         if unquoted_path is not None and "\0" not in unquoted_path:
             variants.insert(0, os.path.join(base, unquoted_path))
         if "\\" in bare_path and os.sep != "\\":

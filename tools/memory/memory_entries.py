@@ -50,8 +50,8 @@ _HEADING = re.compile(r"#{1,2}(\s|$)")  # a heading of level 1 or 2, which ends 
 
 def entry_of(fact: str) -> str:
     """Format a fact as a line of a Markdown list. Return an empty string if the fact has no visible text."""
-    seen = UNSEEN.sub(lambda found: found[0] if found[0] in _JOINERS else " ", fact)
-    line = " ".join(seen.split()).lstrip("- ")
+    visible_text = UNSEEN.sub(lambda match: match[0] if match[0] in _JOINERS else " ", fact)
+    line = " ".join(visible_text.split()).lstrip("- ")
     if not line:
         return ""
     line = _IMPORT.sub(r"\\@", _MARKUP.sub("&lt;", line))
@@ -63,15 +63,15 @@ def entry_of(fact: str) -> str:
 def entries_in(text: str) -> list[str]:
     """Return the entries of all lists in `text`, with escapes removed."""
     lines, _ = outside_code(text)
-    return [_read(item[1]) for line in lines if (item := _ITEM.fullmatch(line)) is not None]
+    return [_unescape(item[1]) for line in lines if (item := _ITEM.fullmatch(line)) is not None]
 
 
-def _read(entry: str) -> str:
+def _unescape(entry: str) -> str:
     return " ".join(_ESCAPED.sub(r"\1", entry).replace("&lt;", "<").split())
 
 
-def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
-    """Return the first entry with the same words as `wanted`, regardless of case and punctuation.
+def similar_entry(entries: Sequence[str], fact: str) -> str | None:
+    """Return the first entry with the same words as `fact`, regardless of case and punctuation.
 
     One of the two may have further words at the end.
     """
@@ -79,9 +79,16 @@ def similar_entry(entries: Sequence[str], wanted: str) -> str | None:
     def words(entry: str) -> list[str]:
         return _WORDS.findall(entry.casefold())
 
-    asked = words(wanted)
+    fact_words = words(fact)
     pairs = ((entry, words(entry)) for entry in entries)
-    return next((entry for entry, held in pairs if asked and held and not any(map(ne, asked, held))), None)
+    return next(
+        (
+            entry
+            for entry, entry_words in pairs
+            if fact_words and entry_words and not any(map(ne, fact_words, entry_words))
+        ),
+        None,
+    )
 
 
 def outside_code(text: str) -> tuple[list[str], int]:
@@ -91,14 +98,14 @@ def outside_code(text: str) -> tuple[list[str], int]:
     """
     lines, fence, begin = split_lines(text)[0], "", 0
     for number, line in enumerate(lines):
-        found = _FENCE.match(line)
+        fence_match = _FENCE.match(line)
         if fence == _COMMENT_END:
             fence, lines[number] = "" if fence in line else fence, ""
         elif fence:
-            is_end = found is not None and found[1].startswith(fence) and not line.strip().strip(fence[0])
+            is_end = fence_match is not None and fence_match[1].startswith(fence) and not line.strip().strip(fence[0])
             fence, lines[number] = "" if is_end else fence, ""
-        elif found is not None:
-            fence, begin, lines[number] = found[1], number, ""
+        elif fence_match is not None:
+            fence, begin, lines[number] = fence_match[1], number, ""
         elif _COMMENT.match(line):
             fence, begin, lines[number] = _COMMENT_END, number, ""
     return lines, begin if fence else len(lines)
@@ -124,13 +131,13 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
             gap = eol * 2 if bodies[-1].strip() else eol if bodies[-1] or bodies[-2].strip() else ""
         return f"{text}{gap}{headings[0]}{eol}{entry}{eol}"
     start = bare_lines.index(heading)
-    below = range(start + 1, len(bodies))
-    end = next((number for number in below if _HEADING.match(lines[number])), len(bodies))
+    line_numbers = range(start + 1, len(bodies))
+    end = next((number for number in line_numbers if _HEADING.match(lines[number])), len(bodies))
     last = max(number for number in range(start, end) if bodies[number].strip() or number == start)
     place = sum(map(len, bodies[: last + 1])) + sum(map(len, endings[: last + 1]))
-    before = "" if endings[last] else eol
-    after = eol if last + 1 == end < len(bodies) else ""
-    return f"{text[:place]}{before}{entry}{eol}{after}{text[place:]}"
+    prefix = "" if endings[last] else eol
+    suffix = eol if last + 1 == end < len(bodies) else ""
+    return f"{text[:place]}{prefix}{entry}{eol}{suffix}{text[place:]}"
 
 
 MAX_MEMORY_BYTES = 1_000_000  # every conversation reads the whole file, so nothing is added to a larger file
@@ -188,10 +195,10 @@ class MemoryAddition:
                 f"{name} is not UTF-8 and has an unknown encoding, so only a fact in plain ASCII can be added to it. "
                 "Ask the user to save it as UTF-8.",
             )
-        entries, wanted = entries_in(old.text), _read(entry.removeprefix("- "))
-        self.is_there = wanted in entries  # whether the file already has the fact
-        self.similar = None if self.is_there else similar_entry(entries, wanted)  # an entry with nearly the same words
-        new = old.text if self.is_there else with_entry(old.text, entry, headings)
+        entries, fact = entries_in(old.text), _unescape(entry.removeprefix("- "))
+        self.is_present = fact in entries  # whether the file already has the fact
+        self.similar = None if self.is_present else similar_entry(entries, fact)  # an entry with nearly the same words
+        new = old.text if self.is_present else with_entry(old.text, entry, headings)
         self._data = encode(new, old.encoding)  # the file's new bytes
         self.sha256 = hashlib.sha256(self._data).hexdigest()
         self.diff = unified_diff(None if data is None else old.shown(), Decoded(new, old.encoding).shown())
@@ -202,7 +209,7 @@ class MemoryAddition:
         Raises:
             ToolError: The file cannot be written, or it has changed since the addition was planned.
         """
-        target, before, seen = self._target, self.snapshot, self._target.seen
+        target, snapshot, last_read = self._target, self.snapshot, self._target.seen
         if self._scope == "global":  # the folder may not exist yet
             try:
                 os.makedirs(target.location.root, PRIVATE_FOLDER, exist_ok=True)
@@ -213,16 +220,18 @@ class MemoryAddition:
                     f"The folder of the global memory cannot be created ({symbol}), so nothing was written. Ask "
                     "the user to check the setting memory.globalFolder, or use the 'project' scope.",
                 ) from None
-        with recorded(target, before, self._data, self.sha256, self.diff) as record:
-            written = replace_file(target.workspace, target.location, self._data, before.identity)
+        with recorded(target, snapshot, self._data, self.sha256, self.diff) as record:
+            result = replace_file(target.workspace, target.location, self._data, snapshot.identity)
         # If the client had read the file before, the new content counts as read, too. Adding a line to an unread file
         # does not make it count as read.
-        knew = seen is not None and (seen.identity == before.identity or seen.sha256 in {before.sha256} - {None})
-        if target.reads is not None and knew:
-            target.reads.record(target.location.path, SeenFile(written.identity, self.sha256))
-        notes = ["The file is new."] if before.data is None else []
-        if written.links_broken:
-            notes.append(about_broken_links(written.links_broken))
+        was_current = last_read is not None and (
+            last_read.identity == snapshot.identity or last_read.sha256 in {snapshot.sha256} - {None}
+        )
+        if target.reads is not None and was_current:
+            target.reads.record(target.location.path, SeenFile(result.identity, self.sha256))
+        notes = ["The file is new."] if snapshot.data is None else []
+        if result.links_broken:
+            notes.append(about_broken_links(result.links_broken))
         return [*notes, *record.notes]
 
 
@@ -233,7 +242,7 @@ def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Seq
     change in any case. Therefore, several facts can be saved at once without invalidating each other's consent.
     """
     addition = MemoryAddition(scope, target, entry_of(fact), headings)
-    if addition.is_there:
+    if addition.is_present:
         return None
     path, diff = target.location.path, addition.diff
     return EditConfirmation(
@@ -263,36 +272,40 @@ def remember(
         )
     location = target.location
     addition: MemoryAddition | None = None
-    saved: MemoryAddition | None = None
+    saved_addition: MemoryAddition | None = None
     notes: list[str] = []
     with exclusive(location, target.signal):
         end = time.monotonic() + PATIENCE_SECONDS
-        while adds and saved is None:
+        while adds and saved_addition is None:
             target.signal.raise_if_aborted()
             addition = MemoryAddition(scope, target, entry, headings)
-            if addition.is_there:
+            if addition.is_present:
                 break
             try:
-                notes, saved = addition.write(), addition
+                notes, saved_addition = addition.write(), addition
             except ToolError as error:
                 # Another writer was faster: start over with the current file.
                 if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or time.monotonic() > end:
                     raise
                 time.sleep(PAUSE_SECONDS)
-    is_new = saved is not None and saved.snapshot.data is None
+    is_new = saved_addition is not None and saved_addition.snapshot.data is None
     if addition is not None and addition.similar is not None:
         notes.append(f"An older entry says nearly the same: {clipped(addition.similar)}")
     if is_users:
         notes.append("The user edited the fact before it was written.")
-    stored, where = entry.removeprefix("- "), f"the {scope} memory {shown_whole_path(location.path)}"
-    done = f"Remembered in {where}" if saved is not None else f"Nothing was added, because {where} already has this"
-    display: FileDiff | str = f"{done}: {clipped(stored)}"
+    fact_text, file_description = entry.removeprefix("- "), f"the {scope} memory {shown_whole_path(location.path)}"
+    outcome = (
+        f"Remembered in {file_description}"
+        if saved_addition is not None
+        else f"Nothing was added, because {file_description} already has this"
+    )
+    display: FileDiff | str = f"{outcome}: {clipped(fact_text)}"
     text = "\n".join([display, *notes])
-    if saved is not None:
-        diff, name = saved.diff, os.path.basename(location.path)
-        shown = diff.text(name, PROPOSED)
+    if saved_addition is not None:
+        diff, name = saved_addition.diff, os.path.basename(location.path)
+        diff_text = diff.text(name, PROPOSED)
         display = FileDiff(
-            sendable_name(name), shown, diff.added, diff.removed, is_new_file=is_new, truncated=diff.truncated
+            sendable_name(name), diff_text, diff.added, diff.removed, is_new_file=is_new, truncated=diff.truncated
         )
     return ToolResult(
         llm_content=text,
@@ -300,10 +313,10 @@ def remember(
         structured={
             "scope": scope,
             "path": sendable_name(location.path),
-            "fact": stored,
-            "saved": saved is not None,
+            "fact": fact_text,
+            "saved": saved_addition is not None,
             "created": is_new,
-            "sha256": saved.sha256 if saved is not None else None,
+            "sha256": saved_addition.sha256 if saved_addition is not None else None,
             "user_modified": is_users,
             "notes": notes,
         },

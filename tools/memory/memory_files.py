@@ -47,14 +47,14 @@ class MemoryFiles:
         """The possible headings of the section for memories, the preferred one first."""
         return tuple(dict.fromkeys(f"## {section}" for section in (self.section, *KNOWN_SECTIONS)))
 
-    def settled_scope(self, wanted: MemoryScope | None, workspace: Workspace) -> MemoryScope:
+    def resolve_scope(self, requested_scope: MemoryScope | None, workspace: Workspace) -> MemoryScope:
         """Return the scope to use.
 
         The default is the project if there is a workspace folder, because a fact about one project would be misleading
         in the memory of all projects. By default, Qwen Code asks the user, and Gemini CLI uses the global memory.
         """
-        if wanted is not None:
-            return wanted
+        if requested_scope is not None:
+            return requested_scope
         return "project" if workspace.roots else "global"
 
     def file(self, scope: MemoryScope, workspace: Workspace) -> MemoryFile:

@@ -50,11 +50,11 @@ def is_seen_in_name(name: str) -> bool:
 MAX_SHOWN_PATH = 200  # maximum length of a path in an error message, in characters
 # Maximum length of a pattern or path in the one-line description of a call (as in Qwen Code and Gemini CLI)
 MAX_BRIEF_CHARS = 80
-_PLAIN = re.compile(r"[!#-~]+").fullmatch  # most names
+_ORDINARY_NAME = re.compile(r"[!#-~]+").fullmatch  # most names
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPE = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8})|(.))", re.DOTALL)
-_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"': '\\"'}
-_MEANT = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\", '"': '\\"'}
+_SHORT_ESCAPE_VALUES = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"'}
 _BYTE_BASE = 0xDC00
 _ASCII_END = 0x80
 
@@ -65,33 +65,33 @@ def exact_path(path: str, *, is_quoted: bool = False) -> str:
     If `is_quoted` is true, the last name is always quoted, so that a copy of the result means exactly this
     path.
     """
-    *above, last = path.split(os.sep)
-    names = [name if name.isascii() else _escaped(name, str.isascii) for name in above]
-    return os.sep.join([*names, last if last.isascii() and not is_quoted else _escaped(last, str.isascii)])
+    *folder_names, last = path.split(os.sep)
+    names = [name if name.isascii() else _quote(name, str.isascii) for name in folder_names]
+    return os.sep.join([*names, last if last.isascii() and not is_quoted else _quote(last, str.isascii)])
 
 
 def shown_name(name: str) -> str:
     """Return a base name in the form in which messages show it."""
-    if _PLAIN(name) or (is_seen_in_name(name) and not name.startswith('"') and name == name.strip()):
+    if _ORDINARY_NAME(name) or (is_seen_in_name(name) and not name.startswith('"') and name == name.strip()):
         return name
-    return _escaped(name, is_seen_in_name)
+    return _quote(name, is_seen_in_name)
 
 
-def _escaped(name: str, is_plain: Callable[[str], bool]) -> str:
-    escaped: list[str] = []
+def _quote(name: str, is_plain: Callable[[str], bool]) -> str:
+    characters: list[str] = []
     for character in name:
         code = ord(character)
-        if character in _SHORT:
-            escaped.append(_SHORT[character])
+        if character in _SHORT_ESCAPES:
+            characters.append(_SHORT_ESCAPES[character])
         elif is_plain(character):
-            escaped.append(character)
+            characters.append(character)
         elif 0xDC80 <= code <= 0xDCFF:  # Python's surrogate for a byte that is not text
-            escaped.append(f"\\x{code - _BYTE_BASE:02x}")
+            characters.append(f"\\x{code - _BYTE_BASE:02x}")
         elif code < _ASCII_END:
-            escaped.append(f"\\x{code:02x}")
+            characters.append(f"\\x{code:02x}")
         else:
-            escaped.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
-    return f'"{"".join(escaped)}"'
+            characters.append(f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+    return f'"{"".join(characters)}"'
 
 
 def shown_whole_path(path: str) -> str:
@@ -114,8 +114,10 @@ def one_line(text: str) -> str:
     if text.isprintable() and (text.isascii() or not UNSEEN.search(text)):
         return text
     return "".join(
-        each if each.isprintable() and not UNSEEN.match(each) else each.encode("unicode_escape").decode("ascii")
-        for each in text
+        character
+        if character.isprintable() and not UNSEEN.match(character)
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
     )
 
 
@@ -142,30 +144,32 @@ def sendable_name(name: str) -> str:
         name.encode()
     except UnicodeEncodeError:
         return shown_whole_path(name)
-    return name if meant_path(name) is None else shown_whole_path(name)
+    return name if parse_quoted_path(name) is None else shown_whole_path(name)
 
 
-def meant_path(text: str) -> str | None:
+def parse_quoted_path(text: str) -> str | None:
     """Parse a path with quoted names. Return `None` if no name is quoted."""
     names = text.split(os.sep) if '"' in text else []
-    meant = [_unquoted(name) for name in names]
-    if all(name is None for name in meant):
-        return _unquoted(text) if names else None
-    return os.sep.join(name if given is None else given for name, given in zip(names, meant, strict=True))
+    parsed = [_unquote(name) for name in names]
+    if all(name is None for name in parsed):
+        return _unquote(text) if names else None
+    return os.sep.join(
+        name if parsed_name is None else parsed_name for name, parsed_name in zip(names, parsed, strict=True)
+    )
 
 
-def _unquoted(name: str) -> str | None:
-    def character(found: re.Match[str]) -> str:
-        byte, short, long, plain = found.groups()
+def _unquote(name: str) -> str | None:
+    def unescape(match: re.Match[str]) -> str:
+        byte, short, long, plain = match.groups()
         if plain is not None:
-            return _MEANT.get(plain, plain)
+            return _SHORT_ESCAPE_VALUES.get(plain, plain)
         code = int(byte or short or long, 16)
         if byte is not None and code >= _ASCII_END:
             return chr(_BYTE_BASE + code)
-        return chr(code) if code <= sys.maxunicode else found[0]
+        return chr(code) if code <= sys.maxunicode else match[0]
 
-    quoted = _QUOTED.fullmatch(name)
-    return None if quoted is None else _ESCAPE.sub(character, quoted[1])
+    quoted_name = _QUOTED.fullmatch(name)
+    return None if quoted_name is None else _ESCAPE.sub(unescape, quoted_name[1])
 
 
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -198,7 +202,7 @@ def marked(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    shown: list[str] = []
+    pieces: list[str] = []
     letter = ""  # the previous characters, composed
     for at, character in enumerate(text):
         composed = unicodedata.normalize("NFC", letter + character)
@@ -208,7 +212,7 @@ def marked(text: str) -> str:
             letter = ""
         else:
             letter = character
-            shown.append(character)
+            pieces.append(character)
             continue
-        shown.append(f"<U+{ord(character):04X}>")
-    return "".join(shown)
+        pieces.append(f"<U+{ord(character):04X}>")
+    return "".join(pieces)

@@ -93,10 +93,10 @@ def is_secret_name(name: str) -> bool:
 
 def holds_secret(name: str, value: object) -> bool:
     """Return True if a value and its name (a key, an option, a URL parameter) indicate a secret."""
-    folded = name.strip(" -").upper()
-    if isinstance(value, str) and folded in _BY_VALUE:
+    key = name.strip(" -").upper()
+    if isinstance(value, str) and key in _BY_VALUE:
         return _MADE_UP().match(value.lstrip(" \\\"'")) is not None
-    if folded == _LAST_WORD:
+    if key == _LAST_WORD:
         return not (isinstance(value, str) and _PLACE.match(value))
     return is_secret_name(name)
 
@@ -114,14 +114,14 @@ def _is_secret_name(name: str) -> bool:
         return False
     if len(words) > 1 and words[-1] == _LAST_WORD:
         return True
-    for before, word in zip(["", *words], words, strict=False):
+    for previous, word in zip(["", *words], words, strict=False):
         stem = word.rstrip("0123456789").removesuffix("S")
         is_secret = word in _WHOLE_WORDS or (stem.endswith(_WORDS) and stem not in _EVERYDAY)
-        if is_secret and not (word in {"KEY", "KEYS"} and before in _KEYS_OF_DATA):
+        if is_secret and not (word in {"KEY", "KEYS"} and previous in _KEYS_OF_DATA):
             return True
     return any(
-        (word in _LAST_WORDS and (after is None or after in _HOLDING)) or f"{word}_{after}" in _PAIRS
-        for word, after in zip_longest(words, words[1:])
+        (word in _LAST_WORDS and (following is None or following in _HOLDING)) or f"{word}_{following}" in _PAIRS
+        for word, following in zip_longest(words, words[1:])
     )
 
 
@@ -129,28 +129,28 @@ def _words(name: str) -> list[str]:
     if not name.isascii():
         letters = (letter for letter in normalize("NFKD", name) if category(letter) not in {"Mn", "Cf"})
         name = "".join(letters).translate(_LOOK_ALIKES)
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
-    return [word for word in re.split(r"[^A-Z0-9]+", spaced.upper()) if word]
+    snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return [word for word in re.split(r"[^A-Z0-9]+", snake_case.upper()) if word]
 
 
-def _later(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
+def _lazy(pattern: str, flags: int = 0) -> Callable[[], re.Pattern[str]]:
     """Compile a pattern on first use. Compiling all patterns would delay every start."""
     return cache(partial(re.compile, pattern, flags))
 
 
 # A private key, from its first line to its last one, or to the end of the text if the last line is missing
-_PRIVATE_KEYS = _later(r"-----BEGIN (?=(?:(?!-----)(?s:.)){0,53}PRIVATE KEY)(?s:.)*?(?:-----END (?s:.)*?-----|\Z)")
+_PRIVATE_KEYS = _lazy(r"-----BEGIN (?=(?:(?!-----)(?s:.)){0,53}PRIVATE KEY)(?s:.)*?(?:-----END (?s:.)*?-----|\Z)")
 
 # Random letters and digits, or the words of a seed phrase
-_MADE_UP = _later(
+_MADE_UP = _lazy(
     r"(?=[A-Za-z+=]{0,99}[0-9])(?=[0-9+=]{0,99}[A-Za-z])[A-Za-z0-9+=]{16,}+(?![\w./:-])"
     r"|(?:[a-z]{3,8}[ ,]{1,2}){11,}[a-z]{3,8}"
 )
 
-_USERINFO = _later(r"://(?:[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+|[^\s/@?#:\"'<>]{16,}+)@")
+_USERINFO = _lazy(r"://(?:[^\s/@?#:\"'<>]*:[^\s/@?#\"'<>]+|[^\s/@?#:\"'<>]{16,}+)@")
 
 # Token formats that their issuers designed to be recognisable
-_TOKENS = _later(
+_TOKENS = _lazy(
     r"""(?<![A-Za-z0-9_\-])(?:
         eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*      # JSON Web Token
       | (?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}(?![0-9A-Za-z])               # AWS
@@ -173,7 +173,7 @@ _TOKENS = _later(
 # A quoted value, which may contain spaces, or one word. In nested JSON, backslashes precede the quotes.
 _QUOTED_OR_WORD = r"(?P<value>\"(?>(?:[^\"\\\n]|\\.)*)\"?|'[^'\n]*+'?|\\\"[^\"\\\n]*+|[^\s\"',;&|<>()]++)"
 
-_HEADERS = _later(
+_HEADERS = _lazy(
     r"(?<![A-Za-z])(?:(?:authorization|x-api-key|[a-z-]{0,40}cookie)[\"']?[ ]{0,4}[:=](?:\\{0,4}[ ]){0,4}[\"']?"
     r"(?>(?:(?:bearer|basic|token|digest|negotiate)\b(?>(?:\\{0,4}[ ]){0,4}))?))"
     r"(?P<value>(?<=[Cc]ookie: )[^\"'\n]++|(?<=[Cc]ookie:)[^\s\"'][^\"'\n]*+|[^\s\"',;]++)",
@@ -183,7 +183,7 @@ _HEADERS = _later(
 _SENSITIVE = r"(?:token|secret|password|passwd|passphrase|api[_\-]?key|access[_\-]?key|private[_\-]?key|credentials?)"
 # `password=...`, `"api_key": "..."`, `--token ...`, `configure set aws_secret_access_key ...`, `;Pwd=...`. `PWD` can
 # also be the working directory, which is a path.
-_ASSIGNMENTS = _later(
+_ASSIGNMENTS = _lazy(
     rf"(?:{_SENSITIVE}\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}|(?<=-){_SENSITIVE}[ ]{{1,4}}(?=[^\s\-])"
     rf"|(?<=-)(?:pwd?|bearer)(?:=|[ ]{{1,4}}(?=[^\s\-]))|(?<![\w$-])pwd[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}(?=[^\s/~.$])"
     rf"|(?<=\bset )[\w.:/@-]{{0,64}}{_SENSITIVE}[ ]{{1,4}})"
@@ -192,7 +192,7 @@ _ASSIGNMENTS = _later(
 )
 
 # A possible name of a secret and everything up to the value
-_NAMES = _later(
+_NAMES = _lazy(
     r"(?<![\w$.-])(?P<words>[^\W\d][\w-]{0,31}+[ ]\w[\w.-]{0,63})\\?[\"']?[ ]{0,4}:[ ]{0,4}"
     r"|(?<![\w$.-])(?:--?)?(?P<name>\w[\w.\u00ad\u0300-\u036f\u200b-\u200f\u2060\ufeff-]{0,63})"
     r"\\?[\"']?[ ]{0,4}[=:](?:\\{0,4}[ ]){0,4}"
@@ -204,19 +204,19 @@ _NAMES = _later(
 
 _HARMLESS = "true|false|null|none|yes|no|on|off|bearer|basic|token|digest|negotiate"
 _BLOCK_SCALAR = r"(?P<value>[|>][+-]?[ ]{0,4}(?>(?:(?:\n|\\{1,3}n)(?>(?:[ \t]+(?>(?:[^\\\n]|\\(?!\\{0,2}n))*))?))+)"
-_VALUE = _later(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f'{_BLOCK_SCALAR}|', 1)}", re.IGNORECASE)
+_VALUE = _lazy(rf"(?!(?:{_HARMLESS})\b){_QUOTED_OR_WORD.replace('(?P<value>', f'{_BLOCK_SCALAR}|', 1)}", re.IGNORECASE)
 # A query parameter, possibly percent-encoded
-_ESCAPES = _later(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
+_ESCAPES = _lazy(r"(?<=[?&;#])(?P<name>[^\s=&\"'<>#?;]{1,200})=(?P<value>[^\s&\"'<>#;?]++)")
 _QUOTE = r"\\?[\"']?"
 # `"name": "...", "value": "..."`, in JSON or as attributes
-_NAME_AND_VALUE = _later(
+_NAME_AND_VALUE = _lazy(
     rf"\b(?:name|key|header|id)\\?[\"']?[ ]{{0,4}}[=:][ ]{{0,4}}\\?[\"']?(?P<name>[\w. -]{{1,64}}+)"
     rf"{_QUOTE}[ ]{{0,4}}[,;]?\s{{0,4}}{_QUOTE}val(?:ue)?{_QUOTE}[ ]{{0,4}}[=:][ ]{{0,4}}{_QUOTED_OR_WORD}",
     re.IGNORECASE,
 )
 
 # `PASSWORD 'x'` and `IDENTIFIED BY 'x'` in SQL, and login commands whose only argument is a token
-_STATEMENTS = _later(
+_STATEMENTS = _lazy(
     r"\b(?:(?:password|identified(?: with [\w\"']{1,64})?(?: by| as)(?: password)?)[ ]{1,4}(?=\\?[\"'])"
     rf"|(?:(?:vault|bao|cargo|wandb) login|(?:add-)?authtoken)[ ]{{1,4}}(?=[\w\"'][^\s=]*+(?!=))){_QUOTED_OR_WORD}",
     re.IGNORECASE,
@@ -231,20 +231,20 @@ _READER = (
 )
 
 # Input that `echo` or `printf` pipes to a command that reads a secret
-_ECHOES = _later(
+_ECHOES = _lazy(
     r"\b(?:echo|printf)[ ]{1,4}(?:-\w{1,9}[ ]{1,4})?(?P<value>[^|;&\n]{1,1000}+)"
     rf"(?=\|[^|;&\n]{{0,99}}(?:{_READER}))"
 )
 
-_HERE_STRINGS = _later(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
+_HERE_STRINGS = _lazy(rf"<<<[ ]{{0,4}}{_QUOTED_OR_WORD}")
 
 # `Bearer ...` and `Basic ...` after any name. The value has a digit, an inner capital or a sign, unlike ordinary words
-_SCHEMES = _later(
+_SCHEMES = _lazy(
     r"(?<![A-Za-z])(?i:bearer|basic)[ ]{1,4}(?P<value>(?=[A-Z]?[a-z.-]{0,200}[0-9A-Z=_~+/])[A-Za-z0-9._~+/=-]{6,}+)"
 )
 
 # Options of any program that take a password, a user name with a password, or a cookie
-_OPTIONS = _later(
+_OPTIONS = _lazy(
     r"(?<![\w-])(?:(?:-[A-Za-z]{0,3}[uU]|--user|--proxy-user)[ =]?(?P<quote>[\"'])?"
     r"(?:[^\s:\"'/]{1,64}:|[^\s:%\"'/]{1,64}%)"
     r"|--cookie[ =]|-b[ ]?(?=[\"']?[\w-]{1,64}=)|\bpass:)"
@@ -252,14 +252,14 @@ _OPTIONS = _later(
 )
 
 # A value attached to an option that often takes a password. Numbers, paths and plain words do not match
-_ATTACHED = _later(
+_ATTACHED = _lazy(
     r"(?<![\w-])(?:-[pP]|--?(?:pass(?:word|wd|phrase)?|pw|token|secret|api-?key)|(?<=\s)/(?:p|pass|password):)(?P<value>[\"']?"
     r"(?=[^\s\"'/=,]{0,64}\d)(?=[^\s\"'/=,]{0,64}[A-Za-z!@#$%^*])[^\s\"'/=,.:~-][^\s\"'/=,]{5,}+(?![/=,])[\"']?)"
 )
 
 # Options that take a secret, keyed by kind of program
 _PASSWORDS = {
-    program: _later(rf"(?<=\s)-{letter}[ =]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)")
+    program: _lazy(rf"(?<=\s)-{letter}[ =]?(?P<value>\"[^\"\n]*+\"?|'[^'\n]*+'?|[^\s\"'-][^\s\"']*+)")
     for program, letter in (
         *(("databases", "p"), ("archives", "[pP]"), ("enciphering", "[kK]"), ("redis", "a"), ("microsoft", "P")),
         *(("directories", "w"), ("logins", "p"), ("requests", "(?:a|-auth)"), ("secrets", "(?:b|-body|v|-value)")),
@@ -267,7 +267,7 @@ _PASSWORDS = {
 }
 
 # The command line, from the program's name to the end. Each group is a kind of program in `_PASSWORDS`
-_PROGRAMS = _later(
+_PROGRAMS = _lazy(
     r"(?<![\w-])(?:(?P<databases>mysql\w*+|mariadb[\w-]*+|sshpass|mongo\w*+)|(?P<archives>7z[ar]?|unzip|zip|rar|unrar)"
     r"|(?P<enciphering>openssl)|(?P<redis>redis-cli)|(?P<microsoft>sqlcmd|bcp|isql|ipmitool)|(?P<directories>ldap\w++|security)"
     r"|(?P<logins>(?:docker|podman|helm|oc|az|npm|buildah|skopeo) (?:registry )?login)|(?P<requests>https?|xhs?)"
@@ -284,30 +284,30 @@ def redact(text: str) -> str:
         text = _USERINFO().sub(f"://{HIDDEN}@", text)
     text = _TOKENS().sub(HIDDEN, text)
     if "%" in text:
-        text = _ESCAPES().sub(_without_escaped, text)
+        text = _ESCAPES().sub(_redact_query_parameter, text)
     for pattern in (_HEADERS(), _ASSIGNMENTS(), _STATEMENTS()):
         text = pattern.sub(_hide_value, text)
     text = _NAME_AND_VALUE().sub(
-        lambda found: _hide_value(found) if holds_secret(found["name"], found["value"]) else found[0], text
+        lambda match: _hide_value(match) if holds_secret(match["name"], match["value"]) else match[0], text
     )
-    text = _without_named(text)
+    text = _redact_named_values(text)
     for pattern in (_SCHEMES(), _OPTIONS(), _ATTACHED(), _ECHOES()):
         text = pattern.sub(_hide_value, text)
     if "<<<" in text:
-        text = _HERE_STRINGS().sub(_without_input, text)
-    return _PROGRAMS().sub(lambda found: _PASSWORDS[str(found.lastgroup)]().sub(_hide_value, found[0]), text)
+        text = _HERE_STRINGS().sub(_redact_here_string, text)
+    return _PROGRAMS().sub(lambda match: _PASSWORDS[str(match.lastgroup)]().sub(_hide_value, match[0]), text)
 
 
-def _without_named(text: str) -> str:
+def _redact_named_values(text: str) -> str:
     """Redact values whose name indicates a secret: `session: ...`, `"otp": 123456`, `?sig=...`, `--session-id ...`."""
     parts: list[str] = []
-    done = 0
-    for found in _NAMES().finditer(text):
-        if found.start() < done:
+    position = 0
+    for match in _NAMES().finditer(text):
+        if match.start() < position:
             continue
-        name, end = next(filter(None, found.groups())), found.end()
+        name, end = next(filter(None, match.groups())), match.end()
         words = _words(name)
-        if len(words) == 1 or (name.isupper() and found[0].endswith("=")):
+        if len(words) == 1 or (name.isupper() and match[0].endswith("=")):
             is_secret = holds_secret(name, text[end : end + _MAX_NAME_CHARS].split("\n", maxsplit=1)[0])
         else:
             # In prose, a phrase that only begins like the name of a secret means something else.
@@ -317,38 +317,38 @@ def _without_named(text: str) -> str:
             last = "_".join(words[-2 if is_long else -1 :])
             is_secret = is_secret_name(name) and (words[-1] in _BY_VALUE or _is_secret_name(last))
         if is_secret and (value := _VALUE().match(text, end)):
-            parts += [text[done:end], _hide_value(value)]
-            done = value.end()
-    return "".join([*parts, text[done:]])
+            parts += [text[position:end], _hide_value(value)]
+            position = value.end()
+    return "".join([*parts, text[position:]])
 
 
-def _without_escaped(found: re.Match[str]) -> str:
+def _redact_query_parameter(match: re.Match[str]) -> str:
     """Redact a secret query parameter, which may be percent-encoded and contain another URL."""
-    name, value = found["name"], found["value"]
+    name, value = match["name"], match["value"]
     for _ in range(_MAX_ESCAPES):
         name, value = unquote_plus(name), unquote_plus(value)
     # A value that is nested more deeply is redacted, because no real URL needs such nesting.
     is_secret = holds_secret(name, value) or (
-        value != found["value"] and (unquote_plus(value) != value or has_secret(value))
+        value != match["value"] and (unquote_plus(value) != value or has_secret(value))
     )
-    return _hide_value(found) if is_secret else found[0]
+    return _hide_value(match) if is_secret else match[0]
 
 
-def _without_input(found: re.Match[str]) -> str:
+def _redact_here_string(match: re.Match[str]) -> str:
     """Redact a here string if its command reads a secret from standard input."""
-    command = re.split(r"[;|&\n]", found.string[max(0, found.start() - _MAX_NAME_CHARS // 2) : found.start()])[-1]
+    command = re.split(r"[;|&\n]", match.string[max(0, match.start() - _MAX_NAME_CHARS // 2) : match.start()])[-1]
     reads_secret = re.search(_READER, command) or any(map(is_secret_name, re.findall(r"[\w.-]+", command)))
-    return _hide_value(found) if reads_secret else found[0]
+    return _hide_value(match) if reads_secret else match[0]
 
 
-def _hide_value(found: re.Match[str]) -> str:
+def _hide_value(match: re.Match[str]) -> str:
     """Replace a value with `HIDDEN`, but keep its name and quotes."""
-    value = found["value"]
+    value = match["value"]
     if value.strip("\"'") in ("", HIDDEN):
-        return found[0]
-    before = found[0][: -len(value)]
+        return match[0]
+    prefix = match[0][: -len(value)]
     quote = value[0] if value[0] in "\"'" else ""
-    return f"{before}{quote}{HIDDEN}{quote if len(value) > 1 and value.endswith(quote) else ''}"
+    return f"{prefix}{quote}{HIDDEN}{quote if len(value) > 1 and value.endswith(quote) else ''}"
 
 
 def has_token(text: str) -> bool:
@@ -374,7 +374,7 @@ _PRICE_OF_A_VALUE = 8  # number of characters that each value counts as, in addi
 _MAX_DEPTH = 20  # maximum depth of nested objects and arrays
 _MAX_BITS = 1_000  # Python refuses to print integers with thousands of digits
 _LONGEST_PART = 20  # maximum number of characters of a key or program name that are compared
-_LEFT_OUT = "..."
+_OMISSION_MARK = "..."
 
 
 def without_secrets(value: Any, name: str = "", *, max_chars: int = 8_000) -> Any:
@@ -418,53 +418,53 @@ class _Redaction:
         if holds_secret(name, value):
             return HIDDEN
         if isinstance(value, str):
-            return self._text(value)
+            return self._reduced_text(value)
         if isinstance(value, Mapping | list | tuple):
             if depth > _MAX_DEPTH:
-                return _LEFT_OUT
+                return _OMISSION_MARK
             if isinstance(value, Mapping):
-                return self._fields(cast("Mapping[Any, Any]", value), depth)
-            return self._items(cast("Sequence[Any]", value), depth)
-        return _LEFT_OUT if isinstance(value, int) and value.bit_length() > _MAX_BITS else value
+                return self._reduced_object(cast("Mapping[Any, Any]", value), depth)
+            return self._reduced_array(cast("Sequence[Any]", value), depth)
+        return _OMISSION_MARK if isinstance(value, int) and value.bit_length() > _MAX_BITS else value
 
-    def _text(self, text: str) -> str:
-        seen = text[: max(self._chars_left, 0)]
-        self._chars_left -= len(seen)
-        shown = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", seen))
+    def _reduced_text(self, text: str) -> str:
+        head = text[: max(self._chars_left, 0)]
+        self._chars_left -= len(head)
+        safe_text = redact(_ONLY_BEARER.sub(rf"\g<1>{HIDDEN}", head))
         # The cut may be inside a secret, which is then not recognised. Therefore, only half of the text is kept.
-        return shown if len(seen) == len(text) else f"{shown[: len(seen) // 2]}{_LEFT_OUT}"
+        return safe_text if len(head) == len(text) else f"{safe_text[: len(head) // 2]}{_OMISSION_MARK}"
 
-    def _fields(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    def _reduced_object(self, fields: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         names = argument_names(fields)
-        named = (str(value) for key, value in fields.items() if str(key).lower() in _PROGRAM_KEYS)
-        self._program = next(named, "")[:_LONGEST_PART]
-        shown: dict[str, Any] = {}
+        programs = (str(value) for key, value in fields.items() if str(key).lower() in _PROGRAM_KEYS)
+        self._program = next(programs, "")[:_LONGEST_PART]
+        result: dict[str, Any] = {}
         for key, value in fields.items():
             if self._chars_left <= 0:
                 break
-            shown[self._text(str(key))] = self.reduced(value, names.get(key, str(key)), depth + 1)
-        return shown
+            result[self._reduced_text(str(key))] = self.reduced(value, names.get(key, str(key)), depth + 1)
+        return result
 
-    def _items(self, items: Sequence[Any], depth: int) -> list[Any]:
-        shown: list[Any] = []
-        before: Any = ""
+    def _reduced_array(self, items: Sequence[Any], depth: int) -> list[Any]:
+        result: list[Any] = []
+        previous: Any = ""
         for at, item in enumerate(items):
             if self._chars_left <= 0:
                 break
             if isinstance(item, str) and item.lower() in _SCHEME_WORDS:
-                shown.append(self.reduced(item, "", depth + 1))  # the secret comes next, still named by `before`
+                result.append(self.reduced(item, "", depth + 1))  # the secret comes next, still named by `previous`
                 continue
-            is_named = isinstance(before, str) and (
-                before[:1] == "-" or before[-1:] == ":" or (at % 2 and len(items) % 2 == 0)
+            is_named = isinstance(previous, str) and (
+                previous[:1] == "-" or previous[-1:] == ":" or (at % 2 and len(items) % 2 == 0)
             )
-            shown.append(self.reduced(item, before.rstrip(":") if is_named else "", depth + 1))
-            before = item
-        if shown and all(isinstance(item, str) for item in shown):
-            shown.insert(0, self._program)
+            result.append(self.reduced(item, previous.rstrip(":") if is_named else "", depth + 1))
+            previous = item
+        if result and all(isinstance(item, str) for item in result):
+            result.insert(0, self._program)
             # An unmatched quote means that the command line was split at its spaces.
-            is_torn = any(item.count(quote) % 2 for item in shown for quote in "\"'")
-            line = " ".join(shown) if is_torn else shlex.join(shown)
-            found, program = redact(line), shown.pop(0)
-            if found != line:
-                return [found.removeprefix(program if is_torn else shlex.quote(program)).lstrip()]
-        return shown
+            is_torn = any(item.count(quote) % 2 for item in result for quote in "\"'")
+            line = " ".join(result) if is_torn else shlex.join(result)
+            redacted_line, program = redact(line), result.pop(0)
+            if redacted_line != line:
+                return [redacted_line.removeprefix(program if is_torn else shlex.quote(program)).lstrip()]
+        return result

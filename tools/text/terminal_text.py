@@ -29,12 +29,12 @@ def terminal_text(text: str) -> str:
     lines: list[list[str]] = [[]]
     row = column = 0
     for step in _STEP.finditer(text):
-        ending, start, back, number, kind, written = step.groups()
-        if written:
+        ending, start, back, number, kind, characters = step.groups()
+        if characters:
             line = lines[row]
             column = min(column, len(line))  # no spaces are added, because a program could move the cursor very far
-            line[column : column + len(written)] = written
-            column += len(written)
+            line[column : column + len(characters)] = characters
+            column += len(characters)
         elif ending:
             row, column = row + 1, 0
             if row == len(lines):

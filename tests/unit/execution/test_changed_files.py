@@ -12,7 +12,7 @@ from tools.contract.limits import AbortSignal
 from tools.files.workspace import Workspace
 from tools.shell import changed_files
 from tools.shell.changed_files import WorkspaceState, changes_since, state_of
-from tools.text.file_names import meant_path
+from tools.text.file_names import parse_quoted_path
 
 pytestmark = pytest.mark.requirement("undo.commands")
 
@@ -113,8 +113,8 @@ def test_no_name_passes_for_several_or_for_the_end_of_the_sentence(root: Path, w
         'created "a, b", "c; deleted d", "e. undo_change takes back all", end., "f\\"\\\\, g", '
         '"in, folder"/"odd,\\n name", plain.txt, x,y;z'
     )
-    assert meant_path('"in, folder"/"odd,\\n name"') == "in, folder/odd,\n name"
-    assert meant_path('"f\\"\\\\, g"') == 'f"\\, g'
+    assert parse_quoted_path('"in, folder"/"odd,\\n name"') == "in, folder/odd,\n name"
+    assert parse_quoted_path('"f\\"\\\\, g"') == 'f"\\, g'
 
 
 def test_no_link_is_followed(root: Path, workspace: Workspace, tmp_path: Path) -> None:

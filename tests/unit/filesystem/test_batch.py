@@ -16,9 +16,9 @@ from tools.call.base_tool import ToolContext
 from tools.contract.limits import Deadline
 from tools.contract.tool_results import TextPart
 from tools.files.path_opener import NotRegularError, identity_of, open_folder, open_regular
-from tools.files.read.file_reader import look_at
 from tools.files.read.file_reader import read as content_of
-from tools.files.read.line_window import WantedLines
+from tools.files.read.file_reader import read_beginning
+from tools.files.read.line_window import LineRequest
 from tools.files.read.several_files import Batch, Candidate
 from tools.files.workspace import SeenFile
 
@@ -86,8 +86,8 @@ def test_a_batch_shows_and_remembers_what_a_read_does(content: bytes, root: Path
     batch = read(context, [Candidate(path, None)])
     location = context.workspace.at(path)
     with context.workspace.open_file(location) as opened:
-        wanted = WantedLines(0, context.limits.read_lines, context.limits, context.signal)
-        alone = content_of(opened, location, look_at(opened, location), wanted, context.media)
+        wanted = LineRequest(0, context.limits.read_lines, context.limits, context.signal)
+        alone = content_of(opened, location, read_beginning(opened, location), wanted, context.media)
         identity = identity_of(opened.info)
     [part] = alone.parts
     assert isinstance(part, TextPart)

@@ -16,9 +16,9 @@ from tools.files.read.line_window import (
     COUNTED_BYTES,
     CUT_MARK,
     STEP,
+    LineRequest,
     LineWindow,
     Source,
-    WantedLines,
     window,
 )
 
@@ -26,7 +26,7 @@ ROOMY = Limits(read_chars=10_000_000, line_chars=10_000_000)
 
 
 def take(data: bytes, offset: int, limit: int, limits: Limits = ROOMY) -> LineWindow:
-    return window(Source.from_bytes(data), WantedLines(offset, limit, limits, AbortSignal()))
+    return window(Source.from_bytes(data), LineRequest(offset, limit, limits, AbortSignal()))
 
 
 @pytest.mark.requirement("read.window")
@@ -93,7 +93,7 @@ def test_a_line_longer_than_many_blocks_is_passed_over(tmp_path: Path) -> None:
     path.write_bytes(b"x" * (3 * BLOCK) + b"\nsecond\n")
     with path.open("rb", buffering=0) as stream:
         source = Source(stream, path.stat().st_size)
-        found = window(source, WantedLines(0, 10, Limits(), AbortSignal()))
+        found = window(source, LineRequest(0, 10, Limits(), AbortSignal()))
     assert found.text == "x" * 2000 + CUT_MARK + "\nsecond\n"
     assert found.total == 2
 
@@ -121,7 +121,7 @@ def test_a_large_file_is_found_in_from_all_sides(tmp_path: Path) -> None:
         identity = identity_of(os.fstat(stream.fileno()))._replace(ctime_ns=1)
 
         def numbers(offset: int, limit: int) -> tuple[list[int], LineWindow]:
-            found = window(source, WantedLines(offset, limit, ROOMY, AbortSignal()), identity)
+            found = window(source, LineRequest(offset, limit, ROOMY, AbortSignal()), identity)
             return [int(text[:9]) for text in found.text.splitlines()], found
 
         first, found = numbers(0, 3)
@@ -149,7 +149,7 @@ def test_counts_of_a_file_that_changed_are_not_used(tmp_path: Path) -> None:
         os.utime(path, (1, 1))
         with path.open("rb", buffering=0) as stream:
             info = os.fstat(stream.fileno())
-            wanted = WantedLines(1, 1, ROOMY, AbortSignal())
+            wanted = LineRequest(1, 1, ROOMY, AbortSignal())
             return window(Source(stream, info.st_size), wanted, identity_of(info)._replace(ctime_ns=1)).text
 
     path.write_bytes(b"a" * BLOCK + b"\nsecond\n")
@@ -163,7 +163,7 @@ def test_a_cancelled_read_stops() -> None:
     signal = AbortSignal()
     signal.abort()
     with pytest.raises(ToolError) as caught:
-        window(Source.from_bytes(b"a\n"), WantedLines(0, 1, ROOMY, signal))
+        window(Source.from_bytes(b"a\n"), LineRequest(0, 1, ROOMY, signal))
     assert caught.value.code is ToolErrorType.CANCELLED
 
 
@@ -191,7 +191,7 @@ def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
         # As if nobody had changed it for long: its counts are remembered.
         identity = identity_of(info)._replace(ctime_ns=0)
         source = Source(stream, info.st_size)
-        wanted = WantedLines(count - BLOCK // 8, 2, ROOMY, AbortSignal())
+        wanted = LineRequest(count - BLOCK // 8, 2, ROOMY, AbortSignal())
         for known in (2, 4):
             with pytest.raises(ToolError) as caught:
                 window(source, wanted, identity)
@@ -200,9 +200,9 @@ def test_a_line_too_far_away_is_refused_and_reached_by_calling_again(
             assert f"counted so far: {known * BLOCK // 8:,}" in caught.value.message
         assert window(source, wanted, identity).text == f"{wanted.offset:07d}\n{wanted.offset + 1:07d}"
         with pytest.raises(ToolError) as caught:
-            window(source, WantedLines(-count + 5, 2, ROOMY, AbortSignal()))
+            window(source, LineRequest(-count + 5, 2, ROOMY, AbortSignal()))
         assert caught.value.code is ToolErrorType.FILE_TOO_LARGE
-        assert window(source, WantedLines(-2, 2, ROOMY, AbortSignal())).text == f"{count - 2:07d}\n{count - 1:07d}\n"
+        assert window(source, LineRequest(-2, 2, ROOMY, AbortSignal())).text == f"{count - 2:07d}\n{count - 1:07d}\n"
 
 
 @pytest.mark.requirement("read.budget")

@@ -25,7 +25,7 @@ from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
 from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.change.writer import exclusive, remove_file, replace_file
-from tools.files.find.path_suggestions import readings
+from tools.files.find.path_suggestions import likely_locations
 from tools.files.ignore_files import is_hidden_target, why_hidden
 from tools.files.path_opener import FileIdentity, identity_of
 from tools.files.text_encodings import (
@@ -44,7 +44,7 @@ from tools.files.text_encodings import (
 )
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.machine.cached_properties import cached_property
-from tools.text.file_names import exact_path, meant_path, sendable_name, shown_name, shown_whole_path
+from tools.text.file_names import exact_path, parse_quoted_path, sendable_name, shown_name, shown_whole_path
 
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
 ABSENT = "absent"  # the state of a file that does not exist
@@ -93,9 +93,9 @@ class TargetFile:
         client must quote the name instead.
         """
         location, reads = self.location, self.reads
-        alike = [candidate.name for candidate in readings(self.workspace, location, is_new=True)]
+        alike = [candidate.name for candidate in likely_locations(self.workspace, location, is_new=True)]
         if not alike or (
-            not reads.is_first_notice(location.path) if reads is not None else meant_path(location.spelled)
+            not reads.is_first_notice(location.path) if reads is not None else parse_quoted_path(location.spelled)
         ):
             return
         instruction = (

@@ -12,7 +12,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
 from tools.files.change.omitted_text import first_omission, placeholder_error
-from tools.files.find.path_suggestions import not_there
+from tools.files.find.path_suggestions import missing_path_error
 from tools.files.notebook_cells import (
     MAX_NOTEBOOK_BYTES,
     JsonPart,
@@ -86,7 +86,7 @@ def plan_notebook_edit(
     snapshot = take_snapshot(target)
     if snapshot.data is None:
         consequence, advice = ", so no cell of it can be changed", " To create a notebook, use write_file."
-        raise not_there(target.workspace, location, target.signal, so=consequence, advice=advice)
+        raise missing_path_error(target.workspace, location, target.signal, consequence=consequence, advice=advice)
     snapshot.refuse_part_of_hidden()
     snapshot.check_fresh()
     old = decode(snapshot.data)

@@ -39,7 +39,7 @@ from tools.files.change.text_match import (
     indentation_of,
     is_too_large_for_relaxed,
 )
-from tools.files.find.path_suggestions import not_there
+from tools.files.find.path_suggestions import missing_path_error
 from tools.files.notebook_cells import NOTEBOOK_ENDING
 from tools.files.text_encodings import (
     UTF_8,
@@ -141,7 +141,9 @@ def plan_edit(
     if snapshot.data is None:
         if old_string:
             advice = " To create the file, give an empty old_string or use write_file."
-            raise not_there(target.workspace, location, signal, so=", so nothing in it can be replaced", advice=advice)
+            raise missing_path_error(
+                target.workspace, location, signal, consequence=", so nothing in it can be replaced", advice=advice
+            )
         snapshot.check_fresh(expected_sha256)
         target.refuse_look_alike()
         return TextEdit(

@@ -18,7 +18,7 @@ from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_walk import MAX_TEXT_BYTES, count, hidden_note, list_page
-from tools.files.find.path_suggestions import not_there
+from tools.files.find.path_suggestions import missing_path_error
 from tools.files.ignore_files import HiddenBy, names_of_ignore_files, refuse_hidden, scope_of
 from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace
@@ -57,10 +57,10 @@ def list_folder(
     location = workspace.locate(path, by_look=True)
     if agent:
         refuse_hidden(workspace, location, "listed", own_files=False)
-    ignored = None
+    ignore_match = None
     if ignore:
-        ignored = re.compile("|".join(fnmatch.translate(pattern.replace("[", "[[]")) for pattern in ignore)).match
-    hidden: Counter[HiddenBy] = Counter()
+        ignore_match = re.compile("|".join(fnmatch.translate(pattern.replace("[", "[[]")) for pattern in ignore)).match
+    hidden_counts: Counter[HiddenBy] = Counter()
     lines: list[str] = []
     entries: list[dict[str, Any]] = []
     try:
@@ -69,33 +69,41 @@ def list_folder(
             scope = scope_of(workspace, location, git=git, agent=agent, names=names_of_ignore_files(present.dotted))
 
             def visible(names: list[str], *, is_folder: bool = False) -> list[str]:
-                shown: list[str] = []
+                visible_names: list[str] = []
                 for start in range(0, len(names), CHECK_EVERY):
                     signal.raise_if_aborted()
-                    some = names[start : start + CHECK_EVERY]
-                    hidden_by = scope.hidden_among(some, is_folder=is_folder)
-                    hidden.update(hidden_by.values())
-                    shown += [name for name in some if name not in hidden_by] if hidden_by else some
-                return shown if ignored is None else [name for name in shown if not ignored(name)]
+                    batch = names[start : start + CHECK_EVERY]
+                    hidden_by = scope.hidden_among(batch, is_folder=is_folder)
+                    hidden_counts.update(hidden_by.values())
+                    visible_names += [name for name in batch if name not in hidden_by] if hidden_by else batch
+                return (
+                    visible_names
+                    if ignore_match is None
+                    else [name for name in visible_names if not ignore_match(name)]
+                )
 
-            folders, others = visible(present.folders, is_folder=True), frozenset(visible(present.others))
+            folders, special_files = visible(present.folders, is_folder=True), frozenset(visible(present.others))
             links = dict.fromkeys(visible(present.links))
             for name in links if len(links) <= MAX_SORTED_LINKS else ():
                 signal.raise_if_aborted()
                 links[name] = _follow(workspace, location, name)
             # Sort folders first, then by name without regard to case.
-            linked = {name for name, link in links.items() if link is not None and link.type == "directory"}
-            folders += linked
-            rest = [*visible(present.files), *(name for name in links if name not in linked), *others]
-            total, end = len(folders) + len(rest), offset + limit
-            order = [*_first(folders, end), *_first(rest, max(0, end - len(folders)))]
+            folder_links = {name for name, link in links.items() if link is not None and link.type == "directory"}
+            folders += folder_links
+            non_folders = [
+                *visible(present.files),
+                *(name for name in links if name not in folder_links),
+                *special_files,
+            ]
+            total, end = len(folders) + len(non_folders), offset + limit
+            order = [*_first(folders, end), *_first(non_folders, max(0, end - len(folders)))]
 
-            left = MAX_TEXT_BYTES
+            room = MAX_TEXT_BYTES
             for number, name in enumerate(order[offset:end], offset):
-                if left < 0:
+                if room < 0:
                     break
                 line = shown_name(name)
-                sent = name if line is name else sendable_name(name)
+                json_name = name if line is name else sendable_name(name)
                 size = target = None
                 if name in links:
                     signal.raise_if_aborted()
@@ -105,7 +113,7 @@ def list_folder(
                     size = workspace.size_of(link.target) if link.target is not None else None
                 elif number < len(folders):
                     type_ = "directory"
-                elif name in others:
+                elif name in special_files:
                     type_, line = "other", f"{line} (not a regular file)"
                 else:
                     type_, info = "file", folder.stat(name)
@@ -114,26 +122,26 @@ def list_folder(
                     line = f"[DIR] {line}"
                 elif type_ == "file":
                     line += f" ({size} bytes)" if size is not None else " (size unknown)"
-                left -= len(line)
+                room -= len(line)
                 lines.append(line)
-                entries.append({"name": sent, "type": type_, "size": size, "target": target})
+                entries.append({"name": json_name, "type": type_, "size": size, "target": target})
     except NotADirectoryError:
         kind = workspace.kind_of(location)
         if kind is None:
-            raise not_there(workspace, location, signal, folders=True) from None
-        what = "a file, not a directory. Use read_file to see what is in it."
+            raise missing_path_error(workspace, location, signal, folders=True) from None
+        problem = "a file, not a directory. Use read_file to see what is in it."
         if kind is PathKind.OTHER:
-            what = "not a folder but a device, pipe or socket; these are never opened."
-        raise ToolError(ToolErrorType.PATH_IS_NOT_A_DIRECTORY, f"'{location.shown}' is {what}") from None
+            problem = "not a folder but a device, pipe or socket; these are never opened."
+        raise ToolError(ToolErrorType.PATH_IS_NOT_A_DIRECTORY, f"'{location.shown}' is {problem}") from None
     except FileNotFoundError:
-        raise not_there(workspace, location, signal, folders=True) from None
+        raise missing_path_error(workspace, location, signal, folders=True) from None
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.LS_EXECUTION_ERROR) from None
 
-    where, note = shown_whole_path(location.name), hidden_note(hidden)
-    head = [f"Listed {count(total, 'item')} in {where}:", "---"]
+    display_path, note = shown_whole_path(location.name), hidden_note(hidden_counts)
+    head = [f"Listed {count(total, 'item')} in {display_path}:", "---"]
     if not total:
-        head = [f"Directory {where} is empty." if not note else f"Nothing to list in {where}."]
+        head = [f"Directory {display_path} is empty." if not note else f"Nothing to list in {display_path}."]
     text, shown_entries, next_offset = list_page(head, lines, offset, total, "item")
     if note:
         text += ["", f"({note}; file_filtering_options can show them)"]
@@ -145,7 +153,7 @@ def list_folder(
             "path": sendable_name(location.name),
             "entries": entries[:shown_entries],
             "total": total,
-            "hidden": {by.value: hidden[by] for by in HiddenBy},
+            "hidden": {by.value: hidden_counts[by] for by in HiddenBy},
             "next_offset": next_offset,
         },
     )

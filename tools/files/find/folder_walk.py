@@ -27,24 +27,24 @@ class Selection(Protocol):
     """The files that a walk is looking for, as seen from one folder."""
 
     # The wanted files of this folder
-    def chosen(self, names: list[str]) -> list[str]: ...
+    def select(self, names: list[str]) -> list[str]: ...
 
     # The selection in a subfolder; `None` if nothing in it is wanted
     def enter(self, name: str) -> Selection | None: ...
 
     # Like `enter`, for a symlink to a folder, which is followed only if the pattern names it
-    def linked(self, name: str) -> Selection | None: ...
+    def enter_link(self, name: str) -> Selection | None: ...
 
 
 class Everything:
-    def chosen(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str]) -> list[str]:
         return names
 
     def enter(self, name: str) -> Selection | None:
         del name
         return self
 
-    def linked(self, name: str) -> Selection | None:
+    def enter_link(self, name: str) -> Selection | None:
         del name
         return None
 
@@ -56,7 +56,7 @@ class Exclusion(Protocol):
     """
 
     # The excluded files of this folder
-    def chosen(self, names: list[str]) -> list[str]: ...
+    def select(self, names: list[str]) -> list[str]: ...
 
     # Whether a folder and all its contents are excluded
     def covers(self, name: str) -> bool: ...
@@ -66,27 +66,27 @@ class Exclusion(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Without:
+class Difference:
     """A selection minus an exclusion."""
 
-    wanted: Selection
-    excluded: Exclusion
+    selection: Selection
+    exclusion: Exclusion
 
-    def chosen(self, names: list[str]) -> list[str]:
-        wanted = self.wanted.chosen(names)
-        excluded = frozenset(self.excluded.chosen(wanted))
-        return [name for name in wanted if name not in excluded] if excluded else wanted
+    def select(self, names: list[str]) -> list[str]:
+        selected_names = self.selection.select(names)
+        excluded_names = frozenset(self.exclusion.select(selected_names))
+        return [name for name in selected_names if name not in excluded_names] if excluded_names else selected_names
 
     def enter(self, name: str) -> Selection | None:
-        return self._below(name, self.wanted.enter(name))
+        return self._subselection(name, self.selection.enter(name))
 
-    def linked(self, name: str) -> Selection | None:
-        return self._below(name, self.wanted.linked(name))
+    def enter_link(self, name: str) -> Selection | None:
+        return self._subselection(name, self.selection.enter_link(name))
 
-    def _below(self, name: str, wanted: Selection | None) -> Selection | None:
-        wanted = None if self.excluded.covers(name) else wanted
-        excluded = self.excluded.enter(name)
-        return Without(wanted, excluded) if wanted is not None and excluded is not None else wanted
+    def _subselection(self, name: str, inside: Selection | None) -> Selection | None:
+        inside = None if self.exclusion.covers(name) else inside
+        exclusion = self.exclusion.enter(name)
+        return Difference(inside, exclusion) if inside is not None and exclusion is not None else inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Filters:
     stats: bool = False  # whether to stat each file, which doubles the time of the walk
 
 
-class Found(NamedTuple):
+class WalkEntry(NamedTuple):
     path: str  # relative to the starting folder, with forward slashes
     is_link: bool  # whether the entry is a symlink (see `Filters.links`), not a regular file
     info: os.stat_result | None  # the entry's stat; `None` without `Filters.stats`, or if the entry is gone
@@ -112,7 +112,7 @@ class Walk:
     filters: Filters
     deadline: Deadline  # the time budget; `timed_out` says whether it was exceeded
     # How many wanted files and folders each kind of ignore file hides
-    hidden: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
+    hidden_counts: Counter[HiddenBy] = field(default_factory=Counter[HiddenBy])
     # How many folders of each name were skipped because of the name
     folders_excluded: Counter[str] = field(default_factory=Counter[str])
     unreadable: int = 0  # how many folders could not be read
@@ -121,7 +121,7 @@ class Walk:
     timed_out: bool = False
     has_passed_links: bool = False  # whether skipped symlinks may lead to wanted files
     # Targets of symlinks that the selection names, each with the selection that applies in it
-    _linked: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
+    _link_targets: list[tuple[Location, Selection]] = field(default_factory=list[tuple[Location, Selection]])
 
     def through_links(self, start: Location, selection: Selection) -> Iterator[tuple[Location, Selection]]:
         """Yield a folder to walk, then the targets of symlinks that the walks find and the selection names.
@@ -130,55 +130,56 @@ class Walk:
         complete. Loops are detected.
         """
         ahead = dict.fromkeys([(start, selection)])
-        known = {(start.path, selection)}
+        seen = {(start.path, selection)}
         while ahead:
-            folder, wanted = next(iter(ahead))
-            del ahead[folder, wanted]
-            yield folder, wanted
-            for target, inside in self._linked:
-                if (target.path, inside) in known:
+            folder, folder_selection = next(iter(ahead))
+            del ahead[folder, folder_selection]
+            yield folder, folder_selection
+            for target, inside in self._link_targets:
+                if (target.path, inside) in seen:
                     continue
-                if len(known) > MAX_LINKED:
+                if len(seen) > MAX_LINKED:
                     self.refusals.append(f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed.")
                     return
-                known.add((target.path, inside))
+                seen.add((target.path, inside))
                 ahead[target, inside] = None
-            self._linked.clear()
+            self._link_targets.clear()
 
-    def files(self, start: Location, selection: Selection, others: Sequence[str] = ()) -> Iterator[Found]:
+    def files(self, start: Location, selection: Selection, other_roots: Sequence[str] = ()) -> Iterator[WalkEntry]:
         """Walk a folder. Folders come in order of their names, and the files of a folder in any order.
 
-        The starting folder is walked even if it is ignored, because the call named it. `others` are roots that have
+        The starting folder is walked even if it is ignored, because the call named it. `other_roots` are roots that have
         their own walk and are skipped here. An `OSError` is raised only for the starting folder; other folders that
         cannot be read are counted in `unreadable`.
         """
         filters, stats = self.filters, self.filters.stats
         top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
-        apart = frozenset(others) - {start.path}
+        apart = frozenset(other_roots) - {start.path}
         # Folders to walk: path, relative path, the parent's rules, and the selection.
         ahead = [(start.path, "", top, selection)]
         while ahead and not self.is_out_of_time():
-            path, prefix, scope, wanted = ahead.pop()
-            found: list[Found] = []
+            path, prefix, scope, folder_selection = ahead.pop()
+            entries: list[WalkEntry] = []
             try:
-                with self.workspace.open_folder(path) as opened:
-                    files, folders, links, _, dotted = opened.entries()
+                with self.workspace.open_folder(path) as folder:
+                    files, folders, links, _, dot_names = folder.entries()
                     if prefix:
-                        scope = scope_below(self.workspace, filters, scope, path, names_of_ignore_files(dotted))
+                        scope = scope_below(self.workspace, filters, scope, path, names_of_ignore_files(dot_names))
                     for name in links:
-                        if (inside := wanted.linked(name)) is not None:
+                        if (inside := folder_selection.enter_link(name)) is not None:
                             self._follow(scope, name, os.path.join(start.name, prefix.replace("/", os.sep)), inside)
                         elif not self.has_passed_links:
-                            self.has_passed_links = wanted.enter(name) is not None
+                            self.has_passed_links = folder_selection.enter(name) is not None
                     for names, are_links in ((files, False), (links if filters.links else [], True)):
-                        visible = self._visible(names, wanted, scope) if names else names
-                        found += [
-                            Found(prefix + name, are_links, opened.stat(name) if stats else None) for name in visible
+                        visible = self._visible_names(names, folder_selection, scope) if names else names
+                        entries += [
+                            WalkEntry(prefix + name, are_links, folder.stat(name) if stats else None)
+                            for name in visible
                         ]
             except (OSError, ToolError) as error:
                 if prefix and isinstance(error, ToolError) and error.code is ToolErrorType.PATH_IGNORED:
                     # It is unknown which files are hidden in this folder.
-                    self.hidden[HiddenBy.AGENT] += 1
+                    self.hidden_counts[HiddenBy.AGENT] += 1
                     if len(self.refusals) < MAX_REFUSALS:
                         self.refusals.append(error.message)
                 elif prefix and isinstance(error, OSError | PathNotInWorkspaceError):
@@ -189,27 +190,27 @@ class Walk:
             base = os.path.join(path, "")
             if apart:
                 folders = [name for name in folders if base + name not in apart]
-            ahead += self._below(folders, base, prefix, scope, wanted)
-            yield from found
+            ahead += self._subfolders(folders, base, prefix, scope, folder_selection)
+            yield from entries
 
-    def _below(
-        self, folders: list[str], base: str, prefix: str, scope: IgnoreScope, wanted: Selection
+    def _subfolders(
+        self, folders: list[str], base: str, prefix: str, scope: IgnoreScope, selection: Selection
     ) -> list[tuple[str, str, IgnoreScope, Selection]]:
         """Return the subfolders to walk, in reverse order."""
-        below: list[tuple[str, str, IgnoreScope, Selection]] = []
-        for some in self._portions(folders):
-            inside = {name: there for name in some if (there := wanted.enter(name)) is not None}
-            excluded = self.filters.folders.intersection(inside)
-            self.folders_excluded.update(excluded)
-            hidden = scope.hidden_among([name for name in inside if name not in excluded], is_folder=True)
-            self.hidden.update(hidden.values())
-            below += (
-                (base + name, f"{prefix}{name}/", scope, there)
-                for name, there in inside.items()
-                if name not in excluded and name not in hidden
+        subfolders: list[tuple[str, str, IgnoreScope, Selection]] = []
+        for batch in self._batches(folders):
+            inside = {name: subselection for name in batch if (subselection := selection.enter(name)) is not None}
+            excluded_names = self.filters.folders.intersection(inside)
+            self.folders_excluded.update(excluded_names)
+            hidden_names = scope.hidden_among([name for name in inside if name not in excluded_names], is_folder=True)
+            self.hidden_counts.update(hidden_names.values())
+            subfolders += (
+                (base + name, f"{prefix}{name}/", scope, subselection)
+                for name, subselection in inside.items()
+                if name not in excluded_names and name not in hidden_names
             )
-        below.sort(key=lambda folder: folder[1], reverse=True)
-        return below
+        subfolders.sort(key=lambda folder: folder[1], reverse=True)
+        return subfolders
 
     def _follow(self, scope: IgnoreScope, name: str, folder: str, inside: Selection) -> None:
         """Remember the target of a symlink if it is a visible folder."""
@@ -218,8 +219,10 @@ class Walk:
             target = self.workspace.locate(os.path.join(folder, name))
         except PathNotInWorkspaceError:
             if hidden_by is None and len(self.refusals) < MAX_REFUSALS:
-                shown = shown_whole_path(os.path.join(folder, name))
-                self.refusals.append(f"The symlink {shown} was not followed, because it leads outside the workspace.")
+                display_path = shown_whole_path(os.path.join(folder, name))
+                self.refusals.append(
+                    f"The symlink {display_path} was not followed, because it leads outside the workspace."
+                )
             return
         except ToolError:
             return
@@ -227,9 +230,9 @@ class Walk:
             if hidden_by is None and is_hidden_target(self.workspace, target, agent=self.filters.agent):
                 hidden_by = HiddenBy.AGENT
             if hidden_by is None:
-                self._linked.append((target, inside))
+                self._link_targets.append((target, inside))
             else:
-                self.hidden[hidden_by] += 1
+                self.hidden_counts[hidden_by] += 1
 
     def names_below(self, folder: Location) -> Callable[[str], bool]:
         """Return a function that checks whether a path relative to a folder exists.
@@ -244,17 +247,17 @@ class Walk:
         self.timed_out = self.timed_out or self.deadline.check()
         return self.timed_out
 
-    def _visible(self, names: list[str], wanted: Selection, scope: IgnoreScope) -> list[str]:
+    def _visible_names(self, names: list[str], selection: Selection, scope: IgnoreScope) -> list[str]:
         """Return the files of a folder that are wanted and not hidden."""
         visible: list[str] = []
-        for some in self._portions(names):
-            chosen = wanted.chosen(some)
-            hidden = scope.hidden_among(chosen, is_folder=False)
-            self.hidden.update(hidden.values())
-            visible += [name for name in chosen if name not in hidden] if hidden else chosen
+        for batch in self._batches(names):
+            selected_names = selection.select(batch)
+            hidden_names = scope.hidden_among(selected_names, is_folder=False)
+            self.hidden_counts.update(hidden_names.values())
+            visible += [name for name in selected_names if name not in hidden_names] if hidden_names else selected_names
         return visible
 
-    def _portions(self, names: list[str]) -> Iterator[list[str]]:
+    def _batches(self, names: list[str]) -> Iterator[list[str]]:
         """Yield names in batches, until the time is up."""
         for start in range(0, len(names), CHECK_EVERY):
             if start and self.is_out_of_time():
@@ -263,19 +266,19 @@ class Walk:
 
 
 def excluded_folders(
-    starts: Sequence[Location], named: frozenset[str], folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS
+    starts: Sequence[Location], literal_names: frozenset[str], folders: frozenset[str] = DEFAULT_EXCLUDED_FOLDERS
 ) -> frozenset[str]:
     """Return the folders to skip by default, except those in the call's pattern or in its starting paths."""
-    return folders - {part for start in starts for part in start.relative.split("/")} - named
+    return folders - {part for start in starts for part in start.relative.split("/")} - literal_names
 
 
 def scope_below(
-    workspace: Workspace, filters: Filters, above: IgnoreScope, folder: str, names: Container[str]
+    workspace: Workspace, filters: Filters, parent_scope: IgnoreScope, folder: str, names: Container[str]
 ) -> IgnoreScope:
     """Return the rules that apply in a subfolder. A nested root has its own agent-ignore files."""
     if folder in workspace.roots:
         return scope_of(workspace, workspace.locate(folder), git=filters.git, agent=filters.agent)
-    return above.enter(folder, names)
+    return parent_scope.enter(folder, names)
 
 
 def visible_kind(workspace: Workspace, path: str, *, agent: bool = True, within: str | None = None) -> PathKind | None:
@@ -296,20 +299,20 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def hidden_note(hidden: Mapping[HiddenBy, int]) -> str:
+def hidden_note(counts: Mapping[HiddenBy, int]) -> str:
     """Return, for example, `2 git-ignored, 1 agent-ignored`, or an empty string."""
-    return ", ".join(f"{hidden[by]:,} {by.value}-ignored" for by in HiddenBy if hidden.get(by))
+    return ", ".join(f"{counts[by]:,} {by.value}-ignored" for by in HiddenBy if counts.get(by))
 
 
 def walk_notes(walk: Walk) -> list[str]:
     """Describe what a walk left out, in sentences."""
     notes: list[str] = []
-    if hidden := hidden_note(walk.hidden):
-        notes.append(f"Omitted because of ignore files or rules: {hidden}.")
+    if hidden_summary := hidden_note(walk.hidden_counts):
+        notes.append(f"Omitted because of ignore files or rules: {hidden_summary}.")
     notes += walk.refusals
-    named = sorted(name for name in walk.folders_excluded if name != ".git")
-    if named:
-        notes.append(f"Folders skipped by default: {', '.join(named)}.")
+    folder_names = sorted(name for name in walk.folders_excluded if name != ".git")
+    if folder_names:
+        notes.append(f"Folders skipped by default: {', '.join(folder_names)}.")
     if walk.unreadable:
         notes.append(f"{count(walk.unreadable, 'folder')} could not be read.")
     if walk.timed_out:
@@ -327,19 +330,19 @@ def list_page(
 
     Returns the text's lines, the number of entries among them, and the offset of the next page, if any.
     """
-    shown = len(lines)
+    shown_count = len(lines)
     if len("\n".join((*head, *lines)).encode("utf-8", "replace")) >= MAX_TEXT_BYTES:
-        left = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
+        room = MAX_TEXT_BYTES - sum(len(line.encode("utf-8", "replace")) + 1 for line in head)
         for number, line in enumerate(lines):
-            left -= len(line.encode("utf-8", "replace")) + 1
-            if left < 0 and number:
-                shown = number
+            room -= len(line.encode("utf-8", "replace")) + 1
+            if room < 0 and number:
+                shown_count = number
                 break
-    text = [*head, *lines[:shown]]
-    if total and not shown:
+    text = [*head, *lines[:shown_count]]
+    if total and not shown_count:
         text.append(f"(offset {offset} is past the end)")
-    end = offset + shown
+    end = offset + shown_count
     if end >= total:
-        return text, shown, None
+        return text, shown_count, None
     text += ["---", f"[{count(total - end, f'more {noun}')} not shown; continue with offset={end}]"]
-    return text, shown, end
+    return text, shown_count, end

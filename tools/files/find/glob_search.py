@@ -21,7 +21,7 @@ from tools.contract.limits import Deadline
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_walk import Filters, Walk, count, excluded_folders, list_page, visible_kind, walk_notes
-from tools.files.find.path_suggestions import not_there
+from tools.files.find.path_suggestions import missing_path_error
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace, contains, explain
@@ -45,16 +45,16 @@ def expand_braces(pattern: str) -> list[str]:
     """
     # Positions of special braces and commas. A range is recorded at the position of its opening brace.
     marks: dict[int, str | re.Match[str]] = {}
-    opened: list[tuple[int, list[int]]] = []
-    for found in _BRACE.finditer(pattern):
-        index = found.start()
-        match found.group():
+    open_braces: list[tuple[int, list[int]]] = []
+    for token in _BRACE.finditer(pattern):
+        index = token.start()
+        match token.group():
             case "{":
-                opened.append((index, []))
-            case "," if opened:
-                opened[-1][1].append(index)
-            case "}" if opened:
-                start, commas = opened.pop()
+                open_braces.append((index, []))
+            case "," if open_braces:
+                open_braces[-1][1].append(index)
+            case "}" if open_braces:
+                start, commas = open_braces.pop()
                 if commas:
                     marks |= {start: "{", index: "}"} | dict.fromkeys(commas, ",")
                 elif values := _RANGE.fullmatch(pattern, start + 1, index):
@@ -67,10 +67,10 @@ def expand_braces(pattern: str) -> list[str]:
     groups: list[tuple[list[str], list[str]]] = [([], [""])]
 
     def append(ends: Sequence[str]) -> None:
-        finished, current = groups[-1]
+        choices, current = groups[-1]
         chars = sum(map(len, current)) * len(ends) + sum(map(len, ends)) * len(current)
         _check_size(len(current) * len(ends), chars)
-        groups[-1] = finished, [start + end for start in current for end in ends]
+        groups[-1] = choices, [start + end for start in current for end in ends]
 
     position = 0
     for index in sorted(marks):
@@ -86,13 +86,13 @@ def expand_braces(pattern: str) -> list[str]:
         elif mark == "{":
             groups.append(([], [""]))
         else:
-            finished, current = groups.pop()
-            finished = finished + current
-            _check_size(len(finished), sum(map(len, finished)))
+            choices, current = groups.pop()
+            choices = choices + current
+            _check_size(len(choices), sum(map(len, choices)))
             if mark == "}":
-                append(finished)
+                append(choices)
             else:
-                groups.append((finished, [""]))
+                groups.append((choices, [""]))
     append([pattern[position:]])
     return list(dict.fromkeys(groups[0][1]))
 
@@ -143,9 +143,9 @@ class PatternPosition:
 
     def accepts(self, name: str) -> bool:
         """Return True if a file with this name in the folder matches the pattern."""
-        return bool(self.chosen([name]))
+        return bool(self.select([name]))
 
-    def chosen(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str]) -> list[str]:
         last = [step for step, _, is_last in self.steps if is_last]
         fits = [step for step in last if not isinstance(step, _PatternTree)]
         if len(fits) < len(last):
@@ -156,15 +156,15 @@ class PatternPosition:
 
     def enter(self, name: str) -> PatternPosition | None:
         """Return the position of a subfolder, or `None` if nothing in it can match."""
-        reached: set[int] = set()
-        for step, behind, _ in self.steps:
+        numbers: set[int] = set()
+        for step, next_number, _ in self.steps:
             if isinstance(step, _PatternTree):
-                reached.update(self.pattern.reachable(behind - 1))
+                numbers.update(self.pattern.reachable(next_number - 1))
             elif step(name):
-                reached.update(self.pattern.reachable(behind))
-        return self.pattern.position(frozenset(reached))
+                numbers.update(self.pattern.reachable(next_number))
+        return self.pattern.position(frozenset(numbers))
 
-    def linked(self, name: str) -> PatternPosition | None:
+    def enter_link(self, name: str) -> PatternPosition | None:
         """Like `enter`, for a symlink to a folder. A symlink that matches only a wildcard is not followed."""
         is_named = any(isinstance(step, _Name) and step(name) for step, _, is_last in self.steps if not is_last)
         return self.enter(name) if is_named else None
@@ -172,14 +172,18 @@ class PatternPosition:
     @property
     def leads_to_links(self) -> bool:
         """True if the rest of the pattern names a folder, which may be a symlink."""
-        return any(behind - 1 <= self.pattern.last_folder_named(behind - 1) for _, behind, _ in self.steps)
+        return any(
+            next_number - 1 <= self.pattern.last_named_folder(next_number - 1) for _, next_number, _ in self.steps
+        )
 
     def covers(self, name: str) -> bool:
         """Return True if a folder with this name, or everything in it, matches. An exclusion then skips the folder."""
         if self.accepts(name):
             return True
-        below = self.enter(name)
-        return below is not None and any(is_last and isinstance(step, _PatternTree) for step, _, is_last in below.steps)
+        position = self.enter(name)
+        return position is not None and any(
+            is_last and isinstance(step, _PatternTree) for step, _, is_last in position.steps
+        )
 
 
 class PathPattern:
@@ -203,14 +207,14 @@ class PathPattern:
     def start(self) -> PatternPosition | None:
         return self.position(self._starts)
 
-    def last_folder_named(self, number: int) -> int:
+    def last_named_folder(self, number: int) -> int:
         """Return the number of the last step that names a folder, in the alternative that contains step `number`.
 
         If there is none, return a number before the first step of that alternative.
         """
         end = self._steps.index(None, number)
-        before = range(end - 2, -1, -1)
-        return next((at for at in before if self._steps[at] is None or isinstance(self._steps[at], _Name)), -1)
+        earlier_numbers = range(end - 2, -1, -1)
+        return next((at for at in earlier_numbers if self._steps[at] is None or isinstance(self._steps[at], _Name)), -1)
 
     def reachable(self, number: int) -> Iterator[int]:
         """Yield the number of a step, and of later steps that may also come next, because `**` can match nothing."""
@@ -226,8 +230,8 @@ class PathPattern:
             return None
         if numbers not in self._positions:
             steps = ((self._steps[number], number + 1, self._steps[number + 1] is None) for number in sorted(numbers))
-            known = tuple((step, behind, is_last) for step, behind, is_last in steps if step is not None)
-            self._positions[numbers] = PatternPosition(known, self)
+            next_steps = tuple((step, next_number, is_last) for step, next_number, is_last in steps if step is not None)
+            self._positions[numbers] = PatternPosition(next_steps, self)
         return self._positions[numbers]
 
     def matches(self, path: str) -> bool:
@@ -248,9 +252,9 @@ def compile_patterns(
     slash matches names in any folder, as in ignore files.
     """
 
-    def braces_of(found: re.Match[str]) -> str:
-        choices = found.group(1).replace(",", "\\,").split("|")
-        if found.group().startswith("?"):
+    def braces_of(match: re.Match[str]) -> str:
+        choices = match.group(1).replace(",", "\\,").split("|")
+        if match.group().startswith("?"):
             choices.insert(0, "")
         return choices[0] if len(choices) == 1 else f"{{{','.join(choices)}}}"
 
@@ -263,16 +267,16 @@ def compile_patterns(
     for pattern in patterns:
         whole = _parts(pattern)
         if literal_parts(whole) == len(whole):
-            expanded = [(whole, len(whole))]
+            expansions = [(whole, len(whole))]
         else:
             unknown = _UNKNOWN_EXTENDED.search(pattern)
             if unknown:
                 raise PatternRefusedError(
                     f"'{unknown.group()}' is not supported; list alternatives in braces, like {{a,b}}"
                 )
-            each = map(_parts, expand_braces(_EXTENDED.sub(braces_of, pattern)))
-            expanded = [(parts, literal_parts(parts)) for parts in each]
-        for parts, literal in expanded:
+            part_lists = map(_parts, expand_braces(_EXTENDED.sub(braces_of, pattern)))
+            expansions = [(parts, literal_parts(parts)) for parts in part_lists]
+        for parts, literal in expansions:
             steps = [_step(part, ignore_case=ignore_case, literal=n < literal) for n, part in enumerate(parts)]
             if at_any_depth and len(parts) == 1:
                 steps.insert(0, _TREE)
@@ -291,15 +295,21 @@ def glob_hint(pattern: str) -> str:
     """Return a hint about a likely mistake in a pattern that matched nothing. Usually empty."""
     if _OF_REGEX.search(pattern):
         return "This is a glob, not a regular expression: '*' matches any characters, and '.' only itself."
-    meant, why = _GROUP.sub(lambda found: f"{{{found[1].replace('|', ',')}}}", pattern), ""
-    if meant != pattern:
-        why = "alternatives are written in braces"
-    parts = [part for part in _SEVERAL.split(_BRACED.sub("", meant)) if part]
+    suggestion, reason = _GROUP.sub(lambda match: f"{{{match[1].replace('|', ',')}}}", pattern), ""
+    if suggestion != pattern:
+        reason = "alternatives are written in braces"
+    parts = [part for part in _SEVERAL.split(_BRACED.sub("", suggestion)) if part]
     if len(parts) > 1:
-        meant, why = f"{{{','.join(part for part in _SEVERAL.split(meant) if part)}}}", "several patterns go in braces"
-    if "\\" in meant and os.sep != "\\":
-        meant, why = meant.replace("\\", "/"), "a slash separates folders, and a backslash makes a character literal"
-    return f"In a glob, {why}. Did you mean '{one_line(meant)}'?" if why else ""
+        suggestion, reason = (
+            f"{{{','.join(part for part in _SEVERAL.split(suggestion) if part)}}}",
+            "several patterns go in braces",
+        )
+    if "\\" in suggestion and os.sep != "\\":
+        suggestion, reason = (
+            suggestion.replace("\\", "/"),
+            "a slash separates folders, and a backslash makes a character literal",
+        )
+    return f"In a glob, {reason}. Did you mean '{one_line(suggestion)}'?" if reason else ""
 
 
 def _parts(pattern: str) -> list[str]:
@@ -309,13 +319,13 @@ def _parts(pattern: str) -> list[str]:
         raise PatternRefusedError("it is blank; give a pattern such as **/*.py")
     if "\0" in pattern:
         raise PatternRefusedError("it contains a NUL character; no file name can")
-    slashed = pattern.replace("\\", "/") if os.sep == "\\" else pattern
-    if slashed.startswith("/") or os.path.isabs(pattern):
+    slash_pattern = pattern.replace("\\", "/") if os.sep == "\\" else pattern
+    if slash_pattern.startswith("/") or os.path.isabs(pattern):
         raise PatternRefusedError("it is absolute; give the folder as the path and a pattern relative to it")
-    parts = [part for part in slashed.split("/") if part not in ("", ".")]
+    parts = [part for part in slash_pattern.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise PatternRefusedError("it leaves the folder with '..'; give the folder to search as the path instead")
-    if slashed.endswith("/") or not parts:
+    if slash_pattern.endswith("/") or not parts:
         parts.append("**")
     return [part for n, part in enumerate(parts) if not (part == "**" and n > 0 and parts[n - 1] == "**")]
 
@@ -353,12 +363,12 @@ def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
         # find the end of a `[`.
         end = part.rfind("]")
 
-        def rewritten(found: re.Match[str]) -> str:
-            if escaped := found[1]:
-                return f"[{escaped}]" if escaped in "*?[" else escaped
-            return f"[[]{found[0][1:]}" if found.start() > end else found[0].replace("^", "!")
+        def rewrite(match: re.Match[str]) -> str:
+            if character := match[1]:
+                return f"[{character}]" if character in "*?[" else character
+            return f"[[]{match[0][1:]}" if match.start() > end else match[0].replace("^", "!")
 
-        expression = fnmatch.translate(_ESCAPE_OR_BRACKET.sub(rewritten, part))
+        expression = fnmatch.translate(_ESCAPE_OR_BRACKET.sub(rewrite, part))
         return re.compile(expression, re.IGNORECASE if ignore_case else 0).match
 
     return lambda name: name == part or matcher()(name) is not None
@@ -380,8 +390,8 @@ def search_starts(
     location = workspace.locate(path, by_look=True)
     info = workspace.stat(location)
     if info is None:
-        so, code = ", so nothing was searched", ToolErrorType.SEARCH_PATH_NOT_FOUND
-        raise not_there(workspace, location, deadline.signal, folders=True, so=so, code=code)
+        consequence, code = ", so nothing was searched", ToolErrorType.SEARCH_PATH_NOT_FOUND
+        raise missing_path_error(workspace, location, deadline.signal, folders=True, consequence=consequence, code=code)
     if not stat.S_ISDIR(info.st_mode) and not stat.S_ISREG(info.st_mode):
         raise ToolError(
             ToolErrorType.SEARCH_PATH_NOT_A_DIRECTORY,
@@ -427,44 +437,44 @@ def find_files(
             f"'{starts[0].shown}' is a file. Give the folder to search as path, and the name as pattern.",
         )
     walk = Walk(workspace, Filters(git=git, agent=agent, links=True, stats=True), deadline)
-    compiled = [compile_glob(pattern, ignore_case=ignore_case, exists=walk.names_below(start)) for start in starts]
-    named = frozenset[str]().union(*(each.literals for each in compiled))
-    walk.filters = replace(walk.filters, folders=excluded_folders(starts, named))
+    patterns = [compile_glob(pattern, ignore_case=ignore_case, exists=walk.names_below(start)) for start in starts]
+    literal_names = frozenset[str]().union(*(path_pattern.literals for path_pattern in patterns))
+    walk.filters = replace(walk.filters, folders=excluded_folders(starts, literal_names))
     roots = [start.path for start in starts]
     recent: list[tuple[float, str]] = []
-    others: list[str] = []
+    older: list[str] = []
     try:
-        for start, each in zip(starts, compiled, strict=True):
-            position = each.start()
+        for start, path_pattern in zip(starts, patterns, strict=True):
+            position = path_pattern.start()
             if position is None:
                 continue
-            for folder, wanted in walk.through_links(start, position):
+            for folder, selection in walk.through_links(start, position):
                 base = os.path.join(folder.name, "")
-                for below, is_link, info in walk.files(folder, wanted, roots):
+                for relative_path, is_link, info in walk.files(folder, selection, roots):
                     if info is None:
                         continue  # the file has been removed since it was found
-                    found = base + below.replace("/", os.sep)
+                    file_path = base + relative_path.replace("/", os.sep)
                     # A symlink counts only if it leads to a visible regular file.
                     if is_link and (
-                        walk.is_out_of_time() or visible_kind(workspace, found, agent=agent) is not PathKind.FILE
+                        walk.is_out_of_time() or visible_kind(workspace, file_path, agent=agent) is not PathKind.FILE
                     ):
                         continue
                     if info.st_mtime > recent_since:
-                        recent.append((-info.st_mtime, found))
+                        recent.append((-info.st_mtime, file_path))
                     else:
-                        others.append(found)
+                        older.append(file_path)
     except OSError as error:
         raise explain(error, starts[0].shown, ToolErrorType.GLOB_EXECUTION_ERROR) from None
     # A symlink's target may also have been found directly.
-    files = list(dict.fromkeys([found for _, found in sorted(recent)] + sorted(others)))
+    files = list(dict.fromkeys([file_path for _, file_path in sorted(recent)] + sorted(older)))
 
     total, shown_pattern = len(files), one_line(pattern)
-    where = "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"
-    where = f"within {shown_whole_path(starts[0].name)}" if path else where
-    what = f'{count(total, "file")} matching "{shown_pattern}" {where}'
-    head = [f"Found {what}, changed in the last 24 hours first (newest first), then by path:", "---"]
+    location_text = "in the workspace directory" if len(starts) == 1 else f"across {len(starts)} workspace directories"
+    location_text = f"within {shown_whole_path(starts[0].name)}" if path else location_text
+    description = f'{count(total, "file")} matching "{shown_pattern}" {location_text}'
+    head = [f"Found {description}, changed in the last 24 hours first (newest first), then by path:", "---"]
     if not total:
-        head = [f'No files found matching pattern "{shown_pattern}" {where}.']
+        head = [f'No files found matching pattern "{shown_pattern}" {location_text}.']
         if any(visible_kind(workspace, pattern, within=root) is PathKind.FOLDER for root in roots):
             glob = f"{shown_pattern.rstrip('/')}/**"
             head.append(f"The pattern is a folder: use '{glob}' for the files in it, or list_directory.")
@@ -478,20 +488,22 @@ def find_files(
         if walk.has_passed_links:
             head.append("Symlinks to folders are followed only if the pattern names them.")
     page = files[offset : offset + limit]
-    text, shown, next_offset = list_page(head, [shown_whole_path(found) for found in page], offset, total, "file")
+    text, shown_count, next_offset = list_page(
+        head, [shown_whole_path(file_path) for file_path in page], offset, total, "file"
+    )
     notes = walk_notes(walk)
     if notes:
         text += ["", " ".join(notes)]
-    ignored = walk.hidden.total()
+    ignored_count = walk.hidden_counts.total()
     summary = f"Found {count(total, 'matching file')}" if total else "No files found"
-    summary += f" ({ignored} ignored)" if ignored else ""
+    summary += f" ({ignored_count} ignored)" if ignored_count else ""
     return ToolResult(
         llm_content="\n".join(text),
         return_display=summary + (" (truncated)" if next_offset is not None else ""),
         structured={
-            "files": [sendable_name(found) for found in page[:shown]],
+            "files": [sendable_name(file_path) for file_path in page[:shown_count]],
             "total": total,
-            "ignored": ignored,
+            "ignored": ignored_count,
             "partial": walk.timed_out,
             "next_offset": next_offset,
         },

@@ -63,7 +63,7 @@ def quoted_path(path: str) -> str:
         return at + path
     if '"' not in path:
         return f'{at}"{path}"'
-    return at + _NEEDS_QUOTES.sub(lambda found: "\\" + found.group(), path)
+    return at + _NEEDS_QUOTES.sub(lambda match: "\\" + match.group(), path)
 
 
 def _scan(line: str) -> Iterator[TypedPath]:
@@ -81,10 +81,10 @@ def _scan(line: str) -> Iterator[TypedPath]:
             texts.append(single["open"] if is_open else single["quoted"])
             position = single.end()
         else:
-            while (found := quotable.match(line, position)) is not None:
-                texts.append(found[found.lastgroup or 0])
-                is_open = found.lastgroup == "open"
-                position = found.end()
+            while (match := quotable.match(line, position)) is not None:
+                texts.append(match[match.lastgroup or 0])
+                is_open = match.lastgroup == "open"
+                position = match.end()
         yield TypedPath("".join(texts), start, has_at, is_open)
         end, position = position, _after_separators(line, position)
         if end < position == len(line):
@@ -92,8 +92,8 @@ def _scan(line: str) -> Iterator[TypedPath]:
 
 
 def _after_separators(line: str, position: int) -> int:
-    found = _SEPARATORS.match(line, position)
-    return found.end() if found else position
+    match = _SEPARATORS.match(line, position)
+    return match.end() if match else position
 
 
 LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between keystrokes
@@ -122,14 +122,14 @@ def entries_that_start_with(
     if agent_ignore_file(workspace, folder) is not None:
         return Candidates()
     try:
-        with workspace.open_folder(folder.path) as opened:
-            entries = opened.entries()
+        with workspace.open_folder(folder.path) as folder_handle:
+            entries = folder_handle.entries()
     except (OSError, PathNotInWorkspaceError):
         return Candidates()
     scope = scope_of(workspace, folder, git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
-    wanted, names, is_partial = start.casefold(), list[str](), False
+    prefix, names, is_partial = start.casefold(), list[str](), False
     kinds = (entries.files, PathKind.FILE), (entries.folders, PathKind.FOLDER), (entries.links, PathKind.LINK)
-    matching = [(name, kind) for some, kind in kinds for name in some if name.casefold().startswith(wanted)]
+    matching = [(name, kind) for kind_names, kind in kinds for name in kind_names if name.casefold().startswith(prefix)]
     for number, (name, kind) in enumerate(matching):
         if (kind is PathKind.LINK or number % CHECK_EVERY == 0) and deadline.check():
             is_partial = True
@@ -137,9 +137,9 @@ def entries_that_start_with(
         if scope.hides(name, is_folder=kind is PathKind.FOLDER) is not None:
             continue
         is_link = kind is PathKind.LINK
-        shown = visible_kind(workspace, os.path.join(folder.name, name)) if is_link else kind
-        if shown in (PathKind.FILE, PathKind.FOLDER):
-            names.append(f"{name}/" if shown is PathKind.FOLDER else name)
+        target_kind = visible_kind(workspace, os.path.join(folder.name, name)) if is_link else kind
+        if target_kind in (PathKind.FILE, PathKind.FOLDER):
+            names.append(f"{name}/" if target_kind is PathKind.FOLDER else name)
     names.sort(key=lambda name: (name.startswith("."), not name.endswith("/"), name.casefold(), name))
     return Candidates(tuple(names[:limit]), len(names), is_partial)
 
@@ -148,7 +148,7 @@ def entries_that_start_with(
 class _NameHolds(Everything):
     text: str  # in lower case
 
-    def chosen(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str]) -> list[str]:
         return [name for name in names if self.text in name.casefold()]
 
 
@@ -159,19 +159,19 @@ def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: in
     """
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
-    found, wanted = list[str](), text.casefold()
+    paths, folded_text = list[str](), text.casefold()
     try:
-        for file in walk.files(folder, _NameHolds(wanted), workspace.roots):
-            found.append(file.path)
-            if len(found) >= MAX_BELOW:
+        for file in walk.files(folder, _NameHolds(folded_text), workspace.roots):
+            paths.append(file.path)
+            if len(paths) >= MAX_BELOW:
                 break
     except (OSError, PathNotInWorkspaceError):
         return Candidates()
 
     def rank(path: str) -> tuple[bool, int, int, str]:
-        return not path.rpartition("/")[2].casefold().startswith(wanted), path.count("/"), len(path), path
+        return not path.rpartition("/")[2].casefold().startswith(folded_text), path.count("/"), len(path), path
 
-    return Candidates(tuple(sorted(found, key=rank)[:limit]), len(found), walk.timed_out or len(found) >= MAX_BELOW)
+    return Candidates(tuple(sorted(paths, key=rank)[:limit]), len(paths), walk.timed_out or len(paths) >= MAX_BELOW)
 
 
 NEAR_SECONDS = 0.2  # time to search for similar names; enough for about ten thousand files
@@ -187,19 +187,19 @@ _MARKS = (
 )
 
 
-def not_there(
+def missing_path_error(
     workspace: Workspace,
     location: Location,
     signal: AbortSignal,
     *,
     folders: bool = False,  # whether folders are suggested too
-    so: str = "",  # the consequence, after a comma
+    consequence: str = "",  # the consequence, after a comma
     advice: str = "",  # a last sentence, after a space
     code: ToolErrorType = ToolErrorType.FILE_NOT_FOUND,
 ) -> ToolError:
     """Return the error for a missing path, with suggestions."""
-    meant = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
-    return ToolError(code, f"'{location.shown}' does not exist{so}.{meant}{advice}")
+    suggestion = proposal(workspace, location, Deadline(signal, NEAR_SECONDS), folders=folders)
+    return ToolError(code, f"'{location.shown}' does not exist{consequence}.{suggestion}{advice}")
 
 
 def proposal(
@@ -214,79 +214,79 @@ def proposal(
     may_block()
     if note := workspace.note_of_absent(location):
         return note
-    found = readings(workspace, location)
-    if not found:
-        meant = location
-        for text in _without_marks(location.spelled):
+    alternatives = likely_locations(workspace, location)
+    if not alternatives:
+        target = location
+        for text in _simplified_paths(location.spelled):
             with suppress(ToolError):
-                meant = workspace.locate(text)
-        found = _nearest(workspace, meant, deadline, folders)
-    if not found:
+                target = workspace.locate(text)
+        alternatives = _similar_paths(workspace, target, deadline, folders)
+    if not alternatives:
         return otherwise
     is_relative = not os.path.isabs(location.spelled)
     names: list[str] = []
-    for near in found:
+    for near in alternatives:
         name = near.relative if is_relative and near.root == workspace.first_root else near.name
         names.append(f"'{shown_whole_path(name) if visible_form(name) == name else exact_path(name)}'")
     return f" Did you mean {' or '.join(names)}?"
 
 
-def readings(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
+def likely_locations(workspace: Workspace, location: Location, *, is_new: bool = False) -> list[Location]:
     """Return existing paths that a missing path may mean.
 
     Extra text that people or models add, such as quotes, is removed. If the resulting path does not exist either, the
     paths that look the same are returned. If `is_new` is true, diff prefixes are kept, because a new file may be in a
     folder named `a` or `b`.
     """
-    for text in _without_marks(location.spelled, _MARKS[:-1] if is_new else _MARKS):
+    for text in _simplified_paths(location.spelled, _MARKS[:-1] if is_new else _MARKS):
         try:
-            meant = workspace.locate(text, by_look=True)
+            target = workspace.locate(text, by_look=True)
         except ToolError:
             continue
-        if workspace.kind_of(meant) is not None and not is_hidden_target(workspace, meant, agent=True):
-            return [meant]
+        if workspace.kind_of(target) is not None and not is_hidden_target(workspace, target, agent=True):
+            return [target]
     # Reads accept a single look-alike, so only changes, and paths with several look-alikes, get here.
-    alike = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
-    return [each for each in alike if not is_hidden_target(workspace, each, agent=True)]
+    look_alikes = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
+    return [look_alike for look_alike in look_alikes if not is_hidden_target(workspace, look_alike, agent=True)]
 
 
-def _without_marks(spelled: str, marks: Sequence[tuple[re.Pattern[str], str]] = _MARKS) -> Iterator[str]:
-    text = spelled.strip()
+def _simplified_paths(raw_path: str, marks: Sequence[tuple[re.Pattern[str], str]] = _MARKS) -> Iterator[str]:
+    text = raw_path.strip()
     for pattern, instead in marks:
-        changed = pattern.sub(instead, text)
-        if changed != text and changed.strip():
-            text = changed
+        new_text = pattern.sub(instead, text)
+        if new_text != text and new_text.strip():
+            text = new_text
             yield text
     if unquote(text) != text:
         yield unquote(text)
 
 
-def _nearest(workspace: Workspace, location: Location, deadline: Deadline, folders: bool) -> list[Location]:
+def _similar_paths(workspace: Workspace, location: Location, deadline: Deadline, folders: bool) -> list[Location]:
     """Find files with the most similar names in the same folder or elsewhere in the root.
 
     If there are none and the folder is missing too, find folders with names similar to the missing folder's name.
     """
-    absent, above = location.path, os.path.dirname(location.path)
-    while contains(location.root, above) and workspace.kind_of(workspace.at(above)) is not PathKind.FOLDER:
-        absent, above = above, os.path.dirname(above)
-    if not contains(location.root, above) or deadline.check():
+    absent, parent = location.path, os.path.dirname(location.path)
+    while contains(location.root, parent) and workspace.kind_of(workspace.at(parent)) is not PathKind.FOLDER:
+        absent, parent = parent, os.path.dirname(parent)
+    if not contains(location.root, parent) or deadline.check():
         return []
     top = workspace.at(location.root)
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     ranking = _Ranking(location.relative)
 
     def candidates() -> Iterator[str]:
-        beside = workspace.at(above)
-        prefix = "" if above == location.root else f"{beside.relative}/"
+        beside = workspace.at(parent)
+        prefix = "" if parent == location.root else f"{beside.relative}/"
         for name in entries_that_start_with(workspace, beside, "", None, deadline.signal).names:
             if folders or not name.endswith("/"):
                 yield prefix + name.removesuffix("/")
-        known: set[str] = set()
-        for found in Walk(workspace, filters, deadline).files(top, Everything(), workspace.roots):
-            yield found.path
-            folder = found.path.rpartition("/")[0]
-            while folders and folder and folder not in known:
-                known.add(folder)
+        seen: set[str] = set()
+        for entry in Walk(workspace, filters, deadline).files(top, Everything(), workspace.roots):
+            yield entry.path
+            folder = entry.path.rpartition("/")[0]
+            while folders and folder and folder not in seen:
+                seen.add(folder)
                 yield folder
                 folder = folder.rpartition("/")[0]
 
@@ -299,17 +299,17 @@ def _nearest(workspace: Workspace, location: Location, deadline: Deadline, folde
         if isinstance(error, ToolError) and error.code is ToolErrorType.CANCELLED:
             raise
     if not ranking.best and absent != location.path:
-        return _nearest(workspace, workspace.at(absent), deadline, True)
+        return _similar_paths(workspace, workspace.at(absent), deadline, True)
     return [workspace.below(top, path) for path in ranking.best]
 
 
 class _Ranking:
     """Ranks paths relative to the root by their similarity to the wanted path."""
 
-    def __init__(self, wanted: str) -> None:
+    def __init__(self, wanted_path: str) -> None:
         import difflib  # noqa: PLC0415 - rarely needed
 
-        self._folder, _, self._name = _key(wanted).rpartition("/")
+        self._folder, _, self._name = _key(wanted_path).rpartition("/")
         self._stem, self._suffix = os.path.splitext(self._name)
         self._matcher = difflib.SequenceMatcher(None, b=self._stem, autojunk=False)
         self._likeness: dict[str, float] = {}
@@ -333,8 +333,8 @@ class _Ranking:
     @property
     def best(self) -> list[str]:
         """Return the best path and a few others that are nearly as good."""
-        ranked = sorted(self._rated, key=lambda path: (-self._rated[path], path))[:MAX_PROPOSED]
-        return [path for path in ranked if self._rated[path] > self._rated[ranked[0]] - 0.1]
+        best_paths = sorted(self._rated, key=lambda path: (-self._rated[path], path))[:MAX_PROPOSED]
+        return [path for path in best_paths if self._rated[path] > self._rated[best_paths[0]] - 0.1]
 
     def _likeness_of(self, name: str) -> float:
         """Return the similarity of a name to the wanted name, from 0 to 1."""

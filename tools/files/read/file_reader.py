@@ -9,11 +9,11 @@ from typing import NamedTuple
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart
-from tools.files.find.path_suggestions import not_there
+from tools.files.find.path_suggestions import missing_path_error
 from tools.files.ignore_files import refuse_hidden
 from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, render
 from tools.files.path_opener import OpenedFile, identity_of, may_block
-from tools.files.read.line_window import CharRange, Reading, Source, WantedLines, reading_of, window
+from tools.files.read.line_window import CharRange, LineRequest, Reading, Source, reading_of, window
 from tools.files.read.media_files import HEAD_BYTES, TEXT_KINDS, FileKind, FileType, detect, media_parts
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
 from tools.files.text_encodings import (
@@ -39,10 +39,10 @@ class Beginning(NamedTuple):
     type: FileType  # the file type that these bytes indicate
 
 
-def look_at(opened: OpenedFile, location: Location) -> Beginning:
+def read_beginning(file: OpenedFile, location: Location) -> Beginning:
     """Detect the type of a file before deciding whether to read it."""
     try:
-        head = opened.head(HEAD_BYTES)
+        head = file.head(HEAD_BYTES)
     except OSError as error:
         raise explain(error, location.shown) from None
     return Beginning(head, detect(head[:SNIFFED_BYTES], location.path))
@@ -68,20 +68,20 @@ def read_path(
     """
     location = workspace.locate(path, by_look=True)
     refuse_hidden(workspace, location, "read", own_files=False)
-    wanted = WantedLines(offset, limit or limits.read_lines, limits, signal, chars)
+    request = LineRequest(offset, limit or limits.read_lines, limits, signal, chars)
     try:
-        opened = workspace.open_file(location)
+        file = workspace.open_file(location)
     except ToolError as error:
         if error.code is ToolErrorType.TARGET_IS_DIRECTORY:
             refuse_hidden(workspace, location, "read")
         if error.code is ToolErrorType.FILE_NOT_FOUND:
-            raise not_there(workspace, location, signal) from None
+            raise missing_path_error(workspace, location, signal) from None
         raise
-    with opened:
-        beginning = look_at(opened, location)
-        reading = read(opened, location, beginning, wanted, media, pages=Pages.parse(pages) if pages else ALL_PAGES)
+    with file:
+        beginning = read_beginning(file, location)
+        reading = read(file, location, beginning, request, media, pages=Pages.parse(pages) if pages else ALL_PAGES)
     if reads is not None:
-        reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
+        reads.record(location.path, SeenFile(identity_of(file.info), reading.sha256), reading.content)
     notes: list[str] = []
     if pages.strip() and reading.kind is FileKind.PDF and not reading.is_text:
         notes.append(
@@ -96,52 +96,52 @@ def read_path(
 
 
 def read(
-    opened: OpenedFile,
+    file: OpenedFile,
     location: Location,
     beginning: Beginning,
-    wanted: WantedLines,
+    request: LineRequest,
     media: MediaHandling,
     *,
     pages: Pages = ALL_PAGES,
     pdf_seconds: float = MAX_SECONDS,
 ) -> Reading:
-    """Read an opened file after `look_at`. Blocking: call it in a worker thread.
+    """Read an opened file after `read_beginning`. Blocking: call it in a worker thread.
 
     Memory use is limited: large UTF-8 text is streamed, media above 3 MB become a link, and another process extracts
-    the text of a PDF. For a PDF, `wanted` counts lines in the text of `pages`. An offset past the end is not a failure;
+    the text of a PDF. For a PDF, `request` counts lines in the text of `pages`. An offset past the end is not a failure;
     the text then says how many lines there are.
 
     Raises:
         ToolError: `read_content_failure` if the file cannot be read, `file_too_large` for UTF-16 and UTF-32 above
             64 MB, `invalid_tool_params` for a page that a PDF does not have, `cancelled`.
     """
-    kind, size = beginning.type.kind, opened.info.st_size
+    kind, size = beginning.type.kind, file.info.st_size
     if kind is not FileKind.TEXT:
         may_block()
     try:
         if kind is FileKind.PDF:
-            return read_pdf(opened, location, media, wanted, pages=pages, seconds=pdf_seconds)
+            return read_pdf(file, location, media, request, pages=pages, seconds=pdf_seconds)
         if kind not in TEXT_KINDS:
-            return Reading(media_parts(opened, location, beginning.type, media, wanted.signal), kind, is_text=False)
+            return Reading(media_parts(file, location, beginning.type, media, request.signal), kind, is_text=False)
         is_notebook, data = kind is FileKind.NOTEBOOK and size <= MAX_NOTEBOOK_BYTES, b""
         if is_notebook or size <= HASHED_BYTES:
-            data = beginning.head if len(beginning.head) == size < HEAD_BYTES else opened.whole(wanted.signal)
+            data = beginning.head if len(beginning.head) == size < HEAD_BYTES else file.whole(request.signal)
         if is_notebook and (text := render(data)) is not None:
-            shown = window(Source.from_bytes(text.encode("utf-8", "replace")), wanted)
+            line_window = window(Source.from_bytes(text.encode("utf-8", "replace")), request)
             sha256 = hashlib.sha256(data).hexdigest()
-            return replace(reading_of(shown, UTF_8, wanted.limits), kind=kind, sha256=sha256, content=data)
+            return replace(reading_of(line_window, UTF_8, request.limits), kind=kind, sha256=sha256, content=data)
         if size <= HASHED_BYTES:
-            reading = _read_text(data, wanted)
+            reading = _read_text(data, request)
             reading.content = data
         else:
-            reading = _read_large_text(opened, location, beginning, wanted)
+            reading = _read_large_text(file, location, beginning, request)
         return reading if kind is FileKind.TEXT else replace(reading, kind=kind)
     except OSError as error:
         raise explain(error, location.shown) from None
 
 
-def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginning, wanted: WantedLines) -> Reading:
-    size, encoding = opened.info.st_size, marked_encoding(beginning.head) or UTF_8
+def _read_large_text(file: OpenedFile, location: Location, beginning: Beginning, request: LineRequest) -> Reading:
+    size, encoding = file.info.st_size, marked_encoding(beginning.head) or UTF_8
     if encoding.is_wide and size > MAX_WIDE_BYTES:
         raise ToolError(
             ToolErrorType.FILE_TOO_LARGE,
@@ -149,29 +149,29 @@ def _read_large_text(opened: OpenedFile, location: Location, beginning: Beginnin
             "can be read. Convert it first, for example with iconv, and read the copy.",
         )
     if encoding.is_wide:
-        return _read_text(opened.whole(wanted.signal), wanted)
-    found = window(Source(opened.stream, size, len(encoding.bom)), wanted, identity_of(opened.info))
-    if not found.is_decodable and not encoding.bom and size <= MAX_WIDE_BYTES:
-        return _read_text(opened.whole(wanted.signal), wanted)
-    reading = reading_of(found, encoding, wanted.limits)
-    if reading.start != 1 or not found.reaches_end or found.shortened:
+        return _read_text(file.whole(request.signal), request)
+    line_window = window(Source(file.stream, size, len(encoding.bom)), request, identity_of(file.info))
+    if not line_window.is_decodable and not encoding.bom and size <= MAX_WIDE_BYTES:
+        return _read_text(file.whole(request.signal), request)
+    reading = reading_of(line_window, encoding, request.limits)
+    if reading.start != 1 or not line_window.reaches_end or line_window.shortened:
         return reading
     digest = hashlib.sha256()
-    for block in opened.blocks(wanted.signal):
+    for block in file.blocks(request.signal):
         digest.update(block)
     return replace(reading, sha256=digest.hexdigest())
 
 
-def _read_text(data: bytes, wanted: WantedLines) -> Reading:
+def _read_text(data: bytes, request: LineRequest) -> Reading:
     sha256 = hashlib.sha256(data).hexdigest() if len(data) <= HASHED_BYTES else None
-    shown, limits = shown_text(data), wanted.limits
-    text, encoding, eol = shown.text, shown.encoding, eol_style(shown.text)
-    is_whole = wanted.offset == 0 and wanted.chars is None and len(text) <= limits.read_chars
-    if is_whole and encoding.is_known and not shown.note and "\0" not in text:
+    decoded, limits = shown_text(data), request.limits
+    text, encoding, eol = decoded.text, decoded.encoding, eol_style(decoded.text)
+    is_whole = request.offset == 0 and request.chars is None and len(text) <= limits.read_chars
+    if is_whole and encoding.is_known and not decoded.note and "\0" not in text:
         # Most files are within the limits, so there is no need to search for lines.
         separator = "\r" if eol == "cr" else "\n"
         count = count_lines(text, separator)
-        if count <= wanted.limit and has_short_lines(text, separator, limits.line_chars):
+        if count <= request.limit and has_short_lines(text, separator, limits.line_chars):
             return Reading(
                 parts=(TextPart(text),),
                 kind=FileKind.TEXT,
@@ -184,7 +184,9 @@ def _read_text(data: bytes, wanted: WantedLines) -> Reading:
                 eol=eol,
             )
     notes: list[str] = []
-    if shown.note:
-        notes.append(f"The file is not UTF-8 and has no byte order mark. It is shown as {encoding.name}, {shown.note}.")
-    reading = reading_of(window(Source.from_bytes(shown.body), wanted), encoding, limits, notes)
-    return replace(reading, eol=eol, sha256=sha256, is_guess=bool(shown.note))
+    if decoded.note:
+        notes.append(
+            f"The file is not UTF-8 and has no byte order mark. It is shown as {encoding.name}, {decoded.note}."
+        )
+    reading = reading_of(window(Source.from_bytes(decoded.body), request), encoding, limits, notes)
+    return replace(reading, eol=eol, sha256=sha256, is_guess=bool(decoded.note))

@@ -39,10 +39,10 @@ _CHAR_RANGE = re.compile(r"\s*(\d{1,12})\s*(?:-\s*(\d{1,12})?\s*)?")
 class Source:
     """Random access to a file's bytes (without a byte order mark), and the file's line separator."""
 
-    def __init__(self, stream: BinaryIO, size: int, skipped: int = 0) -> None:
+    def __init__(self, stream: BinaryIO, size: int, offset: int = 0) -> None:
         self._stream = stream
-        self._skipped = skipped
-        self.size = size - skipped
+        self._offset = offset
+        self.size = size - offset
         head = self.read_at(0, STEP)
         if b"\n" not in head:
             head = self.read_at(0, BLOCK)
@@ -55,10 +55,10 @@ class Source:
 
     def read_at(self, position: int, length: int) -> bytes:
         """Return `length` bytes, fewer only at the end. Reads again if needed: one unbuffered read may return fewer."""
-        self._stream.seek(position + self._skipped)
+        self._stream.seek(position + self._offset)
         data = self._stream.read(length)
-        while len(data) < length and (more := self._stream.read(length - len(data))):
-            data += more
+        while len(data) < length and (block := self._stream.read(length - len(data))):
+            data += block
         return data
 
     def position_from_end(self, lines: int, signal: AbortSignal) -> int:
@@ -71,14 +71,14 @@ class Source:
             signal.raise_if_aborted()
             start = max(0, end - BLOCK)
             block = self.read_at(start, end - start)
-            found = block.count(self.separator)
-            if found >= missing:
+            endings = block.count(self.separator)
+            if endings >= missing:
                 return start + len(block.rsplit(self.separator, missing)[0]) + 1
-            missing -= found
+            missing -= endings
             end = start
             if self.size - end >= SOUGHT_BYTES:
-                known = f"the number of lines that start within that distance is {lines - missing:,}"
-                raise _too_far(f"line {lines:,} from the end", "the end of the file", known)
+                progress = f"the number of lines that start within that distance is {lines - missing:,}"
+                raise _too_far(f"line {lines:,} from the end", "the end of the file", progress)
         return 0
 
 
@@ -91,27 +91,27 @@ class LineIndex:
     ends_open: bool = False  # whether the file ends with a line that has no line ending
 
     @property
-    def counted(self) -> int:
+    def ending_count(self) -> int:
         return self.counts[-1] if self.counts else 0
 
     @property
     def total(self) -> int | None:
         """The number of lines in the file, if all were counted."""
-        return self.counted + self.ends_open if self.is_complete else None
+        return self.ending_count + self.ends_open if self.is_complete else None
 
     def extended(self, source: Source, endings: int | None, signal: AbortSignal) -> LineIndex:
         """Continue counting until `endings` line endings are known, the file ends, or `SOUGHT_BYTES` are read."""
-        if self.is_complete or (endings is not None and self.counted >= endings):
+        if self.is_complete or (endings is not None and self.ending_count >= endings):
             return self
-        counts, counted, last = self.counts[:], self.counted, b""
-        most = len(counts) + SOUGHT_BYTES // STEP
+        counts, running_total, last = self.counts[:], self.ending_count, b""
+        max_steps = len(counts) + SOUGHT_BYTES // STEP
         is_complete = len(counts) * STEP >= source.size
-        while not is_complete and len(counts) < most and (endings is None or counted < endings):
+        while not is_complete and len(counts) < max_steps and (endings is None or running_total < endings):
             signal.raise_if_aborted()
             block = source.read_at(len(counts) * STEP, BLOCK)
             for start in range(0, len(block), STEP):
-                counted += block.count(source.separator, start, start + STEP)
-                counts.append(counted)
+                running_total += block.count(source.separator, start, start + STEP)
+                counts.append(running_total)
             last = block[-1:]
             # If the file was truncated after it was opened, it ends early.
             is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
@@ -126,30 +126,30 @@ class LineIndex:
         """
         if line == 0:
             return 0
-        if self.counted < line:
+        if self.ending_count < line:
             if self.is_complete:
                 return None
-            known = (
-                f"lines before it that have been counted so far: {self.counted:,} (if the file does not change, "
+            progress = (
+                f"lines before it that have been counted so far: {self.ending_count:,} (if the file does not change, "
                 "repeating the call continues the count)"
             )
-            raise _too_far(f"line {line + 1:,}", "the beginning of the file", known)
+            raise _too_far(f"line {line + 1:,}", "the beginning of the file", progress)
         number = bisect_left(self.counts, line)
-        before = self.counts[number - 1] if number else 0
+        endings_before = self.counts[number - 1] if number else 0
         step = source.read_at(number * STEP, STEP)
-        rest = step.split(source.separator, line - before)[-1]
-        return number * STEP + len(step) - len(rest)
+        tail = step.split(source.separator, line - endings_before)[-1]
+        return number * STEP + len(step) - len(tail)
 
 
 _indexes: OrderedDict[FileIdentity, LineIndex] = OrderedDict()
 _indexes_guard = threading.Lock()
 
 
-def _too_far(what: str, side: str, known: str) -> ToolError:
+def _too_far(target: str, side: str, progress: str) -> ToolError:
     return ToolError(
         ToolErrorType.FILE_TOO_LARGE,
-        f"Nothing was read: {what} is more than {SOUGHT_BYTES:,} bytes from {side}, and one call does not scan more "
-        f"than that; {known}. Use an offset near the beginning, or a negative one near the end.",
+        f"Nothing was read: {target} is more than {SOUGHT_BYTES:,} bytes from {side}, and one call does not scan more "
+        f"than that; {progress}. Use an offset near the beginning, or a negative one near the end.",
     )
 
 
@@ -163,17 +163,17 @@ class CharRange:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse `2000-4000` or `2000-`. Raises a `ValueError` for anything else."""
-        found = _CHAR_RANGE.fullmatch(text)
-        if found is None:
+        match = _CHAR_RANGE.fullmatch(text)
+        if match is None:
             raise ValueError
-        chars = cls(int(found[1]), int(found[2]) if found[2] else None)
+        chars = cls(int(match[1]), int(match[2]) if match[2] else None)
         if chars.end is not None and chars.end <= chars.start:
             raise ValueError
         return chars
 
 
 @dataclass(frozen=True, slots=True)
-class WantedLines:
+class LineRequest:
     offset: int  # the first line, from 0; a negative offset counts from the end
     limit: int
     limits: Limits  # `line_chars` truncates long lines; `read_chars` ends the window before a line that does not fit
@@ -189,23 +189,23 @@ class LineWindow:
     total: int | None  # number of lines in the file, or `None` if not counted
     at_least: int  # the known minimum number of lines in the file
     reaches_end: bool
-    cut: int | None  # index of the first truncated line, from 0
+    first_truncated: int | None  # index of the first truncated line, from 0
     is_decodable: bool  # whether the lines are valid UTF-8
     chars: int  # number of characters of `text` that come from the file
     part: LinePart | None = None  # the part of a line, if one was requested
 
     @property
     def shortened(self) -> bool:
-        return self.cut is not None
+        return self.first_truncated is not None
 
 
-def window(source: Source, wanted: WantedLines, identity: FileIdentity | None = None) -> LineWindow:
+def window(source: Source, request: LineRequest, identity: FileIdentity | None = None) -> LineWindow:
     """Return the requested lines, within the character limits.
 
     The file must be in UTF-8 or another superset of ASCII. Line counts are cached by `identity`, if given.
     Raises `file_too_large` if the first line is too far from where counting started.
     """
-    offset, signal = wanted.offset, wanted.signal
+    offset, signal = request.offset, request.signal
     with _indexes_guard:
         index = (_indexes.get(identity) if identity else None) or LineIndex()
     index = index.extended(source, max(0, offset), signal)
@@ -213,8 +213,8 @@ def window(source: Source, wanted: WantedLines, identity: FileIdentity | None = 
         index = index.extended(source, None, signal)
     if identity is not None and time.time_ns() - max(identity.mtime_ns, identity.ctime_ns) >= SETTLED_NS:
         with _indexes_guard:
-            other = _indexes.get(identity)
-            if other is None or len(other.counts) <= len(index.counts):
+            cached_index = _indexes.get(identity)
+            if cached_index is None or len(cached_index.counts) <= len(index.counts):
                 _indexes[identity] = index
                 _indexes.move_to_end(identity)
                 if len(_indexes) > MAX_INDEXES:
@@ -227,26 +227,26 @@ def window(source: Source, wanted: WantedLines, identity: FileIdentity | None = 
     else:
         position = index.position_of(offset, source)
     if position is None or position >= source.size:
-        return LineWindow("", offset, 0, index.total, index.counted, True, None, True, 0)
-    if wanted.chars is not None:
-        part = line_part(source, position, wanted.chars, wanted.limits.read_chars, signal)
-        at_least = max(index.counted, offset + 1) if offset >= 0 else -offset
+        return LineWindow("", offset, 0, index.total, index.ending_count, True, None, True, 0)
+    if request.chars is not None:
+        part = line_part(source, position, request.chars, request.limits.read_chars, signal)
+        at_least = max(index.ending_count, offset + 1) if offset >= 0 else -offset
         return LineWindow(
             part.text, offset, 1, index.total, at_least, part.is_end, None, part.is_decodable, len(part.text), part
         )
-    lines = _Lines(source.separator, wanted)
+    lines = _Lines(source.separator, request)
     reaches_end = lines.take(source, position)
     text, total = "".join(lines.texts), index.total
     if total is None and reaches_end and offset >= 0:
         total = offset + lines.count
-    at_least = max(index.counted, offset + lines.count + (not reaches_end)) if offset >= 0 else -offset
+    at_least = max(index.ending_count, offset + lines.count + (not reaches_end)) if offset >= 0 else -offset
     if not reaches_end:
         separator = source.separator.decode()
         is_ended = text.endswith(separator)
         text = text.removesuffix(separator)
         text = text.removesuffix("\r") if is_ended and separator == "\n" else text
     return LineWindow(
-        text, offset, lines.count, total, at_least, reaches_end, lines.cut, lines.is_decodable, lines.chars
+        text, offset, lines.count, total, at_least, reaches_end, lines.first_truncated, lines.is_decodable, lines.chars
     )
 
 
@@ -270,13 +270,13 @@ class LinePart:
         return self.is_counted and self.end >= self.length
 
 
-def line_part(source: Source, position: int, chars: CharRange, most: int, signal: AbortSignal) -> LinePart:
-    """Return at most `most` characters of the line that begins at a position.
+def line_part(source: Source, position: int, chars: CharRange, max_chars: int, signal: AbortSignal) -> LinePart:
+    """Return at most `max_chars` characters of the line that begins at a position.
 
     The line is decoded from its beginning, like a line shown in full. Characters after the part are counted if that is
     quick. Raises `file_too_large` if the part is too far from the beginning.
     """
-    end = chars.start + most if chars.end is None else min(chars.end, chars.start + most)
+    end = chars.start + max_chars if chars.end is None else min(chars.end, chars.start + max_chars)
     decoder = codecs.getincrementaldecoder("utf-8")()
     texts: list[str] = []
     length, first, last = 0, position, ""
@@ -288,9 +288,9 @@ def line_part(source: Source, position: int, chars: CharRange, most: int, signal
                 f"character {chars.start:,}", "the beginning of the line", f"{length:,} characters were counted"
             )
         block = source.read_at(position, TAKEN_BYTES if length >= chars.start else BLOCK)
-        found = block.find(source.separator)
-        is_ended = not block or found >= 0
-        data = block if found < 0 else block[:found]
+        ending_position = block.find(source.separator)
+        is_ended = not block or ending_position >= 0
+        data = block if ending_position < 0 else block[:ending_position]
         try:
             text = decoder.decode(data, is_ended)
         except UnicodeDecodeError:
@@ -300,24 +300,24 @@ def line_part(source: Source, position: int, chars: CharRange, most: int, signal
         length += len(text)
         position += len(block)
         last = text[-1:] or last
-        if found >= 0 and source.separator == b"\n" and last == "\r":
+        if ending_position >= 0 and source.separator == b"\n" and last == "\r":
             length -= 1  # the carriage return belongs to the line ending
-    shown = "".join(texts)[: max(0, length - chars.start)]
-    return LinePart(shown, chars.start, length, is_ended, decoder.errors == "strict")
+    part_text = "".join(texts)[: max(0, length - chars.start)]
+    return LinePart(part_text, chars.start, length, is_ended, decoder.errors == "strict")
 
 
 class _Lines:
     """Collects lines until there are enough. Keeps only the part of each line that is shown."""
 
-    def __init__(self, separator: bytes, wanted: WantedLines) -> None:
+    def __init__(self, separator: bytes, request: LineRequest) -> None:
         self._separator = separator
-        self._wanted = wanted
-        self._line_chars = max(1, min(wanted.limits.line_chars, wanted.limits.read_chars))
-        self._room = wanted.limits.read_chars
+        self._request = request
+        self._line_chars = max(1, min(request.limits.line_chars, request.limits.read_chars))
+        self._room = request.limits.read_chars
         self.texts: list[str] = []
         self.count = 0
         self.chars = 0
-        self.cut: int | None = None
+        self.first_truncated: int | None = None
         self.is_decodable = True
 
     def take(self, source: Source, position: int) -> bool:
@@ -327,7 +327,7 @@ class _Lines:
         line = last = b""
         length = 0
         while True:
-            self._wanted.signal.raise_if_aborted()
+            self._request.signal.raise_if_aborted()
             block = source.read_at(position, TAKEN_BYTES)
             if not block:
                 return not length or self._add(line, length, b"")
@@ -335,17 +335,17 @@ class _Lines:
                 # This line is truncated anyway, and only its end is still being searched for.
                 self._add(line, length, b"")
                 return False
-            start = 0 if length else self._add_plain(block)
+            start = 0 if length else self._add_whole_lines(block)
             while start < len(block):
-                if self.count >= self._wanted.limit:
+                if self.count >= self._request.limit:
                     return False
-                found = block.find(self._separator, start)
-                end = len(block) if found < 0 else found
+                ending_position = block.find(self._separator, start)
+                end = len(block) if ending_position < 0 else ending_position
                 line += block[start : min(end, start + most_bytes - len(line))]
                 length += end - start
                 last = block[end - 1 : end] if end > start else last
                 start = end
-                if found >= 0:
+                if ending_position >= 0:
                     has_return = self._separator == b"\n" and last == b"\r"
                     ending = b"\r\n" if has_return else self._separator
                     if not self._add(line.removesuffix(b"\r") if has_return else line, length - has_return, ending):
@@ -354,13 +354,13 @@ class _Lines:
                     length, start = 0, end + 1
             position += len(block)
 
-    def _add_plain(self, block: bytes) -> int:
+    def _add_whole_lines(self, block: bytes) -> int:
         """Add all whole lines at the beginning of a block at once. Return the number of bytes used.
 
         The number is 0 if a line is too long, bytes cannot be decoded, or there is no more room.
         """
         head = block[: block.rfind(self._separator) + 1]
-        missing = self._wanted.limit - self.count
+        missing = self._request.limit - self.count
         count = head.count(self._separator)
         if count > missing:
             head = head[: len(head) - len(head.split(self._separator, missing)[-1])]
@@ -393,8 +393,8 @@ class _Lines:
             return False
         self._room -= chars
         self.chars += chars
-        if is_cut and self.cut is None:
-            self.cut = self.count
+        if is_cut and self.first_truncated is None:
+            self.first_truncated = self.count
         self.count += 1
         self.texts.append(text + (CUT_MARK if is_cut else "") + ending.decode())
         return True
@@ -431,44 +431,52 @@ class Reading:
     content: bytes | None = None  # the whole file, if it was read in full
 
 
-def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
+def reading_of(line_window: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
     """Build the reading for a window of lines. Notes go into the header."""
-    is_known = found.is_decodable and encoding.is_known
-    start = (found.first + 1 if found.first >= 0 else found.first) if found.count else 0
-    end = start + found.count - 1 if found.count else 0
-    following = None if found.reaches_end or found.part is not None else found.first + found.count
+    is_known = line_window.is_decodable and encoding.is_known
+    start = (line_window.first + 1 if line_window.first >= 0 else line_window.first) if line_window.count else 0
+    end = start + line_window.count - 1 if line_window.count else 0
+    following = (
+        None if line_window.reaches_end or line_window.part is not None else line_window.first + line_window.count
+    )
     next_char = None
     header: list[str] = []
-    text = found.text.replace("\0", NUL_MARK)
-    if not found.count and found.total == 0:
-        text = "" if found.first <= 0 else f"The file is empty; offset {found.first} is past its end."
-    elif not found.count:
+    text = line_window.text.replace("\0", NUL_MARK)
+    if not line_window.count and line_window.total == 0:
+        text = "" if line_window.first <= 0 else f"The file is empty; offset {line_window.first} is past its end."
+    elif not line_window.count:
         text = (
-            f"The file has {found.total} {'line' if found.total == 1 else 'lines'}; offset {found.first} is past its "
-            f"end. The last line is at offset {(found.total or 1) - 1}, and at offset -1."
+            f"The file has {line_window.total} {'line' if line_window.total == 1 else 'lines'}; offset {line_window.first} is past its "
+            f"end. The last line is at offset {(line_window.total or 1) - 1}, and at offset -1."
         )
     else:
-        total = f"{found.total}" if found.total is not None else f"at least {found.at_least}"
-        if (part := found.part) is not None:
+        total = f"{line_window.total}" if line_window.total is not None else f"at least {line_window.at_least}"
+        if (part := line_window.part) is not None:
             length = f"{part.length}" if part.is_counted else f"at least {part.length}"
-            shown = f"characters {part.start}-{part.end} of {length}" if text else f"none of {length} characters"
-            header.append(f"Showing {shown} in line {start}{f' of {total}' if start > 0 else ''}.")
+            shown_range = f"characters {part.start}-{part.end} of {length}" if text else f"none of {length} characters"
+            header.append(f"Showing {shown_range} in line {start}{f' of {total}' if start > 0 else ''}.")
             if not part.is_end and text:
                 next_char = part.end
-                header.append(f"To read more of it, continue with offset={found.first} and chars='{next_char}-'.")
+                header.append(f"To read more of it, continue with offset={line_window.first} and chars='{next_char}-'.")
         elif start < 0:
             header.append(f"Showing lines {start} to {end}, counted from the end (-1 is the last line).")
-        elif start > 1 or not found.reaches_end or found.shortened or not is_known or text != found.text:
+        elif (
+            start > 1
+            or not line_window.reaches_end
+            or line_window.shortened
+            or not is_known
+            or text != line_window.text
+        ):
             header.append(f"Showing lines {start}-{end} of {total} total lines.")
         if following is not None:
             header.append(f"To read more, continue with offset={following}.")
-        if found.cut is not None:
-            cut = min(limits.line_chars, limits.read_chars)
+        if line_window.first_truncated is not None:
+            line_chars = min(limits.line_chars, limits.read_chars)
             header.append(
-                f"Lines longer than {cut} characters were cut. The first of them is line {start + found.cut}; to read "
-                f"more of it, use offset={found.first + found.cut} and chars='{cut}-'."
+                f"Lines longer than {line_chars} characters were cut. The first of them is line {start + line_window.first_truncated}; to read "
+                f"more of it, use offset={line_window.first + line_window.first_truncated} and chars='{line_chars}-'."
             )
-        if text != found.text:
+        if text != line_window.text:
             header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
@@ -482,12 +490,12 @@ def reading_of(found: LineWindow, encoding: Encoding, limits: Limits, notes: Seq
         kind=FileKind.TEXT,
         start=start,
         end=end,
-        total=found.total,
+        total=line_window.total,
         truncated=following is not None or next_char is not None,
-        shortened=found.shortened,
-        chars=found.chars,
+        shortened=line_window.shortened,
+        chars=line_window.chars,
         encoding=encoding.name if is_known else UNKNOWN.name,
-        eol=eol_style(found.text),
+        eol=eol_style(line_window.text),
         next_offset=following,
         next_char=next_char,
     )

@@ -76,19 +76,19 @@ _OGG, _ID3, _MATROSKA = b"OggS\0", b"ID3", b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
 _BEGINNINGS = (*(beginning for beginning, _ in (*_SIGNATURES, *_CONTAINERS)), _OGG, _ID3, _MATROSKA)
 # Media types whose first bytes are only a weak sign. If the content is not text, the name decides
-_NAMED = {
+_MIME_TYPE_BY_SUFFIX = {
     ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
     ".mpg": "video/mpeg", ".mpeg": "video/mpeg",
 }  # fmt: skip
 # File name extensions of binary formats
-_BINARY_NAMES = """
+_OTHER_BINARY_SUFFIXES = """
 .zip .tar .gz .tgz .bz2 .xz .zst .lz4 .rar .7z .jar .war .class .exe .dll .so .dylib .bin .o .a .lib .obj .pyc .pyo
 .wasm .pak .rpa .dat .db .sqlite .doc .docx .xls .xlsx .ppt .pptx .odt .ods .odp .woff .woff2 .ttf .otf .png .jpg .jpeg
 .gif .webp .pdf
 """
 # Files with these extensions are binary if they are not UTF-8; no other encoding is assumed.
-_DOUBTED_NAMES = frozenset((*_BINARY_NAMES.split(), *_NAMED))
-_NAMED_TEXT = {
+_BINARY_SUFFIXES = frozenset((*_OTHER_BINARY_SUFFIXES.split(), *_MIME_TYPE_BY_SUFFIX))
+_TEXT_TYPE_BY_SUFFIX = {
     ".svg": FileType(FileKind.SVG, "image/svg+xml"),
     ".ipynb": FileType(FileKind.NOTEBOOK, "application/x-ipynb+json"),
 }
@@ -105,26 +105,26 @@ def detect(head: bytes, path: str) -> FileType:
     if marked_encoding(head) is None:
         # Most files have no signature of a media format, and so are not media.
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
-        mime_type = _by_signature(head, suffix) if is_signed else None
+        mime_type = _mime_type_of_signature(head, suffix) if is_signed else None
         if mime_type is None:
-            is_binary = looks_binary(head) or (suffix in _DOUBTED_NAMES and not is_utf8(head[:SNIFFED_BYTES]))
+            is_binary = looks_binary(head) or (suffix in _BINARY_SUFFIXES and not is_utf8(head[:SNIFFED_BYTES]))
             # A file of another format may contain a PDF header.
-            may_be_pdf = suffix == ".pdf" or (is_binary and suffix not in _DOUBTED_NAMES)
+            may_be_pdf = suffix == ".pdf" or (is_binary and suffix not in _BINARY_SUFFIXES)
             if may_be_pdf and _PDF_HEADER.search(head, 0, PDF_WITHIN):
                 mime_type = PDF.mime_type
             elif is_binary:
-                mime_type = _NAMED.get(suffix)
+                mime_type = _MIME_TYPE_BY_SUFFIX.get(suffix)
                 if mime_type is None:
                     return BINARY
         if mime_type is not None:
             return PDF if mime_type == PDF.mime_type else FileType(FileKind(mime_type.partition("/")[0]), mime_type)
-    return _NAMED_TEXT.get(suffix, TEXT)
+    return _TEXT_TYPE_BY_SUFFIX.get(suffix, TEXT)
 
 
-def _by_signature(head: bytes, suffix: str) -> str | None:
-    known = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
-    if known is not None:
-        return known
+def _mime_type_of_signature(head: bytes, suffix: str) -> str | None:
+    mime_type = next((mime for signature, mime in _SIGNATURES if head.startswith(signature)), None)
+    if mime_type is not None:
+        return mime_type
     if head.startswith(_OGG):
         return "video/ogg" if suffix == ".ogv" else "audio/ogg"
     if head.startswith(_ID3) and looks_binary(head):
@@ -149,7 +149,7 @@ class Image:
     is_whole: bool = False  # whether the file is complete
 
     @property
-    def why_not_sent(self) -> str:
+    def rejection_reason(self) -> str:
         """The reason why a model API would reject the image; empty if it would not."""
         if self.mime_type not in _READERS:
             return "models accept only PNG, JPEG, GIF and WebP images"
@@ -224,25 +224,25 @@ _READERS = {"image/png": _png, "image/jpeg": _jpeg, "image/gif": _gif, "image/we
 
 
 def media_parts(
-    opened: OpenedFile, location: Location, file_type: FileType, handling: MediaHandling, signal: AbortSignal
+    file: OpenedFile, location: Location, file_type: FileType, handling: MediaHandling, signal: AbortSignal
 ) -> tuple[Part, ...]:
     """Return the content for the model: the data itself, a link with a line of text, or only a line of text."""
-    size = opened.info.st_size
+    size = file.info.st_size
     if file_type.kind is FileKind.BINARY:
         return (TextPart(f"Binary file, not shown: {shown_whole_path(location.name)} ({size:,} bytes)."),)
     data, pixels = None, ""
-    why = "" if size <= MAX_INLINE_BYTES else "too large to be sent inline"
+    problem = "" if size <= MAX_INLINE_BYTES else "too large to be sent inline"
     if file_type.kind is FileKind.IMAGE:
-        data = opened.head(HEAD_BYTES) if why else opened.whole(signal)
+        data = file.head(HEAD_BYTES) if problem else file.whole(signal)
         image = measure(data, file_type.mime_type)
-        pixels, why = image.size, why or image.why_not_sent
-    about = ", ".join(filter(None, (file_type.mime_type, f"{size:,} bytes", pixels)))
-    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({about})"
+        pixels, problem = image.size, problem or image.rejection_reason
+    details = ", ".join(filter(None, (file_type.mime_type, f"{size:,} bytes", pixels)))
+    label = f"{_LABELS[file_type.kind]} {shown_whole_path(location.name)} ({details})"
     uri = Path(location.name).as_uri()
     if handling is MediaHandling.NOTICE:
         return (TextPart(f"{label}: not shown, because this server omits media from results (setting: media)."),)
-    if handling is MediaHandling.INLINE and not why:
-        return (InlineDataPart(file_type.mime_type, opened.whole(signal) if data is None else data, uri),)
-    reason = why if handling is MediaHandling.INLINE else "setting: media"
+    if handling is MediaHandling.INLINE and not problem:
+        return (InlineDataPart(file_type.mime_type, file.whole(signal) if data is None else data, uri),)
+    reason = problem if handling is MediaHandling.INLINE else "setting: media"
     link = FileDataPart(uri, os.path.basename(location.path), file_type.mime_type, size)
     return (TextPart(f"{label}: sent as a link ({reason})."), link)

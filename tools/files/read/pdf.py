@@ -21,7 +21,7 @@ from tools.contract.tool_results import TextPart
 from tools.files.child_process import ChildFailedError, DocumentWorker
 from tools.files.html_and_pdf_worker import MAX_PAGE_CHARS
 from tools.files.path_opener import OpenedFile
-from tools.files.read.line_window import Reading, Source, WantedLines, reading_of, window
+from tools.files.read.line_window import LineRequest, Reading, Source, reading_of, window
 from tools.files.read.media_files import PDF, FileKind, media_parts
 from tools.files.text_encodings import UTF_8, count_lines
 from tools.files.workspace import Location
@@ -56,11 +56,11 @@ class Pages:
         """Parse `5`, `2-7` or `8-`. Blank means all pages (as in Qwen Code). Raises a `ValueError` for other text."""
         if not text.strip():
             return cls()
-        found = _PAGES.fullmatch(text)
-        if found is None or (found[3] and not found[2]):
+        match = _PAGES.fullmatch(text)
+        if match is None or (match[3] and not match[2]):
             raise ValueError(text)
-        first = int(found[1])
-        last = int(found[3]) if found[3] else None if found[2] else first
+        first = int(match[1])
+        last = int(match[3]) if match[3] else None if match[2] else first
         if first < 1 or (last is not None and last < first):
             raise ValueError(text)
         return cls(first, last)
@@ -78,7 +78,7 @@ class PdfText:
     first: int
     last: int
     is_complete: bool  # whether the text has every requested page
-    cut: str  # why the text is incomplete, worded as the end of a sentence; empty if the text was enough
+    stop_reason: str  # why the text is incomplete, worded as the end of a sentence; empty if the text was enough
     has_words: bool  # whether any page has text
 
     @property
@@ -94,7 +94,7 @@ def is_installed() -> bool:
 
 
 def extract(
-    opened: OpenedFile,
+    file: OpenedFile,
     name: str,
     *,
     pages: Pages,
@@ -110,7 +110,7 @@ def extract(
         ToolError: `read_content_failure` if the PDF is encrypted or damaged, or if no page could be read within the
             limits; `invalid_tool_params` if the PDF has no such page; `cancelled`.
     """
-    opened.stream.seek(0)
+    file.stream.seek(0)
     arguments = (str(pages.first), str(pages.last or 0))
     texts: list[str] = []
     count = last = chars = 0
@@ -118,9 +118,9 @@ def extract(
     end = ""
     try:
         with (
-            _turn(name, signal),
+            _free_slot(name, signal),
             DocumentWorker(
-                "pdf", *arguments, document=opened.stream, memory=MAX_MEMORY, seconds=seconds, signal=signal
+                "pdf", *arguments, document=file.stream, memory=MAX_MEMORY, seconds=seconds, signal=signal
             ) as worker,
         ):
             for message in worker.messages(MAX_LINE_BYTES):
@@ -187,13 +187,13 @@ def extract(
         first=pages.first,
         last=last,
         is_complete=is_complete,
-        cut="" if end == "enough" else limit or "the file is damaged after that",
+        stop_reason="" if end == "enough" else limit or "the file is damaged after that",
         has_words=has_words,
     )
 
 
 @contextmanager
-def _turn(name: str, signal: AbortSignal) -> Generator[None]:
+def _free_slot(name: str, signal: AbortSignal) -> Generator[None]:
     """Wait for a free slot. Only a few calls may wait, because each occupies a thread that others need."""
     if not _running.acquire(blocking=False):
         busy = ToolError(
@@ -218,40 +218,51 @@ def _turn(name: str, signal: AbortSignal) -> Generator[None]:
 
 
 def read_pdf(
-    opened: OpenedFile, location: Location, media: MediaHandling, wanted: WantedLines, *, pages: Pages, seconds: float
+    file: OpenedFile, location: Location, media: MediaHandling, request: LineRequest, *, pages: Pages, seconds: float
 ) -> Reading:
-    """Read a PDF for a model. `wanted` counts lines in the text of `pages`."""
+    """Read a PDF for a model. `request` counts lines in the text of `pages`."""
     lines = chars = 0
 
     def is_enough(text: str) -> bool:
         nonlocal lines, chars
-        if wanted.offset < 0:
+        if request.offset < 0:
             return False
-        if lines >= wanted.offset:
+        if lines >= request.offset:
             chars += len(text)
         lines += text.count("\n")
-        return lines > wanted.offset + wanted.limit or chars > wanted.limits.read_chars
+        return lines > request.offset + request.limit or chars > request.limits.read_chars
 
-    found = None
+    pdf_text = None
     if is_installed():
-        found = extract(opened, location.shown, pages=pages, is_enough=is_enough, signal=wanted.signal, seconds=seconds)
-    if found is None or not found.has_words:
-        if found is None:
+        pdf_text = extract(
+            file, location.shown, pages=pages, is_enough=is_enough, signal=request.signal, seconds=seconds
+        )
+    if pdf_text is None or not pdf_text.has_words:
+        if pdf_text is None:
             note = f"To see its text, install the server's 'pdf' extra: {INSTALL}"
         else:
-            note = f"There is no text on {found.page_range}; the document may be scanned."
-        parts = (*media_parts(opened, location, PDF, media, wanted.signal), TextPart(note))
+            note = f"There is no text on {pdf_text.page_range}; the document may be scanned."
+        parts = (*media_parts(file, location, PDF, media, request.signal), TextPart(note))
         return Reading(parts, FileKind.PDF, is_text=False)
-    shown = window(Source.from_bytes(found.text.encode("utf-8", "replace")), wanted)
-    if found.is_complete:
-        return replace(reading_of(shown, UTF_8, wanted.limits), kind=FileKind.PDF, pages=found.count)
-    what = f"Only {found.page_range} could be read: {found.cut}" if found.cut else f"This is {found.page_range}"
-    note = f"{what}; request other pages with, for example, pages='{found.last + 1}-'."
-    known_lines = count_lines(found.text, "\n")
-    if not shown.count:
-        past = f"The text of {found.page_range} has {known_lines} lines; offset {shown.first} is past its end. {note}"
-        return Reading((TextPart(past),), FileKind.PDF, truncated=True, encoding=UTF_8.name, pages=found.count)
+    line_window = window(Source.from_bytes(pdf_text.text.encode("utf-8", "replace")), request)
+    if pdf_text.is_complete:
+        return replace(reading_of(line_window, UTF_8, request.limits), kind=FileKind.PDF, pages=pdf_text.count)
+    description = (
+        f"Only {pdf_text.page_range} could be read: {pdf_text.stop_reason}"
+        if pdf_text.stop_reason
+        else f"This is {pdf_text.page_range}"
+    )
+    note = f"{description}; request other pages with, for example, pages='{pdf_text.last + 1}-'."
+    known_lines = count_lines(pdf_text.text, "\n")
+    if not line_window.count:
+        past = f"The text of {pdf_text.page_range} has {known_lines} lines; offset {line_window.first} is past its end. {note}"
+        return Reading((TextPart(past),), FileKind.PDF, truncated=True, encoding=UTF_8.name, pages=pdf_text.count)
     # Further lines exist only if the remaining pages can be read.
-    shown = replace(shown, total=None, at_least=known_lines, reaches_end=bool(found.cut) and shown.reaches_end)
-    reading = reading_of(shown, UTF_8, wanted.limits, [note])
-    return replace(reading, kind=FileKind.PDF, pages=found.count, truncated=True)
+    line_window = replace(
+        line_window,
+        total=None,
+        at_least=known_lines,
+        reaches_end=bool(pdf_text.stop_reason) and line_window.reaches_end,
+    )
+    reading = reading_of(line_window, UTF_8, request.limits, [note])
+    return replace(reading, kind=FileKind.PDF, pages=pdf_text.count, truncated=True)

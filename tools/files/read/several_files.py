@@ -16,12 +16,12 @@ from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolE
 from tools.contract.tool_results import InlineDataPart, Part, TextPart, ToolResult
 from tools.files.find.folder_walk import (
     DEFAULT_EXCLUDED_FOLDERS,
+    Difference,
     Everything,
     Exclusion,
     Filters,
     Selection,
     Walk,
-    Without,
     count,
     walk_notes,
 )
@@ -29,8 +29,8 @@ from tools.files.find.glob_search import MAX_ALTERNATIVES, Names, PathPattern, P
 from tools.files.find.path_suggestions import NEAR_SECONDS, proposal
 from tools.files.ignore_files import agent_ignore_file
 from tools.files.path_opener import Folder, OpenedFile, PathKind, identity_of
-from tools.files.read.file_reader import EMPTY, look_at, read
-from tools.files.read.line_window import WantedLines
+from tools.files.read.file_reader import EMPTY, read, read_beginning
+from tools.files.read.line_window import LineRequest
 from tools.files.read.media_files import TEXT_KINDS, FileKind
 from tools.files.read.pdf import MAX_SECONDS as MAX_PDF_SECONDS
 from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
@@ -54,7 +54,7 @@ _EXCLUDED_SUFFIXES = frozenset(
 class _DefaultExcludes:
     """Excludes files by name in any folder. The walk itself excludes folders."""
 
-    def chosen(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str]) -> list[str]:
         return [
             name for name in names if name in _EXCLUDED_NAMES or os.path.splitext(name)[1].lower() in _EXCLUDED_SUFFIXES
         ]
@@ -72,10 +72,10 @@ class Candidate(NamedTuple):
     """A file that may be read. There may be very many candidates, so only the files that are read get a location."""
 
     path: str
-    named: Location | None  # the file's location, if the call named the file
+    named_location: Location | None  # the file's location, if the call named the file
 
     def location(self, workspace: Workspace) -> Location:
-        return self.named or workspace.at(self.path)
+        return self.named_location or workspace.at(self.path)
 
 
 class _NamesInAnyCase:
@@ -93,13 +93,13 @@ class _NamesInAnyCase:
             folder = folder.folders.setdefault(name, _NamesInAnyCase())
         folder.files.add(parts[-1])
 
-    def chosen(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str]) -> list[str]:
         return [name for name in names if name.lower() in self.files]
 
     def enter(self, name: str) -> Selection | None:
         return self.folders.get(name.lower())
 
-    linked = enter
+    enter_link = enter
 
 
 class FileSelection:
@@ -117,16 +117,16 @@ class FileSelection:
         """Find the files. Entries are files, folders (with all their contents), or globs."""
         walk = self._walk
         missing: dict[str, list[Location]] = {}
-        settled: set[str] = set()
+        resolved_entries: set[str] = set()
         in_scratch: dict[Location, dict[str, None]] = {}
         for root in walk.workspace.root_locations():
             globs: list[str] = []
             for entry in entries:
                 if walk.is_out_of_time():
                     break
-                location = self._take_named(root.path, entry)
+                location = self._add_existing(root.path, entry)
                 if location is None:
-                    settled.add(entry)
+                    resolved_entries.add(entry)
                 elif not _GLOB.search(entry):
                     missing.setdefault(entry, []).append(location)
                 elif not os.path.isabs(entry):
@@ -136,16 +136,18 @@ class FileSelection:
                 elif location.in_scratch:
                     in_scratch.setdefault(walk.workspace.at(location.root), {})[location.relative] = None
             self._search_globs(root, globs)
-        for root, found in in_scratch.items():
-            self._search_globs(root, list(found))
-        self._look_in_any_case({entry: found for entry, found in missing.items() if entry not in settled})
+        for root, patterns in in_scratch.items():
+            self._search_globs(root, list(patterns))
+        self._search_ignoring_case(
+            {entry: locations for entry, locations in missing.items() if entry not in resolved_entries}
+        )
 
     def _search_globs(self, root: Location, globs: Sequence[str]) -> None:
         if globs:
             pattern = _compiled(globs, self._walk.names_below(root))
             self._search(root, pattern.start(), pattern.literals)
 
-    def _take_named(self, root: str, entry: str) -> Location | None:
+    def _add_existing(self, root: str, entry: str) -> Location | None:
         """Add the file or folder that an entry names in one root. Return the location if nothing exists there."""
         workspace = self._walk.workspace
         hidden_by, reason = None, ""
@@ -174,12 +176,17 @@ class FileSelection:
             self.skipped[entry, reason] = None
         return None
 
-    def _look_in_any_case(self, missing: dict[str, list[Location]]) -> None:
+    def _search_ignoring_case(self, missing: dict[str, list[Location]]) -> None:
         """Find missing entries without regard to case."""
         for root in self._walk.workspace.root_locations() if missing else ():
             names = _NamesInAnyCase()
             parts: set[str] = set()
-            for location in (each for locations in missing.values() for each in locations if each.root == root.path):
+            for location in (
+                missing_location
+                for locations in missing.values()
+                for missing_location in locations
+                if missing_location.root == root.path
+            ):
                 path = location.relative.lower().split("/")
                 names.add(path)
                 parts.update(path)
@@ -187,32 +194,32 @@ class FileSelection:
                 self._search(root, names, parts)
         if self._walk.is_out_of_time():
             return  # there may be more matches
-        known = {path.lower() for path in self.files} if missing else set[str]()
+        found_paths = {path.lower() for path in self.files} if missing else set[str]()
         deadline = Deadline(self._walk.deadline.signal, NEAR_SECONDS)
         for entry, locations in missing.items():
-            if not any(location.name.lower() in known for location in locations):
-                meant = proposal(self._walk.workspace, locations[0], deadline, folders=True, otherwise="")
-                self.skipped[entry, f"does not exist.{meant}" if meant else "does not exist"] = None
+            if not any(location.name.lower() in found_paths for location in locations):
+                suggestion = proposal(self._walk.workspace, locations[0], deadline, folders=True, otherwise="")
+                self.skipped[entry, f"does not exist.{suggestion}" if suggestion else "does not exist"] = None
 
-    def _search(self, start: Location, wanted: Selection | None, named: Iterable[str] = ()) -> None:
-        """Add the wanted files in a folder tree. Folders in `named` are searched even if excluded by default."""
-        if wanted is None:
+    def _search(self, start: Location, wanted_files: Selection | None, literal_names: Iterable[str] = ()) -> None:
+        """Add the wanted files in a folder tree. Folders in `literal_names` are searched even if excluded by default."""
+        if wanted_files is None:
             return
-        walk, above = self._walk, start.relative.split("/") if start.path != start.root else []
+        walk, folder_names = self._walk, start.relative.split("/") if start.path != start.root else []
         folders = EXCLUDED_FOLDERS if self._use_defaults else frozenset[str]()
-        walk.filters = replace(walk.filters, folders=folders.difference(above, named))
+        walk.filters = replace(walk.filters, folders=folders.difference(folder_names, literal_names))
         # Nested roots are searched separately, but a folder given by name is included with all its contents.
-        others = () if isinstance(wanted, Everything) else walk.workspace.roots
-        selection = Without(wanted, _DefaultExcludes()) if self._use_defaults else wanted
-        excluded = self._exclude.start() if self._exclude else None
-        for name in above:
-            excluded = excluded and excluded.enter(name)
-        if excluded is not None:
-            selection = Without(selection, excluded)
+        other_roots = () if isinstance(wanted_files, Everything) else walk.workspace.roots
+        selection = Difference(wanted_files, _DefaultExcludes()) if self._use_defaults else wanted_files
+        exclusion = self._exclude.start() if self._exclude else None
+        for name in folder_names:
+            exclusion = exclusion and exclusion.enter(name)
+        if exclusion is not None:
+            selection = Difference(selection, exclusion)
         for folder, inside in walk.through_links(start, selection):
             base = os.path.join(folder.name, "")
-            for found in walk.files(folder, inside, others):
-                path = base + found.path.replace("/", os.sep)
+            for entry in walk.files(folder, inside, other_roots):
+                path = base + entry.path.replace("/", os.sep)
                 if path not in self.files:
                     self.files[path] = Candidate(path, None)
 
@@ -258,33 +265,33 @@ class Batch:
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     parts: list[Part] = field(default_factory=list[Part])
     read_paths: list[str] = field(default_factory=list[str])
-    rest: list[Candidate] = field(default_factory=list[Candidate])
+    unread_files: list[Candidate] = field(default_factory=list[Candidate])
     timed_out: bool = False
     _chars: int = 0
     _media_bytes: int = 0
     _pdf_seconds: float = MAX_PDF_SECONDS
-    _above: str = ""
+    _parent: str = ""
     _folder: Folder | None = None
 
     @property
-    def why_rest(self) -> str:
+    def stop_reason(self) -> str:
         return "the time limit was reached" if self.timed_out else "the result would become too long"
 
     def read(self, candidates: Sequence[Candidate]) -> None:
         """Read the files one by one. A failure does not stop the rest."""
         limits = self.limits
-        wanted = WantedLines(0, limits.read_lines, limits, self.deadline.signal)
+        request = LineRequest(0, limits.read_lines, limits, self.deadline.signal)
         try:
             for number, candidate in enumerate(candidates):
                 self.timed_out = self.deadline.check()
                 room = limits.read_many_chars - self._chars
                 if self.timed_out or room <= 0 or len(self.read_paths) >= limits.read_many_files:
-                    self.rest += candidates[number:]
+                    self.unread_files += candidates[number:]
                     return
-                if room < wanted.limits.read_chars:
-                    wanted = replace(wanted, limits=replace(limits, read_chars=room))
+                if room < request.limits.read_chars:
+                    request = replace(request, limits=replace(limits, read_chars=room))
                 try:
-                    self._read_one(candidate, wanted)
+                    self._read_one(candidate, request)
                 except ToolError as error:
                     if error.code is ToolErrorType.CANCELLED:
                         raise
@@ -294,15 +301,15 @@ class Batch:
         finally:
             self._leave_folder()
 
-    def _read_one(self, candidate: Candidate, wanted: WantedLines) -> None:
+    def _read_one(self, candidate: Candidate, request: LineRequest) -> None:
         path, location = candidate.path, candidate.location(self.workspace)
-        if candidate.named or not self.is_checked:
+        if candidate.named_location or not self.is_checked:
             hidden_by = agent_ignore_file(self.workspace, location)
             if hidden_by is not None:
                 self.skipped.append((location.name, f"hidden from agents by {hidden_by}"))
                 return
-        with self._open(location) as opened:
-            beginning = look_at(opened, location)
+        with self._open(location) as file:
+            beginning = read_beginning(file, location)
             kind = beginning.type.kind
             if kind is FileKind.BINARY:
                 self.skipped.append((path, "binary file"))
@@ -311,17 +318,17 @@ class Batch:
                 name = os.path.basename(path).lower()
                 suffix = os.path.splitext(name)[1]
                 has_entry = suffix and any(suffix in entry or name in entry for entry in map(str.lower, self.entries))
-                if not (candidate.named or has_entry):
+                if not (candidate.named_location or has_entry):
                     self.skipped.append((path, f"{kind.value} file; name it, or its extension, to get it"))
                     return
-                if self._media_bytes + opened.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:
-                    self.rest.append(candidate)
+                if self._media_bytes + file.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:
+                    self.unread_files.append(candidate)
                     return
-            started = time.monotonic()
-            reading = read(opened, location, beginning, wanted, self.media, pdf_seconds=self._pdf_seconds)
+            start_time = time.monotonic()
+            reading = read(file, location, beginning, request, self.media, pdf_seconds=self._pdf_seconds)
             if kind not in TEXT_KINDS:
                 # PDF files share one time budget.
-                self._pdf_seconds -= time.monotonic() - started
+                self._pdf_seconds -= time.monotonic() - start_time
         self.read_paths.append(location.name)
         if reading.is_text:
             (part,) = reading.parts
@@ -334,7 +341,7 @@ class Batch:
             self._media_bytes += sum(len(part.data) for part in reading.parts if isinstance(part, InlineDataPart))
             self.parts += reading.parts
         if self.reads is not None:
-            self.reads.record(location.path, SeenFile(identity_of(opened.info), reading.sha256), reading.content)
+            self.reads.record(location.path, SeenFile(identity_of(file.info), reading.sha256), reading.content)
 
     def _open(self, location: Location) -> OpenedFile:
         """Open a file.
@@ -342,14 +349,14 @@ class Batch:
         Further files in the same folder are opened through the open folder. This is faster than opening them by path,
         and as safe.
         """
-        above, _, name = location.path.rpartition(os.sep)
-        if above != self._above:
+        parent, _, name = location.path.rpartition(os.sep)
+        if parent != self._parent:
             self._leave_folder()
-            self._above = above
+            self._parent = parent
         elif self._folder is None:
             # If the folder cannot be listed or was replaced, its files are opened or refused by their paths.
             with suppress(OSError, PathNotInWorkspaceError):
-                self._folder = self.workspace.open_folder(above)
+                self._folder = self.workspace.open_folder(parent)
         if self._folder is not None:
             try:
                 return self._folder.open_file(name)
@@ -365,16 +372,20 @@ class Batch:
     def notes(self, walk: Walk) -> list[str]:
         """Return notes for the model about what was not read and what was skipped."""
         notes: list[str] = []
-        if self.rest:
+        if self.unread_files:
             notes.append(
-                f"[{count(len(self.rest), 'more file')} not read, because {self.why_rest}. "
+                f"[{count(len(self.unread_files), 'more file')} not read, because {self.stop_reason}. "
                 "To read more, use read_file, or call read_many_files with fewer paths:"
             )
-            sizes = ((rest, self.workspace.size_of(rest.location(self.workspace))) for rest in self.rest)
-            lines = (
-                shown_whole_path(rest.path) + (f" ({size} bytes)" if size is not None else "") for rest, size in sizes
+            sizes = (
+                (candidate, self.workspace.size_of(candidate.location(self.workspace)))
+                for candidate in self.unread_files
             )
-            notes += _list_of(lines, len(self.rest))
+            lines = (
+                shown_whole_path(candidate.path) + (f" ({size} bytes)" if size is not None else "")
+                for candidate, size in sizes
+            )
+            notes += _list_of(lines, len(self.unread_files))
         if self.skipped:
             notes.append(f"[{count(len(self.skipped), 'entry', 'entries')} skipped:")
             reasons = _reasons(self.skipped, MAX_REASONS)
@@ -383,7 +394,7 @@ class Batch:
 
     def display(self) -> str:
         """Summarise in Markdown: the first ten files read, and the first five skipped."""
-        read_files, skipped = self.read_paths, self.skipped
+        read_files, skipped_entries = self.read_paths, self.skipped
         lines = ["### ReadManyFiles Result", ""]
         if read_files:
             lines += [f"Read the content of **{count(len(read_files), 'file')}**.", ""]
@@ -391,12 +402,12 @@ class Batch:
             lines += [f"- ...and {len(read_files) - 10} more"] if len(read_files) > 10 else []
         else:
             lines.append("No files were read.")
-        if self.rest:
-            lines += ["", f"**{count(len(self.rest), 'file')} not read**, because {self.why_rest}."]
-        if skipped:
-            lines += ["", f"**Skipped {count(len(skipped), 'entry', 'entries')}:**"]
-            lines += [f"- `{path}` ({one_line(reason)})" for path, reason in _reasons(skipped, 5)]
-            lines += [f"- ...and {len(skipped) - 5} more"] if len(skipped) > 5 else []
+        if self.unread_files:
+            lines += ["", f"**{count(len(self.unread_files), 'file')} not read**, because {self.stop_reason}."]
+        if skipped_entries:
+            lines += ["", f"**Skipped {count(len(skipped_entries), 'entry', 'entries')}:**"]
+            lines += [f"- `{path}` ({one_line(reason)})" for path, reason in _reasons(skipped_entries, 5)]
+            lines += [f"- ...and {len(skipped_entries) - 5} more"] if len(skipped_entries) > 5 else []
         return "\n".join(lines)
 
 
@@ -441,7 +452,7 @@ def read_several(
         facts={
             "files": [sendable_name(path) for path in batch.read_paths],
             "skipped": [{"path": path, "reason": reason} for path, reason in _reasons(batch.skipped, MAX_LISTED)],
-            "not_read": _fitting(sendable_name(candidate.path) for candidate in batch.rest),
+            "not_read": _fitting(sendable_name(candidate.path) for candidate in batch.unread_files),
             "partial": walk.timed_out or batch.timed_out,
         },
     )
@@ -449,9 +460,9 @@ def read_several(
 
 def _list_of(lines: Iterable[str], total: int) -> list[str]:
     """Format the lines that fit as a list, followed by the number of omitted lines and the end of the note."""
-    listed = [f"- {line}" for line in _fitting(lines)]
-    more = total - len(listed)
-    return [*listed, *([f"- and {more:,} more"] if more else []), "]"]
+    items = [f"- {line}" for line in _fitting(lines)]
+    omitted_count = total - len(items)
+    return [*items, *([f"- and {omitted_count:,} more"] if omitted_count else []), "]"]
 
 
 def _fitting(lines: Iterable[str]) -> list[str]:
@@ -465,6 +476,6 @@ def _fitting(lines: Iterable[str]) -> list[str]:
     return fitting
 
 
-def _reasons(skipped: Sequence[tuple[str, str]], most: int) -> list[tuple[str, str]]:
+def _reasons(entries: Sequence[tuple[str, str]], limit: int) -> list[tuple[str, str]]:
     """Return the first skipped entries with their reasons, each truncated to a reasonable length."""
-    return [(shown_path(path), reason[:MAX_REASON_CHARS]) for path, reason in skipped[:most]]
+    return [(shown_path(path), reason[:MAX_REASON_CHARS]) for path, reason in entries[:limit]]

@@ -50,7 +50,7 @@ from tools.files.search.ripgrep import (
     pattern_hint,
     ripgrep,
 )
-from tools.files.text_encodings import UNKNOWN_8BIT, decode, readings, shown_text
+from tools.files.text_encodings import UNKNOWN_8BIT, decode, possible_decodings, shown_text
 from tools.files.workspace import Location, Workspace
 from tools.text.file_names import brief, shown_whole_path
 
@@ -59,8 +59,8 @@ MAX_PATTERN_CHARS = 10_000  # longer than any real pattern, but short enough for
 _PLAIN_NAME = re.compile(r"[\w.+@=~-]*(?:\*[\w.+@=~-]+)*\*?", re.ASCII)
 
 
-def check_pattern(spelled: str, pattern: str) -> None:
-    """Reject a pattern that cannot be passed to ripgrep. `spelled` is the parameter's name in the call."""
+def check_pattern(parameter: str, pattern: str) -> None:
+    """Reject a pattern that cannot be passed to ripgrep. `parameter` is the parameter's name in the call."""
     problem = ""
     if not pattern:
         problem = "it is empty; give the text or expression to search for."
@@ -76,7 +76,7 @@ def check_pattern(spelled: str, pattern: str) -> None:
         except UnicodeEncodeError:
             problem = "it contains a lone surrogate, which no text file contains."
     if problem:
-        raise _unusable(spelled, pattern, problem)
+        raise _unusable(parameter, pattern, problem)
 
 
 def compile_file_filter(glob: str) -> PathPattern:
@@ -87,26 +87,26 @@ def compile_file_filter(glob: str) -> PathPattern:
         raise _unusable("glob", glob, f"{error}.") from None
 
 
-def _unusable(spelled: str, value: str, problem: str) -> InvalidToolParamsError:
-    return InvalidToolParamsError("grep_search", f"'{spelled}' '{brief(value)}' cannot be used: {problem}")
+def _unusable(parameter: str, value: str, problem: str) -> InvalidToolParamsError:
+    return InvalidToolParamsError("grep_search", f"'{parameter}' '{brief(value)}' cannot be used: {problem}")
 
 
 def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, deadline: Deadline) -> ToolResult:
     """Run a search. Blocking. Raises an `InvalidToolParamsError` if ripgrep rejects a pattern."""
     starts, is_file = search_starts(workspace, query.path, deadline, agent=workspace.respect_agent_ignore)
     program = ripgrep(workspace.roots)
-    wanted: Selection = folder_walk.Everything()
+    selection: Selection = folder_walk.Everything()
     position: PatternPosition | None = None
-    named: frozenset[str] = frozenset()
+    literal_names: frozenset[str] = frozenset()
     type_options: list[str] = []
     if query.glob is not None:
         pattern = compile_file_filter(query.glob)
         position = pattern.start()
         if position is not None and query.glob.startswith("!"):
-            wanted = folder_walk.Without(wanted, position)
+            selection = folder_walk.Difference(selection, position)
             position = None
         elif position is not None:
-            wanted, named = position, pattern.literals
+            selection, literal_names = position, pattern.literals
             # The names that the filter can match are passed to ripgrep as a file type. Unlike ripgrep's globs, a type
             # never unhides ignored files, but it supports only names. This server's own matcher handles paths, and
             # syntax that ripgrep may interpret differently.
@@ -117,20 +117,20 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
     filters = Filters(
         git=workspace.respect_git_ignore and not query.no_ignore,
         agent=workspace.respect_agent_ignore,
-        folders=folder_walk.excluded_folders(starts, named, folders),
+        folders=folder_walk.excluded_folders(starts, literal_names, folders),
     )
     main = Query(query.pattern, query.fixed_strings, query.ignore_case)
     exclude = None if query.exclude is None else Query(query.exclude, fixed=False, ignore_case=query.ignore_case)
     report = MatchReport(workspace, query, limits, deadline, starts)
-    most, rg, excluding = report.most_per_file, Ripgrep(program, deadline), Ripgrep(program, deadline)
+    max_lines, rg, excluding = report.most_per_file, Ripgrep(program, deadline), Ripgrep(program, deadline)
     search = ContentSearch(
-        workspace, filters, starts, is_file, wanted, type_options, main, exclude, most, rg, excluding
+        workspace, filters, starts, is_file, selection, type_options, main, exclude, max_lines, rg, excluding
     )
     if position is not None and not is_file:
         search.follow_links(position, Walk(workspace, filters, deadline))
     try:
-        with closing(search.matches()) as found:
-            for folder, match in found:
+        with closing(search.matches()) as matches:
+            for folder, match in matches:
                 if not report.add(folder, match):
                     break
     except RefusedQueryError as error:
@@ -139,15 +139,17 @@ def search_contents(workspace: Workspace, query: ContentQuery, limits: Limits, d
         if not hint and not error.query.fixed:
             hint = "To search for it as literal text, set fixed_strings to true."
         raise _unusable(name, error.query.pattern, f"ripgrep reports: {error}. {hint}".rstrip()) from None
-    searched, timed_out = rg.searched, rg.timed_out or excluding.timed_out
+    searched_count, timed_out = rg.searched_count, rg.timed_out or excluding.timed_out
     is_text = True
     if is_file and not report.matches:
-        with workspace.open_file(starts[0]) as opened:
-            is_text = is_searchable(opened)
-        searched = searched if is_text else 0
+        with workspace.open_file(starts[0]) as file:
+            is_text = is_searchable(file)
+        searched_count = searched_count if is_text else 0
     elif not report.matches and not timed_out and query.glob is not None:
-        searched = search.count_files()
-    return report.result(searched=searched, timed_out=timed_out, huge=search.huge, notes=search.notes(is_text=is_text))
+        searched_count = search.count_files()
+    return report.result(
+        searched_count=searched_count, timed_out=timed_out, huge=search.huge, notes=search.notes(is_text=is_text)
+    )
 
 
 MAX_SORTED = 1_000  # maximum number of matching lines that are sorted without ripgrep
@@ -159,7 +161,7 @@ TEXT_AT_ONCE = 4 << 20  # number of bytes of text after which no more files are 
 MAX_READ_BYTES = 1 << 17
 
 
-class _TextReading(NamedTuple):
+class _Decoding(NamedTuple):
     """One possible text of a file, searched together with others."""
 
     path: str
@@ -176,31 +178,31 @@ class ContentSearch:
     filters: Filters
     starts: Sequence[Location]  # the folders to search, or a file
     is_file: bool  # whether the call names a file
-    wanted: Selection
+    selection: Selection
     type_options: Sequence[str]
     query: Query
     exclude: Query | None  # lines that also match it are dropped
-    most: int  # how many lines of each file are wanted
+    lines_per_file: int  # how many lines of each file are wanted
     ripgrep: Ripgrep
     excluding: Ripgrep  # searches for the lines to exclude, and searches decoded files
     huge: int = 0  # number of files that the call names but that are too large to search
-    undecoded: int = 0  # number of files that are too large to decode
+    undecoded_count: int = 0  # number of files that are too large to decode
     # Files that match only in an encoding that is not used to show them, each with that encoding
-    otherwise: dict[str, str] = field(default_factory=dict[str, str])
+    unshown_encodings: dict[str, str] = field(default_factory=dict[str, str])
     refusals: Sequence[str] = ()  # why some symlinks that the filter names are not followed
     # Targets of symlinks that the filter names, each with the selection that applies in it
-    _linked: Sequence[tuple[Location, Selection]] = ()
+    _link_targets: Sequence[tuple[Location, Selection]] = ()
 
     def follow_links(self, position: PatternPosition, walk: Walk) -> None:
         """Also search the targets of symlinks that the filter names. ripgrep does not follow them."""
-        found: list[tuple[Location, Selection]] = []
+        targets: list[tuple[Location, Selection]] = []
         for start in self.starts if position.leads_to_links else ():
-            for folder, wanted in walk.through_links(start, position):
+            for folder, folder_selection in walk.through_links(start, position):
                 if folder is not start:
-                    found.append((folder, wanted))
+                    targets.append((folder, folder_selection))
                 with suppress(OSError):
-                    deque(walk.files(folder, _ToLinks(wanted), self.workspace.roots), 0)
-        self._linked, self.refusals = found, walk.refusals
+                    deque(walk.files(folder, _ToLinks(folder_selection), self.workspace.roots), 0)
+        self._link_targets, self.refusals = targets, walk.refusals
 
     def matches(self) -> Generator[tuple[Location, LineMatch]]:
         """Yield each matching file with its first matching lines, preceded by the folder that its path is relative to.
@@ -209,45 +211,47 @@ class ContentSearch:
         """
         if self.exclude is not None and (reason := self.excluding.refusal(self.exclude)):
             raise RefusedQueryError(self.exclude, reason)
-        known: set[str] = set()
-        for folder, paths, visible in self._places():
-            with closing(self._found(folder, paths, visible)) as found:
-                for match in found:
+        seen: set[str] = set()
+        for folder, paths, visible in self._search_targets():
+            with closing(self._matches_in(folder, paths, visible)) as matches:
+                for match in matches:
                     path = os.path.join(folder.path, match.path)
-                    if path not in known:
-                        yield folder, match.only(self.most)
-                    if self._linked:
-                        known.add(path)
+                    if path not in seen:
+                        yield folder, match.only(self.lines_per_file)
+                    if self._link_targets:
+                        seen.add(path)
 
     def count_files(self) -> int:
         number = 0
-        for folder, paths, visible in self._places():
+        for folder, paths, visible in self._search_targets():
             assert visible is not None  # noqa: S101 - always set for folders
-            with closing(self.ripgrep.files(folder.path, paths, *visible.options)) as found:
-                number += sum(map(visible.holds, found))
+            with closing(self.ripgrep.files(folder.path, paths, *visible.options)) as files:
+                number += sum(map(visible.holds, files))
         return number
 
     def notes(self, *, is_text: bool) -> list[str]:
         """Return what was not searched or is not shown. `is_text` is false if the named file is not text."""
         notes: list[str] = []
-        if self.undecoded:
+        if self.undecoded_count:
             notes.append(
-                f"Searched as bytes, so that only ASCII text is found: {count(self.undecoded, 'file')}, over "
+                f"Searched as bytes, so that only ASCII text is found: {count(self.undecoded_count, 'file')}, over "
                 f"{MAX_DECODED_MEGABYTES} MB and not UTF-8."
             )
         notes += self.refusals
-        if self.otherwise:
-            named_files = [f"{shown_whole_path(path)} as {name}" for path, name in islice(self.otherwise.items(), 3)]
+        if self.unshown_encodings:
+            named_files = [
+                f"{shown_whole_path(path)} as {name}" for path, name in islice(self.unshown_encodings.items(), 3)
+            ]
             notes.append(
                 "Files that match only in an encoding that read_file does not use for them are not shown: "
                 f"{', '.join(named_files)}"
-                + (f" and {len(self.otherwise) - 3} more" if len(self.otherwise) > 3 else "")
+                + (f" and {len(self.unshown_encodings) - 3} more" if len(self.unshown_encodings) > 3 else "")
             )
         notes += [] if is_text else ["This file was not searched as text: it is binary or UTF-32"]
-        notes += ["Some files or folders could not be read."] if self.ripgrep.left_out_some else []
+        notes += ["Some files or folders could not be read."] if self.ripgrep.has_unreadable else []
         return notes
 
-    def _places(self) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
+    def _search_targets(self) -> Iterator[tuple[Location, Sequence[str], VisibleFiles | None]]:
         """Yield each folder to search, the paths to search in it, and the files that may be shown.
 
         If there are no paths, everything in the folder is searched.
@@ -255,139 +259,143 @@ class ContentSearch:
         if self.is_file:
             # A file named by the call must be readable. Git's ignore rules do not apply to it.
             (file,) = self.starts
-            with self.workspace.open_file(file) as opened:
-                self.huge += opened.info.st_size > MAX_FILE_BYTES  # ripgrep does not check this for a named file
+            with self.workspace.open_file(file) as file_handle:
+                self.huge += file_handle.info.st_size > MAX_FILE_BYTES  # ripgrep does not check this for a named file
             if not self.huge:
-                above, name = os.path.split(file.path)
-                yield self.workspace.at(above), [name], None
+                parent, name = os.path.split(file.path)
+                yield self.workspace.at(parent), [name], None
             return
-        for folder, wanted in (*((start, self.wanted) for start in self.starts), *self._linked):
-            yield folder, (), VisibleFiles(self, folder, wanted)
+        for folder, selection in (*((start, self.selection) for start in self.starts), *self._link_targets):
+            yield folder, (), VisibleFiles(self, folder, selection)
 
-    def _found(self, folder: Location, paths: Sequence[str], visible: VisibleFiles | None) -> Generator[LineMatch]:
+    def _matches_in(self, folder: Location, paths: Sequence[str], visible: VisibleFiles | None) -> Generator[LineMatch]:
         """Yield the matches inside a folder, without excluded lines, sorted by path."""
-        option = f"--max-count={self.most if self.exclude is None else MAX_LINES_OF_FILE}"
+        option = f"--max-count={self.lines_per_file if self.exclude is None else MAX_LINES_OF_FILE}"
         with closing(
-            self._below(folder, visible, option)
+            self._sorted_matches(folder, visible, option)
             if visible
             else self.ripgrep.matches(self.query, folder.path, paths, option)
-        ) as found:
-            left = self._without(folder, found, self.exclude) if self.exclude else found
+        ) as all_matches:
+            matches = self._drop_excluded(folder, all_matches, self.exclude) if self.exclude else all_matches
             if not any(query.is_about_characters for query in (self.query, self.exclude) if query is not None):
                 # Decoding the files could not reveal more matches.
-                for match in left:
+                for match in matches:
                     if self._is_searched_by_bytes(self.workspace.below(folder, match.path)):
                         yield match
                     else:
                         # In some other encodings, an ASCII byte may be the second half of a character.
-                        yield from self._in_texts(folder, [match.path])
+                        yield from self._search_decoded(folder, [match.path])
                 return
             options = visible.options if visible else ()
-            with closing(self.excluding.files(folder.path, paths, *options, not_utf_8=True)) as others:
-                legacy = {path for path in others if visible is None or visible.holds(path)}
+            with closing(self.excluding.files(folder.path, paths, *options, not_utf_8=True)) as candidates:
+                legacy = {path for path in candidates if visible is None or visible.holds(path)}
             sizes = {path: self.workspace.size_of(self.workspace.below(folder, path)) or 0 for path in legacy}
             small = {path for path, size in sizes.items() if size <= MAX_DECODED_BYTES}
-            self.undecoded += len(sizes) - len(small)
-            as_bytes = (match for match in left if match.path not in small)
-            as_text = self._in_texts(folder, sorted(small, key=_by_names))
+            self.undecoded_count += len(sizes) - len(small)
+            as_bytes = (match for match in matches if match.path not in small)
+            as_text = self._search_decoded(folder, sorted(small, key=_by_names))
             yield from heapq.merge(as_bytes, as_text, key=lambda match: _by_names(match.path))
 
-    def _below(self, folder: Location, visible: VisibleFiles, option: str) -> Generator[LineMatch]:
+    def _sorted_matches(self, folder: Location, visible: VisibleFiles, option: str) -> Generator[LineMatch]:
         """Yield the visible matches inside a folder, sorted by path as ripgrep sorts: name by name, as bytes."""
         options = [option, *visible.options]
-        unsorted: list[LineMatch] = []
+        first_matches: list[LineMatch] = []
         lines = 0
-        with closing(self.ripgrep.matches(self.query, folder.path, (), *options)) as found:
-            for match in found:
-                unsorted.append(match)
+        with closing(self.ripgrep.matches(self.query, folder.path, (), *options)) as matches:
+            for match in matches:
+                first_matches.append(match)
                 lines += len(match.lines)
                 if lines > MAX_SORTED:
                     break
         if lines <= MAX_SORTED or self.ripgrep.timed_out:
-            unsorted.sort(key=lambda match: _by_names(match.path))
-            yield from (match for match in unsorted if visible.holds(match.path))
+            first_matches.sort(key=lambda match: _by_names(match.path))
+            yield from (match for match in first_matches if visible.holds(match.path))
             return
-        del unsorted
-        with closing(self.ripgrep.matches(self.query, folder.path, (), "--sort=path", *options)) as found:
-            yield from (match for match in found if visible.holds(match.path))
+        del first_matches
+        with closing(self.ripgrep.matches(self.query, folder.path, (), "--sort=path", *options)) as matches:
+            yield from (match for match in matches if visible.holds(match.path))
 
-    def _without(self, folder: Location, found: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
-        while some := list(islice(found, EXCLUDED_AT_ONCE)):
-            left = {match.path: match for match in some}
+    def _drop_excluded(self, folder: Location, matches: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
+        while batch := list(islice(matches, EXCLUDED_AT_ONCE)):
+            match_by_path = {match.path: match for match in batch}
             option = f"--max-count={MAX_LINES_OF_FILE}"
-            with closing(self.excluding.matches(exclude, folder.path, list(left), option)) as others:
-                for other in (match for match in others if match.path in left):
-                    match = left[other.path]
-                    left[other.path] = match.only(len(match.lines), without=frozenset(other.lines))
+            with closing(self.excluding.matches(exclude, folder.path, list(match_by_path), option)) as exclude_matches:
+                for exclude_match in (match for match in exclude_matches if match.path in match_by_path):
+                    match = match_by_path[exclude_match.path]
+                    match_by_path[exclude_match.path] = match.only(
+                        len(match.lines), without=frozenset(exclude_match.lines)
+                    )
             if self.excluding.timed_out:
                 return  # the excluded lines are unknown
-            yield from (match for match in left.values() if match.lines)
+            yield from (match for match in match_by_path.values() if match.lines)
 
-    def _in_texts(self, folder: Location, paths: Iterable[str]) -> Generator[LineMatch]:
+    def _search_decoded(self, folder: Location, paths: Iterable[str]) -> Generator[LineMatch]:
         """Yield the files whose decoded text matches, in the order of `paths`, which are relative to the folder.
 
         Files are decoded on demand until ripgrep's time is up. Files that match only in an unlikely encoding are added
-        to `otherwise`.
+        to `unshown_encodings`.
         """
         waiting = iter(paths)
         while not self.excluding.timed_out:
-            found: list[_TextReading] = []
+            decodings: list[_Decoding] = []
             with unnamed_file() as texts:
                 size = number = 0
                 for path in islice(waiting, FILES_AT_ONCE):
-                    data = self._content(self.workspace.below(folder, path))
-                    shown = shown_text(data) if len(data) > MAX_READ_BYTES else None
-                    each = readings(data) if shown is None else {shown.text: {shown.encoding.name}}
-                    for text, encodings in each.items():
+                    data = self._read_or_empty(self.workspace.below(folder, path))
+                    decoded = shown_text(data) if len(data) > MAX_READ_BYTES else None
+                    encodings_by_text = (
+                        possible_decodings(data) if decoded is None else {decoded.text: {decoded.encoding.name}}
+                    )
+                    for text, encodings in encodings_by_text.items():
                         body = text.encode("utf-8", "replace") + (b"" if text.endswith("\n") else b"\n")
                         texts.write(body)
                         size, number = size + len(body), number + body.count(b"\n")
-                        found.append(_TextReading(path, data, encodings, number))
+                        decodings.append(_Decoding(path, data, encodings, number))
                     if size >= TEXT_AT_ONCE:
                         break
-                if not found:
+                if not decodings:
                     return
-                hits = self._lines_of(texts, folder, self.query)
+                hits = self._matching_lines(texts, folder, self.query)
                 if self.exclude is not None and hits.lines:
-                    excluded = self._lines_of(texts, folder, self.exclude)
-                    hits = hits.only(len(hits.lines), without=frozenset(excluded.lines))
+                    exclude_hits = self._matching_lines(texts, folder, self.exclude)
+                    hits = hits.only(len(hits.lines), without=frozenset(exclude_hits.lines))
             if self.excluding.timed_out:
                 return
-            at = before = 0
-            shown_in = set[str]()
-            for reading in found:
-                end = bisect_right(hits.lines, reading.last, at)
-                if end > at and shown_text(reading.data).encoding.name in reading.encodings:
-                    self.otherwise.pop(reading.path, None)
-                    shown_in.add(reading.path)
-                    lines = [line - before for line in hits.lines[at:end]]
-                    yield LineMatch(reading.path, lines, hits.columns[at:end], is_decoded=True)
-                elif end > at and reading.path not in shown_in and UNKNOWN_8BIT not in reading.encodings:
-                    self.otherwise.setdefault(reading.path, min(reading.encodings))
-                at, before = end, reading.last
+            at = lines_before = 0
+            shown_paths = set[str]()
+            for decoding in decodings:
+                end = bisect_right(hits.lines, decoding.last, at)
+                if end > at and shown_text(decoding.data).encoding.name in decoding.encodings:
+                    self.unshown_encodings.pop(decoding.path, None)
+                    shown_paths.add(decoding.path)
+                    lines = [line - lines_before for line in hits.lines[at:end]]
+                    yield LineMatch(decoding.path, lines, hits.columns[at:end], is_decoded=True)
+                elif end > at and decoding.path not in shown_paths and UNKNOWN_8BIT not in decoding.encodings:
+                    self.unshown_encodings.setdefault(decoding.path, min(decoding.encodings))
+                at, lines_before = end, decoding.last
 
     def _is_searched_by_bytes(self, location: Location) -> bool:
         """Return True if ripgrep's matches in the file itself count: the file is Unicode text, or cannot be decoded."""
         try:
-            with self.workspace.open_file(location) as opened:
-                if opened.info.st_size > MAX_DECODED_BYTES or not is_searchable(opened):
+            with self.workspace.open_file(location) as file:
+                if file.info.st_size > MAX_DECODED_BYTES or not is_searchable(file):
                     return True
-                decoded = decode(opened.whole(AbortSignal()))
+                decoded = decode(file.whole(AbortSignal()))
                 return decoded is not None and decoded.encoding.is_known
         except (OSError, ToolError):
             return True  # the reason is reported when the file is shown
 
-    def _lines_of(self, texts: IO[bytes], folder: Location, query: Query) -> LineMatch:
+    def _matching_lines(self, texts: IO[bytes], folder: Location, query: Query) -> LineMatch:
         texts.seek(0)
-        found = list(self.excluding.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", given=texts))
-        return found[0] if found else LineMatch("", (), ())
+        matches = list(self.excluding.matches(query, folder.path, (), f"--max-count={MAX_LINES_OF_FILE}", stdin=texts))
+        return matches[0] if matches else LineMatch("", (), ())
 
-    def _content(self, location: Location) -> bytes:
+    def _read_or_empty(self, location: Location) -> bytes:
         """Return a file's content, or empty bytes if it is too large or cannot be read."""
         try:
-            with self.workspace.open_file(location) as opened:
-                is_small = opened.info.st_size <= MAX_DECODED_BYTES
-                return opened.whole(self.excluding.deadline.signal) if is_small else b""
+            with self.workspace.open_file(location) as file:
+                is_small = file.info.st_size <= MAX_DECODED_BYTES
+                return file.whole(self.excluding.deadline.signal) if is_small else b""
         except OSError:
             return b""
         except ToolError as error:
@@ -406,7 +414,7 @@ class _ToLinks(folder_walk.Everything):
 
     position: Selection
 
-    def chosen(self, names: list[str]) -> list[str]:
+    def select(self, names: list[str]) -> list[str]:
         del names
         return []
 
@@ -414,8 +422,8 @@ class _ToLinks(folder_walk.Everything):
         inside = self.position.enter(name)
         return _ToLinks(inside) if isinstance(inside, PatternPosition) and inside.leads_to_links else None
 
-    def linked(self, name: str) -> Selection | None:
-        return self.position.linked(name)
+    def enter_link(self, name: str) -> Selection | None:
+        return self.position.enter_link(name)
 
 
 MAX_FOLDERS = 10_000  # maximum number of folders whose rules are cached
@@ -425,12 +433,12 @@ _FolderRules = tuple[IgnoreScope, Selection]  # the rules in a folder, and the s
 class VisibleFiles:
     """The visible files inside a folder. The folder itself is searched even if git ignores it: the call named it."""
 
-    def __init__(self, search: ContentSearch, folder: Location, wanted: Selection) -> None:
+    def __init__(self, search: ContentSearch, folder: Location, selection: Selection) -> None:
         self._search = search
         self._path = os.path.join(folder.path, "")
-        self._others = frozenset(other.path for other in search.starts) - {folder.path}  # searched separately
+        self._other_starts = frozenset(start.path for start in search.starts) - {folder.path}  # searched separately
         filters = search.filters
-        self._top: _FolderRules = (scope_of(search.workspace, folder, git=filters.git, agent=filters.agent), wanted)
+        self._top: _FolderRules = (scope_of(search.workspace, folder, git=filters.git, agent=filters.agent), selection)
         # Keyed by the path relative to the folder; `None` if a subfolder is hidden or nothing in it is wanted
         self._folders: dict[str, _FolderRules | None] = {"": self._top}
 
@@ -438,19 +446,19 @@ class VisibleFiles:
     def options(self) -> list[str]:
         """Return options that make ripgrep itself skip many of the hidden files, so that it searches less."""
         folders = [f"--glob=!{name}/" for name in sorted(self._search.filters.folders)]
-        ignored = f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"
-        return [*folders, ignored, *self._search.type_options]
+        git_option = f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"
+        return [*folders, git_option, *self._search.type_options]
 
     def holds(self, path: str) -> bool:
         """Return True if a file may be shown.
 
         Checks all folders above it, because a hidden folder hides its contents.
         """
-        above, _, name = path.rpartition("/")
-        rules = self._folders.get(above, self._top)
-        if above not in self._folders:
+        parent, _, name = path.rpartition("/")
+        rules = self._folders.get(parent, self._top)
+        if parent not in self._folders:
             rules, folder = self._top, ""
-            for part in above.split("/"):
+            for part in parent.split("/"):
                 outer, folder = rules, f"{folder}/{part}" if folder else part
                 if folder not in self._folders:
                     if len(self._folders) >= MAX_FOLDERS:
@@ -459,19 +467,19 @@ class VisibleFiles:
                 rules = self._folders[folder]
         if rules is None or is_temporary(name):
             return False
-        scope, wanted = rules
-        return bool(wanted.chosen([name])) and scope.hides(name, is_folder=False) is None
+        scope, selection = rules
+        return bool(selection.select([name])) and scope.hides(name, is_folder=False) is None
 
     def _rules_below(self, outer: _FolderRules, name: str, folder: str) -> _FolderRules | None:
-        folder, (above, wanted) = folder.replace("/", os.sep), outer
-        inside = wanted.enter(name)
-        if inside is None or folder in self._others or name in self._search.filters.folders:
+        folder, (parent_scope, selection) = folder.replace("/", os.sep), outer
+        inside = selection.enter(name)
+        if inside is None or folder in self._other_starts or name in self._search.filters.folders:
             return None
-        if above.hides(name, is_folder=True) is not None:
+        if parent_scope.hides(name, is_folder=True) is not None:
             return None
         try:
             scope = folder_walk.scope_below(
-                self._search.workspace, self._search.filters, above, folder, PresentNames(folder)
+                self._search.workspace, self._search.filters, parent_scope, folder, PresentNames(folder)
             )
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:

@@ -32,13 +32,13 @@ MAX_DECODED_BYTES = 16 << 20  # larger non-UTF-8 files are searched and shown as
 BEFORE_SHARE = 4  # a quarter of the shown part of a long line precedes the match
 
 
-def is_searchable(opened: OpenedFile) -> bool:
+def is_searchable(file: OpenedFile) -> bool:
     """Return True if a search can show a file: it is not binary, UTF-32, or large UTF-16."""
-    head = opened.head(SNIFFED_BYTES)
+    head = file.head(SNIFFED_BYTES)
     encoding = marked_encoding(head)
     if encoding is None:
         return not looks_binary(head)
-    return not (encoding.codec.startswith("utf-32") or (encoding.is_wide and opened.info.st_size > MAX_WIDE_BYTES))
+    return not (encoding.codec.startswith("utf-32") or (encoding.is_wide and file.info.st_size > MAX_WIDE_BYTES))
 
 
 class ExcerptLine(NamedTuple):
@@ -49,15 +49,15 @@ class ExcerptLine(NamedTuple):
 
 
 def excerpt(
-    opened: OpenedFile, match: LineMatch, before: int, after: int, line_chars: int, signal: AbortSignal
+    file: OpenedFile, match: LineMatch, before: int, after: int, line_chars: int, signal: AbortSignal
 ) -> Iterator[ExcerptLine]:
     """Yield matching lines with their context. A long line is reduced to the text around its first match."""
-    size, encoding = opened.info.st_size, marked_encoding(opened.head(MAX_UTF8_BYTES))
+    size, encoding = file.info.st_size, marked_encoding(file.head(MAX_UTF8_BYTES))
     if size <= MAX_DECODED_BYTES or (encoding and encoding.is_wide):
-        shown = shown_text(opened.whole(signal))
-        source = Source.from_bytes(shown.text.encode() if match.is_decoded else shown.body)
+        decoded = shown_text(file.whole(signal))
+        source = Source.from_bytes(decoded.text.encode() if match.is_decoded else decoded.body)
     else:
-        source = Source(opened.stream, size, len(encoding.bom) if encoding else 0)
+        source = Source(file.stream, size, len(encoding.bom) if encoding else 0)
     source.separator = b"\n"  # ripgrep counts only LF as a line ending
     columns = dict(zip(match.lines, match.columns, strict=True))
 
@@ -73,7 +73,7 @@ def excerpt(
     def starts(step: int) -> list[int]:
         """Return the position after each line ending within one step of the index."""
         data = source.read_at(step * STEP, STEP)
-        return [step * STEP + found.end() for found in re.finditer(b"\n", data)]
+        return [step * STEP + ending.end() for ending in re.finditer(b"\n", data)]
 
     def chars_before(position: int, column: int) -> int:
         end = position + column - 1
@@ -159,14 +159,14 @@ class MatchReport:
         location = self._workspace.below(folder, match.path)
         name = shown_whole_path(location.name.removeprefix(self._base))
         try:
-            with self._workspace.open_file(location) as opened:
-                if not is_searchable(opened):
+            with self._workspace.open_file(location) as file:
+                if not is_searchable(file):
                     self._binary += 1
                     return True
                 room = query.limit - self.matches
-                wanted = match if room and query.counts else match.only(room)
-                self._has_more = len(wanted.lines) < len(match.lines)
-                if not wanted.lines:
+                shown_match = match if room and query.counts else match.only(room)
+                self._has_more = len(shown_match.lines) < len(match.lines)
+                if not shown_match.lines:
                     return False
                 shows_lines = not (query.names_only or query.counts)
                 block = [f"File: {name}" if shows_lines else name]
@@ -176,14 +176,14 @@ class MatchReport:
                 if self._chars_left < 0 and self._blocks:
                     self._is_cut = True
                     return False
-                shown = 1
+                shown_count = 1
                 if shows_lines:
-                    shown, columns = 0, dict(zip(wanted.lines, wanted.columns, strict=True))
-                    cell_at, size = None, opened.info.st_size
+                    shown_count, columns = 0, dict(zip(shown_match.lines, shown_match.columns, strict=True))
+                    cell_at, size = None, file.info.st_size
                     if location.path.lower().endswith(NOTEBOOK_ENDING) and size <= self._notebook_bytes_left:
                         self._notebook_bytes_left -= size
-                        cell_at = cell_finder(opened.whole(signal))
-                    for line in excerpt(opened, wanted, query.before, query.after, self._line_chars, signal):
+                        cell_at = cell_finder(file.whole(signal))
+                    for line in excerpt(file, shown_match, query.before, query.after, self._line_chars, signal):
                         cell = cell_at(line.number, columns.get(line.number)) if cell_at is not None else ""
                         mark = f"{f' (cell {cell})' if cell else ''}{':' if line.is_match else '-'}"
                         text = f"L{line.number}{line.part}{mark} {line.text}"
@@ -192,11 +192,11 @@ class MatchReport:
                                 f"offset={line.number - 1} and chars='{line.part[1:-1]}' for the first such line"
                             )
                         self._chars_left -= len(text) + 1
-                        if self._chars_left < 0 and (self._blocks or shown):
+                        if self._chars_left < 0 and (self._blocks or shown_count):
                             self._is_cut = True
                             break
                         block.append(text)
-                        shown += line.is_match
+                        shown_count += line.is_match
                     block.append("---")
         except OSError:
             return True
@@ -204,29 +204,29 @@ class MatchReport:
             if error.code in (ToolErrorType.CANCELLED, ToolErrorType.RESOURCES_EXHAUSTED):
                 raise
             return True  # the file has been removed or replaced since the search
-        if shown:
+        if shown_count:
             self._blocks.append("\n".join(block))
-            self.matches += shown
+            self.matches += shown_count
             self._counted += len(lines)
             self._files += 1
             self._per_file_reached = self._per_file_reached or len(lines) == query.per_file
         return not (self._has_more or self._is_cut)
 
-    def result(self, *, searched: int, timed_out: bool, huge: int, notes: Sequence[str]) -> ToolResult:
+    def result(self, *, searched_count: int, timed_out: bool, huge: int, notes: Sequence[str]) -> ToolResult:
         """Build the result.
 
-        `searched` is the number of searched files, if the search was complete. `huge` is the number of files that the
+        `searched_count` is the number of searched files, if the search was complete. `huge` is the number of files that the
         call named but that are too large to search.
         """
         query, first = self._query, shown_whole_path(self._starts[0].name)
         if query.path:
-            where = f"within {first}"
+            location_text = f"within {first}"
         elif len(self._starts) == 1:
-            where = f"in the workspace directory {first}"
+            location_text = f"in the workspace directory {first}"
         else:
-            where = f"across {len(self._starts)} workspace directories"
-        what = f'for pattern "{one_line(query.pattern)}" {where}'
-        what += f' (filter: "{one_line(query.glob)}")' if query.glob else ""
+            location_text = f"across {len(self._starts)} workspace directories"
+        description = f'for pattern "{one_line(query.pattern)}" {location_text}'
+        description += f' (filter: "{one_line(query.glob)}")' if query.glob else ""
         states = {"limited": self._has_more, "truncated": self._is_cut, "timed out": timed_out}
         incomplete = ", ".join(name for name, is_so in states.items() if is_so)
         by_file = query.names_only or query.counts
@@ -234,12 +234,12 @@ class MatchReport:
         if self.matches:
             number = ("at least " if incomplete else "") + count(self.matches, *noun)
             total = f" ({count(self._counted, 'match', 'matches')})" if query.counts else ""
-            text = [f"Found {number}{total} {what}:", "---", *self._blocks]
+            text = [f"Found {number}{total} {description}:", "---", *self._blocks]
         elif incomplete:
-            text = [f"No matches found {what}."]
+            text = [f"No matches found {description}."]
         else:
-            text = [f"No matches found {what}; {count(searched, 'file')} searched."]
-            if query.glob and not searched:
+            text = [f"No matches found {description}; {count(searched_count, 'file')} searched."]
+            if query.glob and not searched_count:
                 hint = glob_hint(query.glob)
             else:
                 hint = pattern_hint(query.pattern, fixed=query.fixed_strings)
@@ -255,17 +255,17 @@ class MatchReport:
                 "[Cut: the result is too long. Search a narrower path or glob, or use names_only or less context.]"
             )
         if self._has_more:
-            shown = count(self.matches, *(("file", "files") if by_file else noun))
+            shown_total = count(self.matches, *(("file", "files") if by_file else noun))
             text.append(
-                f"[Limited to {shown}; there are more. Raise limit, search a narrower path or glob, exclude lines with "
+                f"[Limited to {shown_total}; there are more. Raise limit, search a narrower path or glob, exclude lines with "
                 "exclude_pattern, or use names_only or max_matches_per_file.]"
             )
         if self._per_file_reached:
             text.append(f"[Each file is shown with at most {query.per_file:,} of its matches; there may be more.]")
-        skipped = [f"{count(self._binary, 'binary file')} with matches"] if self._binary else []
-        skipped += [f"{count(huge, 'file')} over {_MEGABYTES} MB"] if huge else []
-        if skipped:
-            text.append(f"[Not shown or searched: {', '.join(skipped)}.]")
+        omissions = [f"{count(self._binary, 'binary file')} with matches"] if self._binary else []
+        omissions += [f"{count(huge, 'file')} over {_MEGABYTES} MB"] if huge else []
+        if omissions:
+            text.append(f"[Not shown or searched: {', '.join(omissions)}.]")
         if self._part:
             text.append(
                 f"[Only a part of lines longer than {self._line_chars:,} characters is shown: in a matching line, the "
@@ -290,7 +290,7 @@ class MatchReport:
             facts={
                 "matches": self.matches,
                 "files": self._files,
-                "searched": None if incomplete else searched,
+                "searched": None if incomplete else searched_count,
                 "complete": not incomplete,
                 "timed_out": timed_out,
                 "skipped": {"binary": self._binary, "huge": huge},

@@ -66,15 +66,15 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
     beside = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
     if sys.executable and is_program(beside):
         return beside
-    packaged = _packaged(PACKAGE)
+    program = _program_of_package(PACKAGE)
     # If Python imports from the working directory, anybody could have put that package there.
-    if packaged is not None and is_outside(packaged, roots):
-        return packaged
+    if program is not None and is_outside(program, roots):
+        return program
     return find_program(_PROGRAM, os.environ.get("PATH", ""), roots)
 
 
 @cache
-def _packaged(package: str) -> str | None:
+def _program_of_package(package: str) -> str | None:
     """Return the program of a distribution, whether installed for a user, for the system or in a single folder."""
     try:
         distribution = metadata.distribution(package)
@@ -115,7 +115,7 @@ class Query:
         """True if decoding a file could change which lines match. False for a plain ASCII word."""
         if self.fixed:
             return "\\" in self.pattern or not self.pattern.isascii()
-        return any(found[1] for found in _BEYOND_ASCII.finditer(self.pattern))
+        return any(match[1] for match in _BEYOND_ASCII.finditer(self.pattern))
 
 
 class LineMatch(NamedTuple):
@@ -124,10 +124,10 @@ class LineMatch(NamedTuple):
     columns: Sequence[int]  # the byte position of the first match in each line, from 1
     is_decoded: bool = False  # whether a file's decoded text was searched, not its bytes
 
-    def only(self, most: int, without: Container[int] = ()) -> LineMatch:
-        """Return this match with only the first `most` lines that are not in `without`."""
-        kept = list(islice((at for at, line in enumerate(self.lines) if line not in without), most))
-        return self._replace(lines=[self.lines[at] for at in kept], columns=[self.columns[at] for at in kept])
+    def only(self, max_lines: int, without: Container[int] = ()) -> LineMatch:
+        """Return this match with only the first `max_lines` lines that are not in `without`."""
+        indexes = list(islice((at for at, line in enumerate(self.lines) if line not in without), max_lines))
+        return self._replace(lines=[self.lines[at] for at in indexes], columns=[self.columns[at] for at in indexes])
 
 
 class RefusedQueryError(Exception):
@@ -144,31 +144,31 @@ class Ripgrep:
     def __init__(self, program: str, deadline: Deadline) -> None:
         self._program = program
         self.deadline = deadline
-        self.searched = 0  # number of files searched by the runs that have finished
+        self.searched_count = 0  # number of files searched by the runs that have finished
         self.timed_out = False
-        self.left_out_some = False  # whether some files or folders could not be read
+        self.has_unreadable = False  # whether some files or folders could not be read
 
     def matches(
-        self, query: Query, folder: str, paths: Sequence[str], *options: str, given: IO[bytes] | None = None
+        self, query: Query, folder: str, paths: Sequence[str], *options: str, stdin: IO[bytes] | None = None
     ) -> Generator[LineMatch]:
         """Yield files with matches. If time runs out, some files are missing and `timed_out` is set.
 
-        ripgrep runs in the folder. It searches the open file `given` or the `paths`, or, without either, everything in
+        ripgrep runs in the folder. It searches the open file `stdin` or the `paths`, or, without either, everything in
         the folder. Raises a `RefusedQueryError` for an unusable pattern.
         """
         # A path may begin with a dash.
-        named = ["-"] if given else [f"./{path}" for path in paths or ("",)]
+        targets = ["-"] if stdin else [f"./{path}" for path in paths or ("",)]
         # Each matching line is `path NUL number : column : rest LF`, and the path may contain a line feed. Statistics
         # come last. ripgrep finishes one file before it reports another.
         rest = path = b""
         lines, columns = array("I"), array("I")
-        with self._running(folder, [*_MATCHING, *options, *query.options, "--", *named], given) as child:
+        with self._running(folder, [*_MATCHING, *options, *query.options, "--", *targets], stdin) as child:
             while chunk := child.read():
                 buffer, at = rest + chunk, 0
                 while (nul := buffer.find(b"\0", at)) >= 0 and (end := buffer.find(b"\n", nul)) >= 0:
                     if lines and buffer[at:nul] != path:
                         yield LineMatch(_shown(path), lines, columns)
-                        if self._is_over():
+                        if self._is_out_of_time():
                             return
                         lines, columns = array("I"), array("I")
                     path, position = buffer[at:nul], _POSITION.match(buffer, nul + 1, end)
@@ -182,27 +182,27 @@ class Ripgrep:
                     raise _failed("printed unexpected output")
             if lines:
                 yield LineMatch(_shown(path), lines, columns)
-            if self._is_over():
+            if self._is_out_of_time():
                 return
             code, _ = child.finish()
-            searched = _SEARCHED.search(rest)
-        if searched is None and code == _ERROR and (reason := self.refusal(query)):
+            statistics = _SEARCHED.search(rest)
+        if statistics is None and code == _ERROR and (reason := self.refusal(query)):
             raise RefusedQueryError(query, reason)
-        if searched is None or code not in {0, _NOTHING_FOUND, _ERROR}:
+        if statistics is None or code not in {0, _NOTHING_FOUND, _ERROR}:
             raise _failed(f"ended with exit code {code} before it finished the search")
-        self.searched += int(searched[1])
-        self.left_out_some = self.left_out_some or code == _ERROR
+        self.searched_count += int(statistics[1])
+        self.has_unreadable = self.has_unreadable or code == _ERROR
 
     def files(self, folder: str, paths: Sequence[str], *options: str, not_utf_8: bool = False) -> Generator[str]:
         """Yield all files that a search with these options would read, or only those that are not UTF-8."""
-        which = ["--files-with-matches", "--no-text", f"--regexp={_NOT_UTF_8}"] if not_utf_8 else ["--files"]
-        named = [f"./{path}" for path in paths or ("",)]
-        with self._running(folder, [*which, *options, "--", *named]) as child:
+        mode = ["--files-with-matches", "--no-text", f"--regexp={_NOT_UTF_8}"] if not_utf_8 else ["--files"]
+        targets = [f"./{path}" for path in paths or ("",)]
+        with self._running(folder, [*mode, *options, "--", *targets]) as child:
             rest = b""
             while chunk := child.read():
-                *found, rest = (rest + chunk).split(b"\0")
-                yield from map(_shown, found)
-                if self._is_over():
+                *file_names, rest = (rest + chunk).split(b"\0")
+                yield from map(_shown, file_names)
+                if self._is_out_of_time():
                     return
 
     def refusal(self, query: Query) -> str | None:
@@ -223,16 +223,16 @@ class Ripgrep:
         return (reasons or [line.removeprefix("rg: ") for line in lines] or ["ripgrep gives no reason"])[0]
 
     @contextmanager
-    def _running(self, folder: str, arguments: Sequence[str], given: IO[bytes] | None = None) -> Generator[Child]:
+    def _running(self, folder: str, arguments: Sequence[str], stdin: IO[bytes] | None = None) -> Generator[Child]:
         try:
-            with Child([self._program, *_OPTIONS, *arguments], folder, self.deadline, stdin=given) as child:
+            with Child([self._program, *_OPTIONS, *arguments], folder, self.deadline, stdin=stdin) as child:
                 yield child
         except ChildFailedError as error:
             cause = error.__cause__
             exhaustion = exhaustion_of(cause, NOTHING_DONE) if cause is not None else None
             raise exhaustion or _failed("could not be started, or did not end") from None
 
-    def _is_over(self) -> bool:
+    def _is_out_of_time(self) -> bool:
         self.timed_out = self.deadline.check()
         return self.timed_out
 
@@ -241,10 +241,10 @@ def _shown(path: bytes) -> str:
     return os.fsdecode(path).replace(os.sep, "/").removeprefix("./")
 
 
-def _failed(how: str) -> ToolError:
+def _failed(problem: str) -> ToolError:
     return ToolError(
         ToolErrorType.GREP_EXECUTION_ERROR,
-        f"The search failed because ripgrep {how}. Try again with a narrower path or glob; if that does not help, ask "
+        f"The search failed because ripgrep {problem}. Try again with a narrower path or glob; if that does not help, ask "
         "the user to run `coretools-mcp doctor`.",
     )
 
