@@ -14,7 +14,14 @@ from server.settings import SettingsReport
 from tools.contract.display import visible, visible_line
 from tools.contract.tool_errors import ToolError
 from tools.files.change.journal import Journal
-from tools.files.change.revert import NONE_KEPT, NOT_COVERED, carry_out, change_as_json, described, plan_for_person
+from tools.files.change.revert import (
+    NONE_KEPT,
+    NOT_COVERED,
+    carry_out,
+    change_as_json,
+    describe_changes,
+    plan_for_person,
+)
 from tools.files.workspace import Workspace
 
 MAX_LISTED = 1_000  # maximum number of listed changes
@@ -27,7 +34,7 @@ def show_changes(report: SettingsReport, *, as_json: bool) -> int:
     if as_json:
         show_json([change_as_json(change, "id") for change in changes])
         return 0
-    lines = described(changes, workspace) or [f"There are no changes to undo in {', '.join(workspace.roots)}."]
+    lines = describe_changes(changes, workspace) or [f"There are no changes to undo in {', '.join(workspace.roots)}."]
     show(*map(visible_line, lines), "", NOT_COVERED)
     return 0
 

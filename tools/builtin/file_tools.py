@@ -57,7 +57,7 @@ def path_subject(workspace: Workspace, spelled: str) -> PathSubject:
 
 def located_subject(workspace: Workspace, location: Location, access: Access) -> PathSubject:
     """Return a resolved path as a subject of permission rules."""
-    named = os.path.normpath(os.path.join(workspace.first_root, location.spelled))
+    named = os.path.normpath(os.path.join(workspace.first_root, location.raw_path))
     return PathSubject(access, location.name, named, location.in_scratch)
 
 

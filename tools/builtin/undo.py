@@ -71,10 +71,14 @@ class ListChangesTool(BuiltinTool[ToolParams]):
         author = _author(self.name, context)
 
         def look() -> ToolResult:
-            from tools.files.change.revert import NOT_COVERED, change_as_json, described  # noqa: PLC0415 - loaded on first use
+            from tools.files.change.revert import (  # noqa: PLC0415 - loaded on first use
+                NOT_COVERED,
+                change_as_json,
+                describe_changes,
+            )
 
             changes = author.journal.changes(author.client, context.workspace.roots, limit=MAX_LISTED)
-            lines = described(changes, context.workspace) or ["No file changes are recorded in this workspace."]
+            lines = describe_changes(changes, context.workspace) or ["No file changes are recorded in this workspace."]
             return ToolResult(
                 llm_content="\n".join([*lines, NOT_COVERED]),
                 return_display=f"Changes: {len(changes)}",

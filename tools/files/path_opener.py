@@ -5,7 +5,7 @@ folder. This module does not know the workspace's roots: `tools.files.workspace`
 Some files are not opened through the workspace, such as ignore files and git's own files, which may be above the root.
 Their content is never shown.
 
-Changes are detected by comparing the identity of a file, or the stamp of a file or folder. `Remembered` caches values
+Changes are detected by comparing the identity of a file, or the stamp of a file or folder. `StampedCache` caches values
 until a stamp changes.
 """
 
@@ -399,7 +399,7 @@ def stamp_of(path: str) -> Stamp | None:
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
-class Remembered(Generic[Value]):
+class StampedCache(Generic[Value]):
     """Caches values by key, each with the stamps of the paths that it depends on."""
 
     def __init__(self, max_entries: int) -> None:
@@ -537,7 +537,7 @@ class Entries(NamedTuple):
     folders: list[str]
     links: list[str]
     others: list[str]
-    dotted: list[str]  # every name that begins with a dot, whatever the kind of entry
+    dot_names: list[str]  # every name that begins with a dot, whatever the kind of entry
 
     @property
     def total(self) -> int:
@@ -563,27 +563,30 @@ class Folder:
         if self.descriptor is not None:
             os.close(self.descriptor)
 
-    def named(self, name: str) -> str:
-        """Return the name of an entry for calls that take `descriptor` as `dir_fd`."""
+    def entry_path(self, name: str) -> str:
+        """Return the path of an entry for calls that take `descriptor` as `dir_fd`.
+
+        That is the name, or the whole path if there is no descriptor.
+        """
         return name if self.descriptor is not None else os.path.join(self._path, name)
 
     def open_file(self, name: str) -> OpenedFile:
         """Open a regular file in this folder, like `open_regular`. A symlink is refused with `ELOOP`."""
         if self.descriptor is None:
-            return open_regular(self.named(name))
+            return open_regular(self.entry_path(name))
         return OpenedFile(_open_at(name, _OPEN_FLAGS | _NO_LINK, 0, self.descriptor))
 
     def entries(self) -> Entries:
         """Return all entries, except the temporary files that writes create."""
         may_block()
-        files, folders, links, others, dotted = entries = Entries([], [], [], [], [])
+        files, folders, links, others, dot_names = entries = Entries([], [], [], [], [])
         with os.scandir(self._path if self.descriptor is None else self.descriptor) as scan:
             for entry in scan:
                 name = entry.name
                 if name[0] == ".":
                     if is_temporary(name):
                         continue
-                    dotted.append(name)
+                    dot_names.append(name)
                 if entry.is_file(follow_symlinks=False):
                     files.append(name)
                 elif entry.is_dir(follow_symlinks=False):
@@ -600,14 +603,14 @@ class Folder:
     def stat(self, name: str) -> os.stat_result | None:
         """Return the stat of an entry; `None` if it is not accessible."""
         try:
-            return os.stat(self.named(name), dir_fd=self.descriptor, follow_symlinks=False)
+            return os.stat(self.entry_path(name), dir_fd=self.descriptor, follow_symlinks=False)
         except OSError:
             return None
 
     def link_target(self, name: str) -> str:
         """Return the target of a symlink, as stored in it; empty if it cannot be read."""
         try:
-            return os.readlink(self.named(name), dir_fd=self.descriptor)
+            return os.readlink(self.entry_path(name), dir_fd=self.descriptor)
         except OSError:
             return ""
 
@@ -673,7 +676,7 @@ def make_folders(path: str, base_folder: str) -> tuple[Folder, list[str]]:
             path = os.path.join(path, name)
             with folder:
                 try:
-                    os.mkdir(folder.named(name), dir_fd=folder.descriptor)
+                    os.mkdir(folder.entry_path(name), dir_fd=folder.descriptor)
                     new_folders.append(path)
                 except FileExistsError:
                     pass  # another process has just created it
@@ -689,4 +692,4 @@ def remove_folders(paths: Sequence[str]) -> None:
     for path in reversed(paths):
         parent, name = os.path.split(path)
         with suppress(OSError), open_folder(parent, to_list=False) as folder:
-            os.rmdir(folder.named(name), dir_fd=folder.descriptor)
+            os.rmdir(folder.entry_path(name), dir_fd=folder.descriptor)

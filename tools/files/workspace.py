@@ -52,13 +52,13 @@ class Location:
 
     root: str  # real path of the root
     path: str  # the real path; equal to `root` for the root itself
-    spelled: str  # the path as the caller wrote it
+    raw_path: str  # the path as the caller wrote it
     in_scratch: bool = False  # whether the root is the client's scratch folder, whose real path is never shown
     by_look: bool = False  # whether the file's name only looks like the one that the caller wrote
 
     @property
     def shown(self) -> str:
-        return shown_path(self.spelled)
+        return shown_path(self.raw_path)
 
     @property
     def name(self) -> str:
@@ -192,7 +192,7 @@ class Workspace:
             unquoted_path = parse_quoted_path(raw_path.strip())
             if unquoted_path is not None and not is_inside_literally:
                 with suppress(PathNotInWorkspaceError):
-                    return replace(self.locate(unquoted_path, within=within, by_look=by_look), spelled=raw_path)
+                    return replace(self.locate(unquoted_path, within=within, by_look=by_look), raw_path=raw_path)
             is_below_tmp = bool(self._no_scratch) and contains(SCRATCH_NAME, os.path.normpath(literal))
             raise PathNotInWorkspaceError(raw_path, self.roots, self._no_scratch if is_below_tmp else "")
         if root in self._roots_without_case:
@@ -269,7 +269,7 @@ class Workspace:
 
         A rule may name the location by its real path or as the caller wrote it.
         """
-        forbidden, written_path = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.spelled))
+        forbidden, written_path = self.forbidden, os.path.normpath(os.path.join(self.first_root, place.raw_path))
         if forbidden is None or written_path == place.path:
             return forbidden
         return lambda path: forbidden(path) or forbidden(written_path + path.removeprefix(place.path))
@@ -432,7 +432,7 @@ class Workspace:
     def refuse_to_write(self, location: Location) -> None:
         """Raise `PathNotInWorkspaceError` if a location is neither in a root nor in the scratch folder."""
         if location.root not in self.roots and not location.in_scratch:
-            raise PathNotInWorkspaceError(location.spelled, self.roots)
+            raise PathNotInWorkspaceError(location.raw_path, self.roots)
 
     @contextmanager
     def folder_to_write_in(self, location: Location) -> Generator[Folder]:
@@ -469,7 +469,7 @@ class Workspace:
 
     def note_of_absent(self, location: Location) -> str:
         """Return a note if a missing file exists in the machine's own `/tmp`, else an empty string."""
-        if not location.in_scratch or os.path.normpath(location.spelled) != location.name:
+        if not location.in_scratch or os.path.normpath(location.raw_path) != location.name:
             return ""
         path_opener.may_block()
         if not os.path.lexists(location.name):

@@ -1,4 +1,4 @@
-"""Adds a fact to a memory file: plans the addition, then rewrites the file safely, even if others write to it as well.
+"""Adds a fact to a memory file: plans the addition, then rewrites the file, even if other servers write to it too.
 
 Several servers may add to a file at the same time. Each server reads the file, adds its line, and replaces the file
 only if the file has not changed since. Otherwise, the server repeats these steps, so that no entry is lost.
@@ -23,9 +23,9 @@ from tools.files.change.file_change import (
     PROPOSED,
     TargetFile,
     about_broken_links,
-    clipped,
-    recorded,
+    record_change,
     take_snapshot,
+    truncate,
 )
 from tools.files.change.writer import exclusive, replace_file
 from tools.files.ignore_files import agent_ignore_file
@@ -114,8 +114,8 @@ def outside_code(text: str) -> tuple[list[str], int]:
 def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     """Add an entry at the end of its section. The existing text is not changed.
 
-    The section ends at the next heading of its level or above. If the text has none of `headings`, the first of
-    them is appended after a blank line. The entry goes before unclosed code or an unclosed comment.
+    The section ends at the next heading of level 1 or 2. If the text has none of `headings`, the first of them is
+    appended after a blank line. The entry goes before unclosed code or an unclosed comment.
     """
     bodies, endings = split_lines(text)
     eol = line_endings(text).majority or "\n"
@@ -126,7 +126,7 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     bare_lines = [line.rstrip() for line in lines]
     heading = next((heading for heading in headings if heading in bare_lines), None)
     if heading is None:
-        gap = ""  # line endings that leave a blank line after the text
+        gap = ""  # line endings to append to the text so that a blank line follows it
         if any(body.strip() for body in bodies):
             gap = eol * 2 if bodies[-1].strip() else eol if bodies[-1] or bodies[-2].strip() else ""
         return f"{text}{gap}{headings[0]}{eol}{entry}{eol}"
@@ -164,7 +164,7 @@ class MemoryAddition:
             raise ToolError(
                 ToolErrorType.PATH_IGNORED,
                 f"{name} is hidden from agents by {hidden_by}, so nothing was added to it. If the user wants to add "
-                "the fact, ask them to change what hides the file.",
+                "the fact, ask them to change that ignore file or rule.",
             )
         info = workspace.stat(location)
         if info is not None and stat.S_ISREG(info.st_mode) and not info.st_mode & _WRITE_BITS:
@@ -179,8 +179,8 @@ class MemoryAddition:
         if data is not None and len(data) > MAX_MEMORY_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
-                f"{name} has {len(data):,} bytes, more than the limit of {MAX_MEMORY_BYTES:,}. Nothing was added. Ask "
-                "the user to shorten it.",
+                f"{name} is {len(data):,} bytes long, more than the limit of {MAX_MEMORY_BYTES:,}. Nothing was added. "
+                "Ask the user to shorten it.",
             )
         old = Decoded("", UTF_8) if data is None else decode(data)
         if old is None or "\0" in old.text or (data is not None and not old.encoding.is_known and is_utf8(data)):
@@ -220,7 +220,7 @@ class MemoryAddition:
                     f"The folder of the global memory cannot be created ({symbol}), so nothing was written. Ask "
                     "the user to check the setting memory.globalFolder, or use the 'project' scope.",
                 ) from None
-        with recorded(target, snapshot, self._data, self.sha256, self.diff) as record:
+        with record_change(target, snapshot, self._data, self.sha256, self.diff) as record:
             result = replace_file(target.workspace, target.location, self._data, snapshot.identity)
         # If the client had read the file before, the new content counts as read, too. Adding a line to an unread file
         # does not make it count as read.
@@ -238,8 +238,8 @@ class MemoryAddition:
 def question_of(scope: MemoryScope, target: TargetFile, fact: str, headings: Sequence[str]) -> EditConfirmation | None:
     """Return the question to ask before a fact is added, or `None` if the file already has the fact. Blocking.
 
-    The consent covers this file and this fact, whatever else the file contains, because an added line is the same
-    change in any case. Therefore, several facts can be saved at once without invalidating each other's consent.
+    The consent covers adding this fact to this file, whatever else the file contains, because the added entry is always
+    the same. Therefore, several facts can be saved at once without invalidating each other's consent.
     """
     addition = MemoryAddition(scope, target, entry_of(fact), headings)
     if addition.is_present:
@@ -290,7 +290,7 @@ def remember(
                 time.sleep(PAUSE_SECONDS)
     is_new = saved_addition is not None and saved_addition.snapshot.data is None
     if addition is not None and addition.similar is not None:
-        notes.append(f"An older entry says nearly the same: {clipped(addition.similar)}")
+        notes.append(f"An older entry says nearly the same: {truncate(addition.similar)}")
     if is_users:
         notes.append("The user edited the fact before it was written.")
     fact_text, file_description = entry.removeprefix("- "), f"the {scope} memory {shown_whole_path(location.path)}"
@@ -299,7 +299,7 @@ def remember(
         if saved_addition is not None
         else f"Nothing was added, because {file_description} already has this"
     )
-    display: FileDiff | str = f"{outcome}: {clipped(fact_text)}"
+    display: FileDiff | str = f"{outcome}: {truncate(fact_text)}"
     text = "\n".join([display, *notes])
     if saved_addition is not None:
         diff, name = saved_addition.diff, os.path.basename(location.path)

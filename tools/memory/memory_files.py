@@ -86,8 +86,8 @@ class MemoryFiles:
         except PathNotInWorkspaceError:
             raise ToolError(
                 ToolErrorType.PATH_NOT_IN_WORKSPACE,
-                f"The {scope} memory '{name}' leads out of its folder, by a symlink or by its name, so it is neither "
-                "read nor written. Ask the user to replace it with a file, or to set memory.fileName.",
+                f"The {scope} memory '{name}' is outside its folder, because of a symlink or because of its name, so "
+                "it is neither read nor written. Ask the user to replace it with a file, or to set memory.fileName.",
             ) from None
         # The global folder also contains settings and keys. A symlink must not pass them off as memories.
         if not is_memory_name(name) or (scope == "global" and not is_memory_name(location.path)):

@@ -18,7 +18,7 @@ from tools.contract.command_views import FileRestrictions
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
-from tools.files.path_opener import Remembered, open_regular, stamp_of
+from tools.files.path_opener import StampedCache, open_regular, stamp_of
 
 SECONDS = 2.0  # time limit for git to list the names
 MAX_BYTES = 64_000_000  # maximum bytes of output to read from git
@@ -106,7 +106,7 @@ class GitStores:
     """Finds out whether repositories store hidden files, and caches each answer until the repository changes."""
 
     def __init__(self) -> None:
-        self._known = Remembered[tuple[Hashable, bool]](REMEMBERED)
+        self._known = StampedCache[tuple[Hashable, bool]](REMEMBERED)
 
     def holds(
         self,

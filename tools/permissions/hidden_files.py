@@ -37,7 +37,7 @@ from tools.files.ignore_files import (
     parse_rules,
     shown_below,
 )
-from tools.files.path_opener import Remembered, Stamp, stamp_of
+from tools.files.path_opener import Stamp, StampedCache, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
 from tools.permissions.git_store import GitStores, store_of, stores_of_submodules
 from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
@@ -298,7 +298,7 @@ class _Walk:
 
     def __init__(
         self,
-        folders: Remembered[_FolderRules],
+        folders: StampedCache[_FolderRules],
         patterns: Iterable[_Pattern],
         top: str,
         roots: Collection[str],
@@ -454,7 +454,9 @@ class _Walk:
 class _RuleTree:
     """Scans one workspace for one set of rules."""
 
-    def __init__(self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: Remembered[_FolderRules]) -> None:
+    def __init__(
+        self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: StampedCache[_FolderRules]
+    ) -> None:
         self.roots = workspace.roots
         self.agent = workspace.respect_agent_ignore
         self.reads = any(pattern.bit & _READING for pattern in patterns)  # whether any rule is about reading
@@ -577,7 +579,7 @@ class HiddenFileLookout:
     """Runs the scans for all of the server's commands, and caches unchanged folders."""
 
     def __init__(self) -> None:
-        self._folders = Remembered[_FolderRules](REMEMBERED)
+        self._folders = StampedCache[_FolderRules](REMEMBERED)
         self._trees: dict[Hashable, _RuleTree] = {}
         self._lock = threading.Lock()
 

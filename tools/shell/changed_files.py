@@ -76,7 +76,7 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
                     continue
                 looked_at = [(name, opened.stat(name)) for name in (*entries.files, *entries.links, *entries.others)]
             if above is not None:
-                scope = scope_below(workspace, filters, above, path, names_of_ignore_files(entries.dotted))
+                scope = scope_below(workspace, filters, above, path, names_of_ignore_files(entries.dot_names))
             else:
                 scope = scope_of(workspace, workspace.at(path), git=True, agent=filters.agent)
                 if not scope.git:

@@ -39,7 +39,7 @@ _SYMBOLS = "\xa9\xae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 UNSEEN = re.compile(f"[{_TABLE}\ufe0f](?<![{_SYMBOLS}]\ufe0f)(?!(?<=[0-9#*]\ufe0f)\u20e3)")
 # Includes every emoji selector, because names with and without it look the same to many people
 _UNSEEN_IN_NAMES = re.compile(f"[{_TABLE}\ufe0f]")
-IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # characters that are not displayed in any text
+IGNORABLE = re.compile(f"[{_IGNORABLE}\ufe0f\U000e0000-\U000e0fff]")  # all Default_Ignorable_Code_Point characters
 
 
 def is_seen_in_name(name: str) -> bool:
@@ -71,7 +71,7 @@ def exact_path(path: str, *, is_quoted: bool = False) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Return a base name in the form in which messages show it."""
+    """Return a base name as messages show it."""
     if _ORDINARY_NAME(name) or (is_seen_in_name(name) and not name.startswith('"') and name == name.strip()):
         return name
     return _quote(name, is_seen_in_name)
@@ -95,7 +95,7 @@ def _quote(name: str, is_plain: Callable[[str], bool]) -> str:
 
 
 def shown_whole_path(path: str) -> str:
-    """Return a path in the form in which messages show it, with quotes only around names that need them."""
+    """Return a path as messages show it, with quotes only around names that need them."""
     if is_seen_in_name(path) and '"' not in path and path == path.strip():
         return path
     return os.sep.join(shown_name(name) for name in path.split(os.sep))

@@ -83,7 +83,7 @@ RANDOM = re.compile(
     r"(?=[A-Za-z]{0,99}[0-9])(?=[0-9]{0,99}[A-Za-z])[A-Za-z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}",
     re.IGNORECASE,
 )
-"""Random letters and digits: a token or a UUID. The words in ordinary names are shorter."""
+"""Random letters and digits: a token or a UUID. Words in ordinary names have fewer than 16 characters."""
 
 
 def is_secret_name(name: str) -> bool:

@@ -6,8 +6,9 @@ import re
 
 # The rest of a control string, up to its terminator or else the end of the line.
 _STRING = r"[^\x07\x1b\x9c\r\n]*(?:\x07|\x1b\\|\x9c)?"
-# The first line has CSI, then OSC, DCS, SOS, PM and APC, then all shorter sequences. The other lines have the 8-bit
-# forms of CSI and of the control strings. If a sequence is not terminated, the part that matches is removed.
+# The first line matches CSI sequences, then OSC, DCS, SOS, PM and APC strings, then all shorter sequences. The other
+# lines match the 8-bit forms of CSI sequences and of control strings. If a sequence is not terminated, the part that
+# matches is removed.
 _SEQUENCE = (
     rf"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_]{_STRING}|[ -/]*[0-~]?)"
     rf"|\x9b[0-?]*[ -/]*[@-~]?"

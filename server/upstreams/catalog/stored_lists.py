@@ -156,7 +156,7 @@ class StoredLists:
             with open_private_folder(self._folder, makes=True) as folder:
                 if content is None:
                     with suppress(FileNotFoundError):
-                        os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
+                        os.unlink(folder.entry_path(key + _ENDING), dir_fd=folder.descriptor)
                 else:
                     replace_private_file(folder, key + _ENDING, content)
                 # Remove expired files, and the oldest ones if there are too many or their total size is too large.
@@ -167,7 +167,7 @@ class StoredLists:
                     left -= size
                     if name.endswith(_ENDING) and (written < since or left < 0 or at >= MAX_FILES):
                         with suppress(OSError):
-                            os.unlink(folder.named(name), dir_fd=folder.descriptor)
+                            os.unlink(folder.entry_path(name), dir_fd=folder.descriptor)
             self._written[key] = digest
         except OSError as error:
             if not self._is_told:

@@ -232,7 +232,7 @@ class TokenStore:
                     return False
                 if self._storage_of(folder, key) == "keyring":
                     _remove_from_keyring(key)
-                os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
+                os.unlink(folder.entry_path(key + _ENDING), dir_fd=folder.descriptor)
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -270,7 +270,7 @@ class TokenStore:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         try:
             with open_private_folder(self.folder, makes=True) as folder:
-                name = folder.named(key_of(resource, principal) + _LOCK_ENDING)
+                name = folder.entry_path(key_of(resource, principal) + _LOCK_ENDING)
                 descriptor = os.open(name, flags, PRIVATE_MODE, dir_fd=folder.descriptor)
         except OSError as error:
             raise _unusable(error) from None

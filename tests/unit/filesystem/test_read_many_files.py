@@ -233,8 +233,8 @@ async def test_media_and_binary_files_that_are_only_found_are_skipped(root: Path
     assert result.facts["files"] == [str(root / "a.txt")]
     assert reasons(result) == {
         str(root / "blob.dump"): "binary file",
-        str(root / "doc.pdf"): "pdf file; name it, or its extension, to get it",
-        str(root / "pic.png"): "image file; name it, or its extension, to get it",
+        str(root / "doc.pdf"): "pdf file; name it, or its extension, to read it",
+        str(root / "pic.png"): "image file; name it, or its extension, to read it",
     }
     asked = await run(context, "**/*", "*.pdf")
     assert str(root / "doc.pdf") in asked.facts["files"]

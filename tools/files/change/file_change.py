@@ -95,7 +95,7 @@ class TargetFile:
         location, reads = self.location, self.reads
         alike = [candidate.name for candidate in likely_locations(self.workspace, location, is_new=True)]
         if not alike or (
-            not reads.is_first_notice(location.path) if reads is not None else parse_quoted_path(location.spelled)
+            not reads.is_first_notice(location.path) if reads is not None else parse_quoted_path(location.raw_path)
         ):
             return
         instruction = (
@@ -374,7 +374,7 @@ def make_change(
         # Always write a file with hidden content, because skipping the write would reveal that the content is the same.
         snapshot = change.snapshot
         if identity is None or snapshot.hidden_by is not None or change.data != snapshot.data or change.removes:
-            with recorded(target, snapshot, change.data, sha256, change.diff, change) as record:
+            with record_change(target, snapshot, change.data, sha256, change.diff, change) as record:
                 if change.removes and identity is not None:
                     remove_file(target.workspace, location, identity)
                 else:
@@ -391,7 +391,7 @@ def _result(
     location = target.location
     name, diff = os.path.basename(location.path), change.diff
     diff_text = diff.text(name, change.labels)
-    final_diff = clipped(diff_text) if is_users and change.snapshot.hidden_by is None else ""
+    final_diff = truncate(diff_text) if is_users and change.snapshot.hidden_by is None else ""
     details = change.details
     if final_diff and "regions" in details:
         details["regions"] = []  # the diff shows them
@@ -450,7 +450,7 @@ class ChangeRecord:
 
 
 @contextmanager
-def recorded(
+def record_change(
     target: TargetFile, before: FileSnapshot, after: bytes, sha256: str, diff: Diff, change: FileChange | None = None
 ) -> Generator[ChangeRecord]:
     """Record a change before it is made, and withdraw the record if the change fails."""
@@ -481,7 +481,7 @@ def about_broken_links(count: int) -> str:
     )
 
 
-def clipped(text: str, size: int = SHOWN_BYTES) -> str:
+def truncate(text: str, size: int = SHOWN_BYTES) -> str:
     """Truncate `text` to at most `size` bytes, at the end of a line, and mark the cut."""
     head, is_cut = cut_at_line(text, size)
     return f"{head}\n[cut here]" if is_cut else head

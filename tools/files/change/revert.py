@@ -17,7 +17,7 @@ from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.change.diff import Diff, unified_diff
-from tools.files.change.file_change import ABSENT, Author, FileChange, TargetFile, clipped, make_change, take_snapshot
+from tools.files.change.file_change import ABSENT, Author, FileChange, TargetFile, make_change, take_snapshot, truncate
 from tools.files.change.journal import Journal, JournaledChange
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import identity_of
@@ -226,7 +226,7 @@ def _explain_later_changes(
         return message
     name = os.path.basename(change.path)
     diff = _diff(_text_of(content_after), _text_of(data), len(content_after or b""), len(data))
-    return f"{message} Changes since then:\n{clipped(diff.text(name, ('As it was left', 'Now')))}"
+    return f"{message} Changes since then:\n{truncate(diff.text(name, ('As it was left', 'Now')))}"
 
 
 def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def change_as_json(change: JournaledChange, id_key: str) -> dict[str, Any]:
     }
 
 
-def described(changes: Sequence[JournaledChange], workspace: Workspace) -> list[str]:
+def describe_changes(changes: Sequence[JournaledChange], workspace: Workspace) -> list[str]:
     """Describe each change in one line: its number, time, tool and file, and whether it was undone."""
     from datetime import datetime  # noqa: PLC0415 - loaded on first use
 

@@ -19,9 +19,9 @@ from tools.files.change.file_change import (
     SHOWN_BYTES,
     FileChange,
     TargetFile,
-    clipped,
     encode_or_refuse,
     take_snapshot,
+    truncate,
 )
 from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.change.text_match import (
@@ -114,7 +114,7 @@ class TextEdit(FileChange):
             line += text.count(separator, count_start, start)
             count_start = start
             lines = text[start:stop].removesuffix(separator).removesuffix("\r")
-            excerpt = clipped(Decoded(lines, self.encoding).shown(), room)
+            excerpt = truncate(Decoded(lines, self.encoding).shown(), room)
             room -= len(excerpt.encode("utf-8", "replace"))
             regions.append({"first": line, "last": line + lines.count(separator), "text": excerpt})
         return regions

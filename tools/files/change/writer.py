@@ -141,7 +141,7 @@ class Temporary:
     def remove(self) -> None:
         self.close()  # Windows cannot remove an open file
         with suppress(OSError):
-            os.unlink(self.folder.named(self.name), dir_fd=self.folder.descriptor)
+            os.unlink(self.folder.entry_path(self.name), dir_fd=self.folder.descriptor)
 
 
 @contextmanager
@@ -155,13 +155,13 @@ def temporary_in(folder: Folder, mode: int) -> Generator[Temporary]:
     with lock_folder(folder):  # so that a file that has been created but not yet locked does not count as a leftover
         for leftover in leftovers:
             with suppress(OSError):
-                leftover_descriptor = os.open(folder.named(leftover), _INSPECT, dir_fd=folder.descriptor)
+                leftover_descriptor = os.open(folder.entry_path(leftover), _INSPECT, dir_fd=folder.descriptor)
                 try:
                     if stat.S_ISREG(os.fstat(leftover_descriptor).st_mode) and try_lock(leftover_descriptor):
-                        os.unlink(folder.named(leftover), dir_fd=folder.descriptor)
+                        os.unlink(folder.entry_path(leftover), dir_fd=folder.descriptor)
                 finally:
                     os.close(leftover_descriptor)
-        descriptor = os.open(folder.named(name), _CREATE, mode, dir_fd=folder.descriptor)
+        descriptor = os.open(folder.entry_path(name), _CREATE, mode, dir_fd=folder.descriptor)
         try_lock(descriptor)
     temporary = Temporary(folder, name, descriptor)
     try:
@@ -216,7 +216,7 @@ def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.
     mode = stat.S_IMODE(old_info.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     descriptor = temporary.descriptor
     if sys.platform == "win32" or descriptor is None:
-        os.chmod(folder.named(temporary.name), mode)
+        os.chmod(folder.entry_path(temporary.name), mode)
         return
     info = os.fstat(descriptor)
     keeps_group = True
@@ -234,7 +234,7 @@ def copy_metadata(temporary: Temporary, folder: Folder, name: str, old_info: os.
     if sys.platform == "linux":
         attributes: dict[str, bytes] = {}
         with suppress(OSError):
-            old = os.open(folder.named(name), _INSPECT, dir_fd=folder.descriptor)
+            old = os.open(folder.entry_path(name), _INSPECT, dir_fd=folder.descriptor)
             try:
                 for attribute in os.listxattr(old):
                     with suppress(OSError):
@@ -269,7 +269,10 @@ def rename_in(folder: Folder, source: str, target: str, replacing: bool) -> None
     rename_new = None if replacing or folder.descriptor is None else _rename_new()
     if rename_new is None or not rename_new(folder.descriptor, source, target):
         os.replace(
-            folder.named(source), folder.named(target), src_dir_fd=folder.descriptor, dst_dir_fd=folder.descriptor
+            folder.entry_path(source),
+            folder.entry_path(target),
+            src_dir_fd=folder.descriptor,
+            dst_dir_fd=folder.descriptor,
         )
 
 
@@ -413,7 +416,7 @@ def remove_file(workspace: Workspace, location: Location, expected: FileIdentity
             info = folder.stat(name)
             if info is None or identity_of(info) != expected:
                 raise _changed_error(location)
-            os.unlink(folder.named(name), dir_fd=folder.descriptor)
+            os.unlink(folder.entry_path(name), dir_fd=folder.descriptor)
     except OSError as error:
         raise workspace.explain(error, location, ToolErrorType.FILE_WRITE_FAILURE) from None
 

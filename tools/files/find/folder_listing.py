@@ -1,7 +1,7 @@
 """`list_directory`: lists the visible entries of a folder, page by page.
 
-One scan gets the names. After that, only the entries on the page are examined. Up to `MAX_SORTED_LINKS` symlinks are
-resolved before that, because symlinks to folders are sorted with the folders.
+One scan reads the names. If there are at most `MAX_SORTED_LINKS` visible symlinks, they are resolved next, so that
+symlinks to folders are sorted with folders. After that, only the entries on the page are examined.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def list_folder(
     try:
         with workspace.open_folder(location.path) as folder:
             present = folder.entries()
-            scope = scope_of(workspace, location, git=git, agent=agent, names=names_of_ignore_files(present.dotted))
+            scope = scope_of(workspace, location, git=git, agent=agent, names=names_of_ignore_files(present.dot_names))
 
             def visible(names: list[str], *, is_folder: bool = False) -> list[str]:
                 visible_names: list[str] = []

@@ -148,9 +148,9 @@ class Walk:
     def files(self, start: Location, selection: Selection, other_roots: Sequence[str] = ()) -> Iterator[WalkEntry]:
         """Walk a folder. Folders come in order of their names, and the files of a folder in any order.
 
-        The starting folder is walked even if it is ignored, because the call named it. `other_roots` are roots that have
-        their own walk and are skipped here. An `OSError` is raised only for the starting folder; other folders that
-        cannot be read are counted in `unreadable`.
+        The starting folder is walked even if it is ignored, because the call named it. `other_roots` are roots that
+        have their own walk and are skipped here. An `OSError` is raised only for the starting folder; other folders
+        that cannot be read are counted in `unreadable`.
         """
         filters, stats = self.filters, self.filters.stats
         top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)

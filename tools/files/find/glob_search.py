@@ -177,7 +177,10 @@ class PatternPosition:
         )
 
     def covers(self, name: str) -> bool:
-        """Return True if a folder with this name, or everything in it, matches. An exclusion then skips the folder."""
+        """Return True if a folder with this name, or everything in it, matches.
+
+        A walk skips a folder that an exclusion covers.
+        """
         if self.accepts(name):
             return True
         position = self.enter(name)
@@ -225,7 +228,7 @@ class PathPattern:
             number += 1
 
     def position(self, numbers: frozenset[int]) -> PatternPosition | None:
-        """Return the shared position that has these next steps."""
+        """Return the position with these next steps; equal sets of steps share one position."""
         if not numbers:
             return None
         if numbers not in self._positions:

@@ -1,11 +1,12 @@
 """Suggests paths: completions of one that is being typed, and what a missing one was meant to be.
 
-A path that is being typed is completed with entries of one folder, or with files anywhere inside it. For entries, only
-that one folder is listed, however large the tree is. If a few characters are typed without a folder, files whose names
-contain them are searched for in the whole tree.
+A path that is being typed is completed with entries of one folder, or with files anywhere inside it. To complete an
+entry's name, only that one folder is listed, however large the tree below it is. If a few characters are typed without
+a folder, files whose names contain them are searched for in the whole tree.
 
-For a missing path, other readings of it are suggested, and files with similar names from its folder and from a walk.
-Paths that are forbidden, hidden from agents or outside the workspace are never suggested.
+For a missing path, other readings of it are suggested. Files with similar names are searched for in the innermost
+existing folder of the missing path, then by a walk of the root. Paths that are forbidden, hidden from agents or outside
+the workspace are never suggested.
 
 Both searches have their own time limits, and return what they have found when the time is up.
 """
@@ -217,13 +218,13 @@ def proposal(
     alternatives = likely_locations(workspace, location)
     if not alternatives:
         target = location
-        for text in _simplified_paths(location.spelled):
+        for text in _simplified_paths(location.raw_path):
             with suppress(ToolError):
                 target = workspace.locate(text)
         alternatives = _similar_paths(workspace, target, deadline, folders)
     if not alternatives:
         return otherwise
-    is_relative = not os.path.isabs(location.spelled)
+    is_relative = not os.path.isabs(location.raw_path)
     names: list[str] = []
     for near in alternatives:
         name = near.relative if is_relative and near.root == workspace.first_root else near.name
@@ -238,14 +239,15 @@ def likely_locations(workspace: Workspace, location: Location, *, is_new: bool =
     paths that look the same are returned. If `is_new` is true, diff prefixes are kept, because a new file may be in a
     folder named `a` or `b`.
     """
-    for text in _simplified_paths(location.spelled, _MARKS[:-1] if is_new else _MARKS):
+    for text in _simplified_paths(location.raw_path, _MARKS[:-1] if is_new else _MARKS):
         try:
             target = workspace.locate(text, by_look=True)
         except ToolError:
             continue
         if workspace.kind_of(target) is not None and not is_hidden_target(workspace, target, agent=True):
             return [target]
-    # Reads accept a single look-alike, so only changes, and paths with several look-alikes, get here.
+    # Reads accept a unique look-alike without asking, so this matters only for changes and for paths with several
+    # look-alikes.
     look_alikes = [workspace.at(path) for path in workspace.look_alikes(location.path)[:MAX_PROPOSED]]
     return [look_alike for look_alike in look_alikes if not is_hidden_target(workspace, look_alike, agent=True)]
 
@@ -322,7 +324,8 @@ class _Ranking:
         likeness = self._likeness[name]
         if likeness < MIN_LIKENESS:
             return
-        # The wanted folder is best, followed by a folder whose path ends with the wanted folder's path, or the reverse.
+        # The wanted folder is best. Next come folders whose path ends with the wanted folder's path, and folders whose
+        # path the wanted path ends with.
         long, short = sorted((f"/{folder}", f"/{self._folder}" if self._folder else ""), key=len, reverse=True)
         if folder == self._folder:
             likeness += 0.3

@@ -77,7 +77,7 @@ class Source:
             missing -= endings
             end = start
             if self.size - end >= SOUGHT_BYTES:
-                progress = f"the number of lines that start within that distance is {lines - missing:,}"
+                progress = f"lines that start within that distance: {lines - missing:,}"
                 raise _too_far(f"line {lines:,} from the end", "the end of the file", progress)
         return 0
 
@@ -100,7 +100,10 @@ class LineIndex:
         return self.ending_count + self.ends_open if self.is_complete else None
 
     def extended(self, source: Source, endings: int | None, signal: AbortSignal) -> LineIndex:
-        """Continue counting until `endings` line endings are known, the file ends, or `SOUGHT_BYTES` are read."""
+        """Continue counting until `endings` line endings are counted, the file ends, or `SOUGHT_BYTES` have been read.
+
+        Returns a new index. If `endings` is `None`, only the end of the file or `SOUGHT_BYTES` end the count.
+        """
         if self.is_complete or (endings is not None and self.ending_count >= endings):
             return self
         counts, running_total, last = self.counts[:], self.ending_count, b""
@@ -113,7 +116,7 @@ class LineIndex:
                 running_total += block.count(source.separator, start, start + STEP)
                 counts.append(running_total)
             last = block[-1:]
-            # If the file was truncated after it was opened, it ends early.
+            # If the file was truncated after it was opened, reading ends early.
             is_complete = len(block) < BLOCK or len(counts) * STEP >= source.size
         if is_complete and not last and source.size:
             last = source.read_at(source.size - 1, 1)
@@ -122,7 +125,7 @@ class LineIndex:
     def position_of(self, line: int, source: Source) -> int | None:
         """Return where a line begins, or `None` past the end.
 
-        Raises `file_too_large` if the lines before it have not all been counted.
+        Raises `file_too_large` if the lines before `line` have not all been counted.
         """
         if line == 0:
             return 0
@@ -130,7 +133,7 @@ class LineIndex:
             if self.is_complete:
                 return None
             progress = (
-                f"lines before it that have been counted so far: {self.ending_count:,} (if the file does not change, "
+                f"lines counted so far: {self.ending_count:,} (if the file does not change, "
                 "repeating the call continues the count)"
             )
             raise _too_far(f"line {line + 1:,}", "the beginning of the file", progress)
@@ -177,7 +180,7 @@ class LineRequest:
     offset: int  # the first line, from 0; a negative offset counts from the end
     limit: int
     limits: Limits  # `line_chars` truncates long lines; `read_chars` ends the window before a line that does not fit
-    signal: AbortSignal  # checked between blocks
+    signal: AbortSignal  # checked for cancellation between blocks
     chars: CharRange | None = None  # characters to select from the line at the offset
 
 
@@ -431,52 +434,45 @@ class Reading:
     content: bytes | None = None  # the whole file, if it was read in full
 
 
-def reading_of(line_window: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
+def reading_of(lines: LineWindow, encoding: Encoding, limits: Limits, notes: Sequence[str] = ()) -> Reading:
     """Build the reading for a window of lines. Notes go into the header."""
-    is_known = line_window.is_decodable and encoding.is_known
-    start = (line_window.first + 1 if line_window.first >= 0 else line_window.first) if line_window.count else 0
-    end = start + line_window.count - 1 if line_window.count else 0
-    following = (
-        None if line_window.reaches_end or line_window.part is not None else line_window.first + line_window.count
-    )
+    is_known = lines.is_decodable and encoding.is_known
+    start = (lines.first + 1 if lines.first >= 0 else lines.first) if lines.count else 0
+    end = start + lines.count - 1 if lines.count else 0
+    following = None if lines.reaches_end or lines.part is not None else lines.first + lines.count
     next_char = None
     header: list[str] = []
-    text = line_window.text.replace("\0", NUL_MARK)
-    if not line_window.count and line_window.total == 0:
-        text = "" if line_window.first <= 0 else f"The file is empty; offset {line_window.first} is past its end."
-    elif not line_window.count:
+    text = lines.text.replace("\0", NUL_MARK)
+    if not lines.count and lines.total == 0:
+        text = "" if lines.first <= 0 else f"The file is empty; offset {lines.first} is past its end."
+    elif not lines.count:
         text = (
-            f"The file has {line_window.total} {'line' if line_window.total == 1 else 'lines'}; offset {line_window.first} is past its "
-            f"end. The last line is at offset {(line_window.total or 1) - 1}, and at offset -1."
+            f"The file has {lines.total} {'line' if lines.total == 1 else 'lines'}; offset {lines.first} is past its "
+            f"end. The last line is at offset {(lines.total or 1) - 1}, and at offset -1."
         )
     else:
-        total = f"{line_window.total}" if line_window.total is not None else f"at least {line_window.at_least}"
-        if (part := line_window.part) is not None:
+        total = f"{lines.total}" if lines.total is not None else f"at least {lines.at_least}"
+        if (part := lines.part) is not None:
             length = f"{part.length}" if part.is_counted else f"at least {part.length}"
             shown_range = f"characters {part.start}-{part.end} of {length}" if text else f"none of {length} characters"
             header.append(f"Showing {shown_range} in line {start}{f' of {total}' if start > 0 else ''}.")
             if not part.is_end and text:
                 next_char = part.end
-                header.append(f"To read more of it, continue with offset={line_window.first} and chars='{next_char}-'.")
+                header.append(f"To read more of it, continue with offset={lines.first} and chars='{next_char}-'.")
         elif start < 0:
             header.append(f"Showing lines {start} to {end}, counted from the end (-1 is the last line).")
-        elif (
-            start > 1
-            or not line_window.reaches_end
-            or line_window.shortened
-            or not is_known
-            or text != line_window.text
-        ):
+        elif start > 1 or not lines.reaches_end or lines.shortened or not is_known or text != lines.text:
             header.append(f"Showing lines {start}-{end} of {total} total lines.")
         if following is not None:
             header.append(f"To read more, continue with offset={following}.")
-        if line_window.first_truncated is not None:
+        if lines.first_truncated is not None:
             line_chars = min(limits.line_chars, limits.read_chars)
             header.append(
-                f"Lines longer than {line_chars} characters were cut. The first of them is line {start + line_window.first_truncated}; to read "
-                f"more of it, use offset={line_window.first + line_window.first_truncated} and chars='{line_chars}-'."
+                f"Lines longer than {line_chars} characters were cut. The first of them is line "
+                f"{start + lines.first_truncated}; to read more of it, use "
+                f"offset={lines.first + lines.first_truncated} and chars='{line_chars}-'."
             )
-        if text != line_window.text:
+        if text != lines.text:
             header.append(f"NUL characters are shown as {NUL_MARK}.")
         if not is_known:
             header.append(
@@ -490,12 +486,12 @@ def reading_of(line_window: LineWindow, encoding: Encoding, limits: Limits, note
         kind=FileKind.TEXT,
         start=start,
         end=end,
-        total=line_window.total,
+        total=lines.total,
         truncated=following is not None or next_char is not None,
-        shortened=line_window.shortened,
-        chars=line_window.chars,
+        shortened=lines.shortened,
+        chars=lines.chars,
         encoding=encoding.name if is_known else UNKNOWN.name,
-        eol=eol_style(line_window.text),
+        eol=eol_style(lines.text),
         next_offset=following,
         next_char=next_char,
     )

@@ -22,7 +22,7 @@ from tools.files.text_encodings import SNIFFED_BYTES, is_utf8, looks_binary, mar
 from tools.files.workspace import Location
 from tools.text.file_names import shown_whole_path
 
-# Largest media file inside a result, in bytes (4 MB as base64). A larger file becomes a link
+# Largest media file inside a result, in bytes (4 MB as base64). Larger files are returned as a resource link
 MAX_INLINE_BYTES = 3_000_000
 HEAD_BYTES = 1 << 16  # size of the first read: enough to detect the type, and to read most source files completely
 PDF_WITHIN = 1024  # bytes allowed before the header of a PDF (as in Acrobat)
@@ -75,7 +75,7 @@ _PDF_HEADER = re.compile(rb"%PDF-\d\.\d")
 _OGG, _ID3, _MATROSKA = b"OggS\0", b"ID3", b"\x1a\x45\xdf\xa3"
 _ISO_MARK = b"ftyp"  # at position 4
 _BEGINNINGS = (*(beginning for beginning, _ in (*_SIGNATURES, *_CONTAINERS)), _OGG, _ID3, _MATROSKA)
-# Media types whose first bytes are only a weak sign. If the content is not text, the name decides
+# Media types that the first bytes of a file indicate only weakly. If the content is not text, the name decides
 _MIME_TYPE_BY_SUFFIX = {
     ".mp3": "audio/mpeg", ".aac": "audio/aac", ".wma": "audio/x-ms-wma", ".bmp": "image/bmp", ".ico": "image/x-icon",
     ".mpg": "video/mpeg", ".mpeg": "video/mpeg",

@@ -1,8 +1,8 @@
 """Reads a PDF as lines of text. If it has no text, or if no PDF reader is installed, the PDF is returned as a file.
 
-A child process extracts the text, because a PDF can be built to exhaust time and memory. The child gets the open file
-instead of its path, and none of the server's environment. It is killed when the call is cancelled, when its time is
-up, or when there is enough text.
+A child process extracts the text, because a PDF can be built to exhaust time and memory. The child receives the open
+file instead of its path, and inherits none of the server's environment. It is killed when the call is cancelled, when
+its time is up, or when there is enough text.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def extract(
 ) -> PdfText | None:
     """Extract the text of a PDF, or return `None` if no PDF reader is installed. Blocking: call it in a worker thread.
 
-    Moves the file position. `is_enough` gets the text of each page and returns True to stop.
+    Moves the file position. `is_enough` is called with the text of each page, and returns True to stop.
 
     Raises:
         ToolError: `read_content_failure` if the PDF is encrypted or damaged, or if no page could be read within the
@@ -175,7 +175,7 @@ def extract(
             )
         else:
             reason = (
-                "is a damaged PDF file, or one that unpacks to far more than it should, so its text cannot be read. "
+                "is a damaged PDF file, or one that decompresses to far too much data, so its text cannot be read. "
                 "Ask the user to open it and save it again, or to give you its content."
             )
         raise ToolError(ToolErrorType.READ_CONTENT_FAILURE, f"'{name}' {reason}")
@@ -194,7 +194,7 @@ def extract(
 
 @contextmanager
 def _free_slot(name: str, signal: AbortSignal) -> Generator[None]:
-    """Wait for a free slot. Only a few calls may wait, because each occupies a thread that others need."""
+    """Wait for a free slot. Only a few calls may wait, because each occupies a thread that other calls need."""
     if not _running.acquire(blocking=False):
         busy = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
@@ -220,7 +220,7 @@ def _free_slot(name: str, signal: AbortSignal) -> Generator[None]:
 def read_pdf(
     file: OpenedFile, location: Location, media: MediaHandling, request: LineRequest, *, pages: Pages, seconds: float
 ) -> Reading:
-    """Read a PDF for a model. `request` counts lines in the text of `pages`."""
+    """Read a PDF for a model. The lines in `request` are counted within the text of `pages`."""
     lines = chars = 0
 
     def is_enough(text: str) -> bool:
@@ -255,7 +255,10 @@ def read_pdf(
     note = f"{description}; request other pages with, for example, pages='{pdf_text.last + 1}-'."
     known_lines = count_lines(pdf_text.text, "\n")
     if not line_window.count:
-        past = f"The text of {pdf_text.page_range} has {known_lines} lines; offset {line_window.first} is past its end. {note}"
+        past = (
+            f"The text of {pdf_text.page_range} has {known_lines} lines; offset {line_window.first} is past its end. "
+            f"{note}"
+        )
         return Reading((TextPart(past),), FileKind.PDF, truncated=True, encoding=UTF_8.name, pages=pdf_text.count)
     # Further lines exist only if the remaining pages can be read.
     line_window = replace(

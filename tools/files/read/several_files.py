@@ -69,7 +69,10 @@ class _DefaultExcludes:
 
 
 class Candidate(NamedTuple):
-    """A file that may be read. There may be very many candidates, so only the files that are read get a location."""
+    """A file that may be read.
+
+    There may be very many candidates, so a location is created only for files that are read.
+    """
 
     path: str
     named_location: Location | None  # the file's location, if the call named the file
@@ -202,7 +205,10 @@ class FileSelection:
                 self.skipped[entry, f"does not exist.{suggestion}" if suggestion else "does not exist"] = None
 
     def _search(self, start: Location, wanted_files: Selection | None, literal_names: Iterable[str] = ()) -> None:
-        """Add the wanted files in a folder tree. Folders in `literal_names` are searched even if excluded by default."""
+        """Add the wanted files in a folder tree.
+
+        Folders in `literal_names` are searched even if they are excluded by default.
+        """
         if wanted_files is None:
             return
         walk, folder_names = self._walk, start.relative.split("/") if start.path != start.root else []
@@ -319,7 +325,7 @@ class Batch:
                 suffix = os.path.splitext(name)[1]
                 has_entry = suffix and any(suffix in entry or name in entry for entry in map(str.lower, self.entries))
                 if not (candidate.named_location or has_entry):
-                    self.skipped.append((path, f"{kind.value} file; name it, or its extension, to get it"))
+                    self.skipped.append((path, f"{kind.value} file; name it, or its extension, to read it"))
                     return
                 if self._media_bytes + file.info.st_size > MAX_MEDIA_BYTES or self._pdf_seconds <= 0:
                     self.unread_files.append(candidate)
@@ -347,7 +353,7 @@ class Batch:
         """Open a file.
 
         Further files in the same folder are opened through the open folder. This is faster than opening them by path,
-        and as safe.
+        and just as safe.
         """
         parent, _, name = location.path.rpartition(os.sep)
         if parent != self._parent:

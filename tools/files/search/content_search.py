@@ -1,13 +1,13 @@
 """`grep_search`: runs ripgrep, filters and sorts its matches, and reads the lines for the report.
 
-ripgrep searches on all processors, so its output is in no particular order. The matches are sorted here. If there are
-so many that only the first ones are shown, ripgrep runs again with sorted output, and is stopped when there are enough
-matches.
+ripgrep searches on all processors, so its output is in no particular order. The matches are sorted here. If a folder
+has more than `MAX_SORTED` matching lines, ripgrep runs there again with sorted output, and is stopped when there are
+enough matches.
 
 If a file is not UTF-8, its decoded text, as `read_file` shows it, is searched instead of its bytes. The texts of
 several files are joined and searched by ripgrep, so they match by the same rules as other files. Guessing the encoding
-takes longer than everything else. Therefore every possible text of a file is searched, and the encoding is guessed only
-if one of these texts matches.
+takes longer than everything else. Therefore a file is searched in every possible decoding, and its encoding is guessed
+only if one of the decodings matches.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def check_pattern(parameter: str, pattern: str) -> None:
 
 
 def compile_file_filter(glob: str) -> PathPattern:
-    """Compile a file filter. The caller handles a leading `!`, which inverts it."""
+    """Compile a file filter. A leading `!`, which inverts the filter, is ignored here; the caller handles it."""
     try:
         return compile_patterns([glob.removeprefix("!")], ignore_case=False, at_any_depth=True)
     except PatternRefusedError as error:
@@ -162,17 +162,17 @@ MAX_READ_BYTES = 1 << 17
 
 
 class _Decoding(NamedTuple):
-    """One possible text of a file, searched together with others."""
+    """One possible decoding of a file, searched together with those of other files."""
 
     path: str
     data: bytes
     encodings: set[str]
-    last: int  # number of its last line in the searched text
+    last: int  # number of its last line in the joined text that ripgrep searches
 
 
 @dataclass(slots=True)
 class ContentSearch:
-    """Searches folders and files one by one. ripgrep gets as much of the query as it understands."""
+    """Searches folders and files one by one. ripgrep receives the part of the query that it supports."""
 
     workspace: Workspace
     filters: Filters
@@ -234,8 +234,8 @@ class ContentSearch:
         notes: list[str] = []
         if self.undecoded_count:
             notes.append(
-                f"Searched as bytes, so that only ASCII text is found: {count(self.undecoded_count, 'file')}, over "
-                f"{MAX_DECODED_MEGABYTES} MB and not UTF-8."
+                f"Searched as bytes, so that only ASCII text is found: {count(self.undecoded_count, 'file')} over "
+                f"{MAX_DECODED_MEGABYTES} MB in an encoding other than UTF-8."
             )
         notes += self.refusals
         if self.unshown_encodings:
@@ -260,7 +260,8 @@ class ContentSearch:
             # A file named by the call must be readable. Git's ignore rules do not apply to it.
             (file,) = self.starts
             with self.workspace.open_file(file) as file_handle:
-                self.huge += file_handle.info.st_size > MAX_FILE_BYTES  # ripgrep does not check this for a named file
+                # ripgrep does not check the size of a named file
+                self.huge += file_handle.info.st_size > MAX_FILE_BYTES
             if not self.huge:
                 parent, name = os.path.split(file.path)
                 yield self.workspace.at(parent), [name], None
@@ -375,7 +376,10 @@ class ContentSearch:
                 at, lines_before = end, decoding.last
 
     def _is_searched_by_bytes(self, location: Location) -> bool:
-        """Return True if ripgrep's matches in the file itself count: the file is Unicode text, or cannot be decoded."""
+        """Return True if ripgrep's matches in the file's own bytes are used.
+
+        That is the case if the file is Unicode text, too large to decode, not searchable, or unreadable.
+        """
         try:
             with self.workspace.open_file(location) as file:
                 if file.info.st_size > MAX_DECODED_BYTES or not is_searchable(file):
@@ -484,5 +488,5 @@ class VisibleFiles:
         except ToolError as error:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise
-            return None  # it is unknown what is hidden; a call that names the folder gets the reason
+            return None  # it is unknown what is hidden; a call that names the folder reports why
         return scope, inside

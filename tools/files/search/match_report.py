@@ -215,8 +215,8 @@ class MatchReport:
     def result(self, *, searched_count: int, timed_out: bool, huge: int, notes: Sequence[str]) -> ToolResult:
         """Build the result.
 
-        `searched_count` is the number of searched files, if the search was complete. `huge` is the number of files that the
-        call named but that are too large to search.
+        `searched_count` is the number of searched files, if the search was complete. `huge` is the number of files that
+        the call named but that are too large to search.
         """
         query, first = self._query, shown_whole_path(self._starts[0].name)
         if query.path:
@@ -257,8 +257,8 @@ class MatchReport:
         if self._has_more:
             shown_total = count(self.matches, *(("file", "files") if by_file else noun))
             text.append(
-                f"[Limited to {shown_total}; there are more. Raise limit, search a narrower path or glob, exclude lines with "
-                "exclude_pattern, or use names_only or max_matches_per_file.]"
+                f"[Limited to {shown_total}; there are more. Raise limit, search a narrower path or glob, exclude "
+                "lines with exclude_pattern, or use names_only or max_matches_per_file.]"
             )
         if self._per_file_reached:
             text.append(f"[Each file is shown with at most {query.per_file:,} of its matches; there may be more.]")
@@ -268,7 +268,7 @@ class MatchReport:
             text.append(f"[Not shown or searched: {', '.join(omissions)}.]")
         if self._part:
             text.append(
-                f"[Only a part of lines longer than {self._line_chars:,} characters is shown: in a matching line, the "
+                f"[Lines longer than {self._line_chars:,} characters are shown only in part: in a matching line, the "
                 f"text around its first match. To see more, use read_file with {self._part}.]"
             )
         text += [f"[{note}]" for note in notes]

@@ -75,7 +75,10 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
 
 @cache
 def _program_of_package(package: str) -> str | None:
-    """Return the program of a distribution, whether installed for a user, for the system or in a single folder."""
+    """Return the ripgrep program that belongs to an installed Python distribution.
+
+    The distribution may be installed for a user, for the system or in a single folder.
+    """
     try:
         distribution = metadata.distribution(package)
     except metadata.PackageNotFoundError:
@@ -244,8 +247,8 @@ def _shown(path: bytes) -> str:
 def _failed(problem: str) -> ToolError:
     return ToolError(
         ToolErrorType.GREP_EXECUTION_ERROR,
-        f"The search failed because ripgrep {problem}. Try again with a narrower path or glob; if that does not help, ask "
-        "the user to run `coretools-mcp doctor`.",
+        f"The search failed because ripgrep {problem}. Try again with a narrower path or glob; if that does not help, "
+        "ask the user to run `coretools-mcp doctor`.",
     )
 
 

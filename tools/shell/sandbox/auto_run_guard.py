@@ -32,7 +32,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from tools.contract.tool_errors import exhaustion_of
-from tools.files.path_opener import BLOCK_BYTES, Remembered, open_folder, open_regular, real_path, stamp_of
+from tools.files.path_opener import BLOCK_BYTES, StampedCache, open_folder, open_regular, real_path, stamp_of
 from tools.files.workspace import contains, is_inside
 from tools.permissions import protected_files
 from tools.permissions.protected_files import REPOSITORY, folded
@@ -89,7 +89,7 @@ class AutoRunLookout:
     def __init__(self, consented: Mapping[str, str] = MappingProxyType({})) -> None:
         self.consented = consented
         self._accepted: dict[str, Fingerprint | None] = {}  # fingerprints of accepted changes, keyed by path
-        self._folders = Remembered[_GuardedFolder](REMEMBERED)
+        self._folders = StampedCache[_GuardedFolder](REMEMBERED)
         self._holding: dict[str, set[str]] = {}  # keyed by root: folders that had auto-run files in the last scan
         self.at_work = WeakSet[AutoRunState]()  # the states of running commands
 

@@ -18,7 +18,7 @@ from itertools import islice
 
 from tools.contract.command_views import SYSTEM
 from tools.files.ignore_files import repository_of
-from tools.files.path_opener import Remembered, Stamp, open_regular, stamp_of
+from tools.files.path_opener import Stamp, StampedCache, open_regular, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
 from tools.permissions.git_store import object_folders
 from tools.permissions.protected_files import REPOSITORY
@@ -125,7 +125,7 @@ def links_of_programs(home: str, search_path: str, roots: Sequence[str]) -> Iter
     yield from (os.path.join(home, name) for name in PROGRAM_MANAGERS)
 
 
-_closed_in_etc = Remembered[tuple[str, ...]](1)
+_closed_in_etc = StampedCache[tuple[str, ...]](1)
 
 
 def closed_in_etc() -> tuple[str, ...]:
