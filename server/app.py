@@ -218,7 +218,7 @@ class App:
         memory_resources = MemoryResources(self._memory, self._todos)
         table = RequestTable(self._capabilities)
         table.add("tools/list", self.tools.on_list)
-        table.add("tools/call", self.tools.on_call)  # `dispatch` runs calls, and passes on only those with errors
+        table.add("tools/call", self.tools.on_call)  # only for the calls that `dispatch` does not run itself
         table.add("subscriptions/listen", ListenStreams(self._bus, call_contexts.client_key), MODERN)
         table.add_notification("notifications/initialized", self._on_initialized)
         table.add_notification("notifications/roots/list_changed", self._on_roots_list_changed)
@@ -305,7 +305,7 @@ class App:
         """Start the upstreams and tool discovery, and begin to watch the settings. Only the first call has an effect.
 
         Over stdio, this is called once a real client has connected: some programs start a server only to probe it, and
-        the upstreams must be told the capabilities of the one client. Over the network, it is called at startup.
+        the upstreams must be told the client's capabilities. Over the network, it is called at startup.
         """
         if self._tasks is not None and not self.started.is_set():
             self.started.set()
@@ -350,8 +350,8 @@ class App:
     def _capabilities(self) -> Json:
         """Return the capabilities to declare.
 
-        With upstreams, everything is declared: an upstream may offer something later, when this server can no longer
-        change its capabilities.
+        If there are upstreams, every capability is declared: an upstream may offer something later, when this server
+        can no longer change its capabilities.
         """
         if self.pool.upstreams:
             changes = {"listChanged": True}

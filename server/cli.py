@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     watchdog = None
     if arguments.command == "serve":
         if sys.platform == "linux":
-            from tools.shell.broker.confinement import make_private  # noqa: PLC0415 - loads ctypes, for the kernel
+            from tools.shell.broker.confinement import make_private  # noqa: PLC0415 - loads ctypes for a system call
 
             make_private()  # called before the watchdog starts, because the watchdog is a fork of this process
         watchdog = start_watchdog(has_wire=arguments.transport == "stdio")
@@ -259,9 +259,9 @@ def _run(arguments: argparse.Namespace) -> int:
         case "status" | "logs" | "dashboard" as command:
             if sys.platform == "win32":
                 raise UsageError(f"{command} is not available on Windows, where running servers cannot be queried")
-            from server.console.status import Which, open_dashboard, show_logs, show_status  # noqa: PLC0415
+            from server.console.status import ServerSelection, open_dashboard, show_logs, show_status  # noqa: PLC0415
 
-            selection = Which(arguments.workspace, arguments.pid)
+            selection = ServerSelection(arguments.workspace, arguments.pid)
             if command == "status":
                 return show_status(os.environ, selection, as_json=arguments.json)
             if command == "dashboard":
@@ -348,7 +348,7 @@ def parse(command_line: Sequence[str]) -> argparse.Namespace:
         hint = f" Did you mean {', '.join(like)}?" if like else ""
         hint += " Put the options of the server's command after --." if arguments.command == "config add" else ""
         command.error(f"there is no option {', '.join(unknown)} here.{hint}")
-    # Some commands accept any number of words, but argparse collects only those next to each other.
+    # Some commands accept any number of words, but argparse collects only consecutive ones.
     words_of = {"call": "pairs", "permissions explain": "pairs", "config add": "server"}.get(arguments.command)
     if after_options and words_of is None:
         command.error(f"too many words: {' '.join(after_options)}")
@@ -458,7 +458,10 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def command(subparsers: Any, words: str, summary: str, details: str = "", *, is_shared: bool = False) -> Any:
-        """Add a command by its full name. The list of commands shows `summary`; the command's own help adds `details`."""
+        """Add a command by its full name.
+
+        The list of commands shows `summary`; the command's own help adds `details`.
+        """
         description = f"{summary[0].upper()}{summary[1:]}. {details}".strip()
         subparser = subparsers.add_parser(words.rsplit(maxsplit=1)[-1], help=summary, description=description)
         subparser.set_defaults(command=words)
@@ -488,11 +491,16 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "tool that its server changes or adds is blocked until a person approves it.",
         is_shared=True,
     )
-    choices = lock.add_mutually_exclusive_group()
-    choices.add_argument("--diff", action="store_true", help="only show the differences from mcp.lock.json")
-    help_text = "only show the differences; exit code 1 if they block a tool, 2 if the file or a server cannot be read"
-    choices.add_argument("--check", action="store_true", help=help_text)
-    choices.add_argument("--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers")
+    exclusive_options = lock.add_mutually_exclusive_group()
+    exclusive_options.add_argument("--diff", action="store_true", help="only show the differences from mcp.lock.json")
+    help_text = (
+        "only show the differences; exit code 1 if they block a tool, 2 if the file cannot be read or a server cannot "
+        "be reached"
+    )
+    exclusive_options.add_argument("--check", action="store_true", help=help_text)
+    exclusive_options.add_argument(
+        "--approve", nargs="+", default=[], metavar="NAME", help="approve only these tools or servers"
+    )
     lock.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     call = command(subparsers, "call", "make one call and show the result", CALL_CODES, is_shared=True)
     call.usage_code = CALL_USAGE
@@ -556,9 +564,9 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     help_text = "the workspace (default: the working folder)"
     trust.add_argument("folder", nargs="?", metavar="DIR", help=help_text)
     trust.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    choices = trust.add_mutually_exclusive_group()
-    choices.add_argument("--remove", action="store_true", help="stop trusting the folder")
-    choices.add_argument("--list", action="store_true", help="list the trusted folders")
+    exclusive_options = trust.add_mutually_exclusive_group()
+    exclusive_options.add_argument("--remove", action="store_true", help="stop trusting the folder")
+    exclusive_options.add_argument("--list", action="store_true", help="list the trusted folders")
     login = command(
         subparsers,
         "login",
@@ -586,8 +594,8 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         subparsers,
         "undo",
         "undo a file change that a tool made",
-        "This shows what would change and asks for confirmation. A file that has changed again since is not touched. "
-        "Changes by commands and other programs cannot be undone.",
+        "This shows what would change and asks for confirmation. A file that has changed again since then is left "
+        "unchanged. Changes by commands and other programs cannot be undone.",
         is_shared=True,
     )
     help_text = "the change's number in the output of coretools-mcp changes (default: the latest change not yet undone)"

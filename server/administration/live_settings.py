@@ -62,7 +62,9 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
                 marks[path] = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
         return marks
 
-    read_marks: dict[str, FileMark] = {}  # initially empty: a file may have changed since startup
+    read_marks: dict[
+        str, FileMark
+    ] = {}  # empty, so that the settings are read again: they may have changed since startup
     previous_marks: Mapping[str, FileMark] = {}
     poll_counts: dict[str, int] = {}  # for each changed file, the number of checks that saw the change
     while True:
@@ -83,7 +85,7 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
             if not due:
                 continue
             # If the lock file was written, somebody may have approved tools, even if its content is the same.
-            is_locked_again = report.lock is not None and report.lock.path in due & read_marks.keys()
+            is_lock_rewritten = report.lock is not None and report.lock.path in due & read_marks.keys()
             read_marks |= {path: current_marks[path] for path in due}
             poll_counts = {path: count for path, count in poll_counts.items() if path not in due}
             new_report = await THREADS.run(partial(read_settings, inputs, report))
@@ -97,7 +99,7 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
                 "apply"
             )
             continue
-        if new_report == report and not is_locked_again:
+        if new_report == report and not is_lock_rewritten:
             continue
         for warning in new_report.warnings:
             if warning not in report.warnings:
@@ -107,8 +109,9 @@ async def new_settings(report: SettingsReport, poll_seconds: float = POLL_SECOND
 
 
 LIVE = frozenset({"mcp_servers", "mcp", "permissions", "tools"})
-"""The sections that take effect at once, except for `tools.builtIn`. In the other sections, only `shell.env`,
-`proxy.prefix` and `web.search` take effect at once.
+"""The sections in which changes take effect at once, except for `tools.builtIn`.
+
+In the other sections, only `shell.env`, `proxy.prefix` and `web.search` take effect at once.
 """
 
 
@@ -134,22 +137,22 @@ class LiveSettings:
 
     def __post_init__(self) -> None:
         self._at_start = self.report
-        self._unwanted: frozenset[str] = frozenset()  # aliases of servers that a person has switched off
+        self._disabled: frozenset[str] = frozenset()  # aliases of servers that a person has switched off
         self._tasks: TaskGroup | None = None
 
     def switch(self, alias: str, *, is_on: bool) -> None:
         """Switch a configured server off or on, until this server shuts down."""
-        self._unwanted = self._unwanted - {alias} if is_on else self._unwanted | {alias}
+        self._disabled = self._disabled - {alias} if is_on else self._disabled | {alias}
         if self._tasks is not None:
             self.pool.change(self._used(self.report), self._tasks)
 
     @property
     def switched_off(self) -> list[str]:
         """Aliases of the servers that a person has switched off."""
-        return [alias for alias in self.report.upstreams if alias in self._unwanted]
+        return [alias for alias in self.report.upstreams if alias in self._disabled]
 
     def _used(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
-        return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._unwanted}
+        return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._disabled}
 
     async def follow(self, tasks: TaskGroup) -> None:
         """Apply every change to the settings files until cancelled.

@@ -42,7 +42,10 @@ class LogHistory:
         self._lines = defaultdict[str, deque[tuple[int, str]]](lambda: deque(maxlen=HISTORY_LINES))
 
     def add(self, source: str, line: str) -> None:
-        """Add a line. `source` is the alias of the upstream that the line is about; empty if it is about none."""
+        """Add a line.
+
+        `source` is the alias of the upstream that the line is about; empty if the line is about no upstream.
+        """
         with self._lock:
             self.count += 1
             self._lines[source].append((self.count, line[:HISTORY_CHARS]))

@@ -1,14 +1,14 @@
 """A process that kills the server if the server does not exit on its own.
 
-A server cannot exit if its event loop is stuck, it runs out of memory, or a library blocks the interpreter. Therefore a
-small process is forked before anything else, and kills the server in the following cases. The broker then kills the
-server's children.
+A server cannot exit if its event loop is stuck, if it runs out of memory, or if a library blocks the interpreter.
+Therefore a small process is forked before anything else, and kills the server in the following cases. The broker then
+kills the server's children.
 
 - The server's input has ended, and its event loop has not responded for `STUCK_SECONDS`. As long as the event loop
   runs, the server may take its time to finish open requests.
 - The server received SIGTERM or SIGINT (which Python's C code reports even if the interpreter hangs), or has begun to
-  shut down, and does not exit in time. After the time that the server announces for its clients, it gets
-  `LEAVE_SECONDS`, which is far more than it needs.
+  shut down, and does not exit in time. While the server reports that its clients may still finish, no time is
+  counted. After that, it has `LEAVE_SECONDS` to exit, which is far more than it needs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Watchdog:
             loop.add_reader(self._channel, self._answer, loop, self._channel)
 
     def draining(self, seconds: float) -> None:
-        """Give clients this much time to finish.
+        """Report to the watchdog for `seconds` that clients may still finish.
 
         As long as the event loop runs, the watchdog starts to count `LEAVE_SECONDS` only after that time.
         """

@@ -55,7 +55,7 @@ from tools.shell.private_folders import PREFIX as OUTPUTS
 
 END_SECONDS = 2.0  # how long the server may take to exit on its own, and again after SIGTERM (as in the official SDKs)
 MESSAGE_BYTES = 256 << 20  # this server never sends a longer message
-LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # this path is also right in an installed package
+LAUNCHER = Path(__file__).resolve().parents[2] / "coretools_mcp.py"  # also valid in an installed package
 MAX_LIST_WAIT = 60_000  # milliseconds; the maximum of proxy.firstListWait
 MAX_OPTIONS = 50  # maximum number of schema parts searched for the type of one property
 REST_SECONDS = 0.5  # how long to wait for the last log lines after the server exits
@@ -73,7 +73,7 @@ _KINDS = {
     "object": "an object, as JSON",
     "null": "null",
 }
-"""The JSON Schema types in words, in the order in which they are tried."""
+"""The JSON Schema types in words, in the order in which a conversion to them is tried."""
 
 Ask = Callable[[Json], Awaitable[Json]]
 """Answers a server's question: fills in a form or opens an address. Raises `MCPError` if nobody can."""
@@ -112,14 +112,14 @@ def read_arguments(pairs: Sequence[str], as_json: str | None) -> RawArguments:
                 text = sys.stdin.read()
             elif as_json.startswith("@"):
                 text = Path(as_json[1:]).read_text(encoding="utf-8")
-            value: Any = json.loads(text)
+            document: Any = json.loads(text)
         except OSError:
             raise UsageError(f"the file '{as_json[1:]}', given with --arguments, cannot be read.") from None
         except (ValueError, RecursionError):
             raise UsageError("--arguments is not valid JSON. Quote it as one word in the shell.") from None
-        if not isinstance(value, dict):
+        if not isinstance(document, dict):
             raise UsageError('--arguments must be an object, for example \'{"path": "src"}\'.')
-        whole.update(cast("dict[str, Any]", value))
+        whole.update(cast("dict[str, Any]", document))
     texts: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -224,7 +224,7 @@ def make_call(
         async with (
             spinner.running("starting the server for this call"),
             _log_of_server(spinner) as log,
-            started(command, Path.cwd(), environment, log, ask) as server,
+            open_server(command, Path.cwd(), environment, log, ask) as server,
         ):
             try:
                 spinner.say(f"waiting for {tool}")
@@ -277,7 +277,7 @@ def _settings_for(alias: str, lock: LockContent | None, folder: str) -> str:
 
 @asynccontextmanager
 async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
-    """Show the standard error of the call's server, but never over a question."""
+    """Show the standard error of the call's server; except on Windows, hold it back while a question is open."""
     if sys.platform == "win32":
         yield sys.stderr  # on Windows, a pipe cannot be awaited
         return
@@ -451,7 +451,7 @@ def _exit_error() -> MCPError:
 
 
 @asynccontextmanager
-async def started(
+async def open_server(
     command: Sequence[str],
     folder: str | os.PathLike[str],
     environment: Mapping[str, str],

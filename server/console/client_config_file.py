@@ -97,7 +97,7 @@ class InstallRecord:
     before: str | None = None  # SHA-256 of the file before the install; `None` if there was no file
     after: str | None = None
     backup: str = ""  # the file name of the backup, in the private folder
-    is_exact: bool = False  # whether the installed entry is the only difference
+    is_exact: bool = False  # whether the file differs from the original only by the installed entry
     made_section: bool = False  # whether the install added the list of servers
     folders: tuple[str, ...] = ()  # folders that the install created, deepest first
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
@@ -144,7 +144,8 @@ def install_change(
             existing_name = visible_line(existing_names[0])
             message = f"{client.title} already has coretools-mcp, as {existing_name}"
             raise CommandFailure(
-                f"{message}. Use --name {existing_name} to change that entry, or another name to add one. ({display_path})"
+                f"{message}. Use --name {existing_name} to change that entry, or another name to add one. "
+                f"({display_path})"
             )
         if present is not None:
             entry = _merged(cast("Tree", present), entry)
@@ -206,7 +207,9 @@ def uninstall_change(target: ConfigFile, content: bytes | None, environ: Mapping
             return ConfigChange(target.path, content, backup, record)
         if record.moved and _digest(backup) != record.before:
             message = "the copy of the original file is missing or damaged, so its servers cannot be put back"
-            raise CommandFailure(f"{message}. They are in your settings; remove the entry {name} by hand. ({display_path})")
+            raise CommandFailure(
+                f"{message}. They are in your settings; remove the entry {name} by hand. ({display_path})"
+            )
         # Even if the entry was removed by hand, the moved servers are put back.
         new_content = target.without_entry(content or b"", name) if name in servers else content or b""
         moved_servers = target.servers(backup) if record.moved else {}
@@ -226,7 +229,8 @@ def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[st
     This order ensures that a moved server is always in at least one of the two files, and that a killed command can be
     run again. If a write fails, every change is reverted.
 
-    `moved_servers` has the servers in the form of coretools-mcp's settings, keyed by their names in the client's file.
+    `moved_servers` contains the servers in the form of coretools-mcp's settings, keyed by their names in the client's
+    file.
     """
     record, own = change.record, user_file(environ) or ""
     earlier = _find(record, environ)
@@ -234,7 +238,9 @@ def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[st
     if moved_servers:
         own_entries = own_servers(environ)
         earlier_moves: Mapping[str, tuple[str, str]] = earlier.moved if earlier is not None else {}
-        new_servers = {alias_of(name): entry for name, entry in moved_servers.items() if alias_of(name) not in own_entries}
+        new_servers = {
+            alias_of(name): entry for name, entry in moved_servers.items() if alias_of(name) not in own_entries
+        }
         digests = {alias: _digest_of(entry) for alias, entry in new_servers.items()}
         moves = {
             name: (alias_of(name), digests.get(alias_of(name), earlier_moves[name][1] if name in earlier_moves else ""))
@@ -267,7 +273,8 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
     if record.moved:
         digests = {alias: digest for alias, digest in record.moved.values() if digest}
         for other_record in _records(environ):
-            # The install for another client may have moved a server with the same alias. If so, the settings keep it.
+            # The install for another client may have moved a server with the same alias. If so, the server stays in
+            # the settings.
             shared_moves = {
                 name: (alias, digests.pop(alias))
                 for name, (alias, _) in other_record.moved.items()
@@ -374,10 +381,17 @@ def _find(record: InstallRecord, environ: Mapping[str, str]) -> InstallRecord | 
 
 
 def _set_record(record: InstallRecord, environ: Mapping[str, str], new_record: InstallRecord | None) -> None:
-    """Set the record of an install to `new_record`, or remove it (`None`). Delete its backup if no record needs it anymore."""
+    """Set the record of an install to `new_record`, or remove it (`None`).
+
+    The backup is deleted if no record needs it anymore.
+    """
 
     def remaining_records() -> list[InstallRecord]:
-        other_records = [candidate for candidate in _records(environ) if (candidate.file, candidate.name) != (record.file, record.name)]
+        other_records = [
+            candidate
+            for candidate in _records(environ)
+            if (candidate.file, candidate.name) != (record.file, record.name)
+        ]
         return other_records if new_record is None else [*other_records, new_record]
 
     backups = {candidate.backup for candidate in remaining_records()}

@@ -97,7 +97,9 @@ def check(load: Callable[[], SettingsReport]) -> int:
 
 def show_settings(report: SettingsReport, *, as_json: bool) -> int:
     """Print every value that is set, as written, with its source. Secrets are hidden."""
-    rows = [(dotted(setting.path), shown_value(setting.path, setting.value), setting.source) for setting in report.given]
+    rows = [
+        (dotted(setting.path), shown_value(setting.path, setting.value), setting.source) for setting in report.given
+    ]
     if as_json:
         values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
         show_json({"values": values, "files": report.files, "warnings": report.warnings})
@@ -115,7 +117,9 @@ def show_settings(report: SettingsReport, *, as_json: bool) -> int:
     return 0
 
 
-def import_servers(file_or_client: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False) -> int:
+def import_servers(
+    file_or_client: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False
+) -> int:
     """Show the servers of a client or a file, ask for consent, and add them to the user's own settings."""
     diagnostics = Diagnostics()
     try:
@@ -138,7 +142,9 @@ def import_servers(file_or_client: str, environ: Mapping[str, str], *, prints: b
     def with_servers(content: bytes) -> bytes:
         """Return the file with the servers added. Concurrent additions by other programs are kept."""
         present = names_by_alias(parse(content, own_file))
-        entries = {present.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in present}
+        entries = {
+            present.get(alias, alias): entry for alias, entry in new_servers.items() if force or alias not in present
+        }
         new_content = with_entries(content, SECTION, entries)
         problems = problems_of(new_content, own_file, environ)
         if problems:
@@ -180,11 +186,13 @@ def _usable_servers(
     """Return the file, its client if known, and the servers in it that coretools-mcp can use, keyed by alias."""
     clients = client_configs(environ)
     client = clients.get(file_or_client)
-    files = (*client.files, *(file for file, _ in client.others)) if client is not None else (file_or_client,)
+    files = (*client.files, *(file for file, _ in client.other_files)) if client is not None else (file_or_client,)
     path = next((path for path in files if os.path.isfile(path)), None)
     if path is None and client is None:
         client_names = ", ".join(clients)
-        raise SettingsError([f"'{file_or_client}' is neither a file nor a known client. Known clients: {client_names}."])
+        raise SettingsError(
+            [f"'{file_or_client}' is neither a file nor a known client. Known clients: {client_names}."]
+        )
     if path is None:
         hint = f"Searched: {', '.join(files)}. To import from a project, name its file."
         raise SettingsError([f"you have no {clients[file_or_client].title} configuration. {hint}"])
@@ -228,8 +236,8 @@ def entry_for(
     if is_remote != is_address:
         expected = "an address that begins with http:// or https://" if is_remote else "a command, not an address"
         raise UsageError(f"--transport {transport} takes {expected}.")
-    for option, value in (("--env", variables), ("--cwd", folder)) if is_remote else (("--header", headers),):
-        if value:
+    for option, option_value in (("--env", variables), ("--cwd", folder)) if is_remote else (("--header", headers),):
+        if option_value:
             kind = "reached at an address" if is_remote else "started by a command"
             raise UsageError(f"{option} has no effect on a server that is {kind}.")
     if is_remote:
@@ -270,9 +278,9 @@ def add(
     Return exit code 1 if the server was added, but is not used or cannot be reached.
     """
     if not name or alias_of(name) != name:
-        hint = f" {alias_of(name)} would work." if name else ""
+        suggestion = f" {alias_of(name)} would work." if name else ""
         message = f"use at most {MAX_ALIAS} letters, digits, - and single _ between them"
-        raise UsageError(f"'{name}' cannot be the name of a server: {message}.{hint}")
+        raise UsageError(f"'{name}' cannot be the name of a server: {message}.{suggestion}")
     words = [str(word) for word in cast("list[Any]", entry.get("args", []))]
     # A coretools-mcp server with its own settings is a different server, so it may be an upstream.
     is_chain = any(word.startswith(("--config", "--settings")) for word in words)
@@ -292,7 +300,9 @@ def add(
     try:
         present = names_by_alias(parse(old_content or b"", path))
         if name in present and not replaces:
-            raise CommandFailure(f"{display_path} already has a server {name}, so nothing was added. --force replaces it.")
+            raise CommandFailure(
+                f"{display_path} already has a server {name}, so nothing was added. --force replaces it."
+            )
         place = (SECTION, present.get(name, name))
         check_keys(old_content, place, path)
         new_content = with_member(old_content or b"", place, entry, path)
@@ -329,7 +339,9 @@ def change_server(
         key = present.get(alias_of(name))
         if old_content is None or key is None:
             hint = did_you_mean(name, [*present, *present.values()])
-            raise CommandFailure(f"there is no server {visible_line(name)} in {display_path}, so nothing was changed.{hint}")
+            raise CommandFailure(
+                f"there is no server {visible_line(name)} in {display_path}, so nothing was changed.{hint}"
+            )
         place, new_content = (SECTION, key), old_content
         if action == "remove":
             check_keys(old_content, place, path)
@@ -397,8 +409,10 @@ def _path(options: EditOptions, environ: Mapping[str, str]) -> str:
 
 
 def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
-    """Replace secrets from the environment with references, in place, and return the keys of other secrets."""
-    names_by_value = {value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)}
+    """Replace values of secret environment variables in the entry with references. Return the keys of other secrets."""
+    names_by_value = {
+        value: name for name, value in environ.items() if len(value) >= MIN_SECRET_CHARS and is_secret_name(name)
+    }
 
     def with_references(text: str) -> str:
         for value in sorted(names_by_value, key=len, reverse=True):
@@ -413,17 +427,28 @@ def _refer_to_variables(entry: Tree, environ: Mapping[str, str]) -> list[str]:
         is_same = place[0] == "env" and environ.get(name) == value
         new_texts = [f"${{{name}}}" if is_same else with_references(text) for text in texts]
         texts_without_references = [_REFERENCE.sub("", text) for text in new_texts]
-        new_value, value_without_references = (new_texts, texts_without_references) if isinstance(value, list) else (new_texts[0], texts_without_references[0])
+        new_value, value_without_references = (
+            (new_texts, texts_without_references)
+            if isinstance(value, list)
+            else (new_texts[0], texts_without_references[0])
+        )
         cast("Tree", parent_at(entry, place))[name] = new_value
-        if shown_value(place[-1:], new_value) != new_value and shown_value(place[-1:], value_without_references) != value_without_references:
+        if (
+            shown_value(place[-1:], new_value) != new_value
+            and shown_value(place[-1:], value_without_references) != value_without_references
+        ):
             secrets.append(visible_line(dotted(place)))
         if new_texts != texts:
-            message = "refers to the variable with this value; the value itself is not written to the file"
+            message = (
+                "refers to the environment variable that has this value; the value itself is not written to the file"
+            )
             note(f"{dotted(place)} {message}")
     return secrets
 
 
-def _write(path: str, old_content: bytes | None, new_content: bytes, options: EditOptions, *, holds_secrets: bool = False) -> bool:
+def _write(
+    path: str, old_content: bytes | None, new_content: bytes, options: EditOptions, *, holds_secrets: bool = False
+) -> bool:
     """Show a change, and make it if the user agrees. Return whether the change was made."""
     documents = [parse(content, path) for content in (old_content, new_content) if content]
     if not confirm_change(path, old_content, new_content, documents, is_sure=options.is_sure, is_dry=options.is_dry):

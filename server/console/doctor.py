@@ -20,7 +20,7 @@ from server import VERSION
 from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show, show_json
-from server.console.upstream_waits import last_words, not_approved, published_tools, quiet_log, why_it_failed
+from server.console.upstream_waits import last_output, not_approved, published_tools, quiet_log, why_it_failed
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.explanations import install_command
@@ -65,7 +65,7 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """The findings of one check so far; each is printed immediately."""
+    """The findings of one check so far; each is passed to `on_append` immediately."""
 
     def __init__(self, on_append: Callable[[Finding], None]) -> None:
         super().__init__()
@@ -86,7 +86,9 @@ class Findings(list[Finding]):
 
 
 def examine(load: Callable[[], SettingsReport], environ: Mapping[str, str], *, as_json: bool) -> int:
-    """Print each finding immediately. Return exit code 1 if something that is configured does not work.
+    """Print each finding immediately, or all of them at the end as JSON.
+
+    Return exit code 1 if something that is configured does not work.
 
     All checks run concurrently, each with its own deadline, so together they take as long as the slowest one.
     """
@@ -204,7 +206,9 @@ async def check_files(app: App, findings: Findings) -> None:
     lock = app.pool.catalog.lock
     if lock is not None and lock.problem:
         remedy = f"restore it, or write it again: {COMMAND}"
-        findings.broken("lock file", f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}", remedy)
+        findings.broken(
+            "lock file", f"{lock.path} cannot be used, so no upstream tool is offered: {lock.problem}", remedy
+        )
     elif lock is not None:
         findings.ok("lock file", lock.path)
 
@@ -226,7 +230,9 @@ async def check_sandbox(app: App, findings: Findings) -> None:
         limitation = (
             "no other command runs" if shell.sandbox == "required" else "other commands need consent and run unconfined"
         )
-        findings.absent("sandbox", f"{status.failure}; Landlock confines commands that only read, and {limitation}", remedy)
+        findings.absent(
+            "sandbox", f"{status.failure}; Landlock confines commands that only read, and {limitation}", remedy
+        )
     elif shell.sandbox == "required":
         findings.broken("sandbox", f"{status.failure}; no commands run", remedy)
     else:
@@ -285,7 +291,9 @@ async def check_extras(app: App, findings: Findings) -> None:
         setting.path == ("confirmation", "whenUnavailable") and setting.value == "page" for setting in report.given
     )
     if uses_page and (reason := why_no_dashboard()) is not None:
-        findings.broken("dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to ask on", reason)
+        findings.broken(
+            "dashboard", "confirmation.whenUnavailable is page, but there is no dashboard to ask on", reason
+        )
     search = report.settings.web.search
     providers = search.configured
     if search.default is not None and search.default not in providers:
@@ -332,19 +340,26 @@ async def check_programs(app: App, findings: Findings) -> None:
     if settings.tools.call_command:
         environment = command_environment(settings.shell.env, os.environ)
         folder = roots[0] if roots else working_folder() or os.sep
-        await THREADS.run(partial(check_program, "tools.callCommand", settings.tools.call_command[0], environment, folder))
+        await THREADS.run(
+            partial(check_program, "tools.callCommand", settings.tools.call_command[0], environment, folder)
+        )
     elif _is_given(report, "callCommand"):
         findings.broken("tools.callCommand", f"not used: {NO_VARIABLE}", HINT)
     for name, agent in settings.agents.items():
         environment = agent.for_tools(name).environment(os.environ)
         await THREADS.run(partial(check_program, f"agent {name}", agent.command or "", environment, None))
-    for name in dict.fromkeys(setting.path[1] for setting in report.given if setting.path[0] == "agents" and setting.path[1:]):
+    for name in dict.fromkeys(
+        setting.path[1] for setting in report.given if setting.path[0] == "agents" and setting.path[1:]
+    ):
         if name not in settings.agents:
             findings.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
 
 
 def _is_given(report: SettingsReport, key: str) -> bool:
-    """Return whether the settings contain this command. If it is set but not used, it refers to an unset variable."""
+    """Return whether the settings contain this command.
+
+    A command that is set but not used refers to an unset variable.
+    """
     return any(setting.path == ("tools", key) and setting.value for setting in report.given)
 
 
@@ -355,7 +370,7 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
     with anyio.move_on_after(UPSTREAM_SECONDS) as scope:
         await upstream.known.wait()
         duration = f"{anyio.current_time() - started_at:.1f} s"
-        if upstream.entry.prefix == "none":  # a server that connects later may take over one of its names
+        if upstream.entry.prefix == "none":  # a server that connects later may take over a tool name of this server
             for other_upstream in pool.upstreams:
                 await other_upstream.known.wait()
     if upstream.live_session is not None:
@@ -364,8 +379,12 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
         text = f"connected in {duration}, {published_tools(app, upstream.alias)}{lock_note}"
         for kind, left_out in upstream.offer.left_out.items():
             if left_out:
-                problem = f"these items are omitted, because not every client can read them: {', '.join(told(left_out))}"
-                findings.absent(f"{kind} listed by {upstream.alias}", problem, "report this to the author of the server")
+                problem = (
+                    f"these items are omitted, because not every client can read them: {', '.join(told(left_out))}"
+                )
+                findings.absent(
+                    f"{kind} listed by {upstream.alias}", problem, "report this to the author of the server"
+                )
         wait = app.live.report.settings.proxy.first_list_wait
         hint = (
             f"the first list waits {wait / 1000:g} s for this server. For a client that lists tools only once, raise "
@@ -384,7 +403,7 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
     else:
         remedy = f"check the address in {key}, and make sure that the server is running"
     text = f"{upstream.status.state} after {duration}: {why_it_failed(upstream)}"
-    findings.append(Finding(subject, "broken", text, remedy, last_words(upstream)))
+    findings.append(Finding(subject, "broken", text, remedy, last_output(upstream)))
 
 
 async def check_upstreams(app: App, findings: Findings) -> None:

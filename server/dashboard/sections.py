@@ -57,7 +57,7 @@ def about(running_server: RunningServer) -> str:
 def offered_choices(question: Question) -> list[Choice]:
     """Return the answers to offer; only a denial if the action is too long to show in full.
 
-    A truncated diff can still be approved, because the diff says that it is truncated, as in any other question.
+    A truncated diff can still be approved, because it says that it is truncated.
     """
     is_whole = _is_whole(question_parts(question.details))
     return [choice for choice in question.choices if is_whole or choice.decision is Decision.DENY]
@@ -68,7 +68,7 @@ def _is_whole(parts: QuestionParts) -> bool:
 
 
 def questions(running_server: RunningServer) -> dict[str, Any]:
-    """Return the waiting questions, each with the whole action, the reason, and the possible answers."""
+    """Return the open questions, each with the whole action, the reason, and the possible answers."""
     entries: list[dict[str, Any]] = []
     for pending in running_server.questions.all():
         question, parts = pending.question, question_parts(pending.question.details)
@@ -133,7 +133,7 @@ def log_of(alias: str) -> dict[str, Any]:
 
 
 async def tools(running_server: RunningServer, query: str) -> dict[str, Any]:
-    """Return the tools that match the search, grouped by the decision about their calls and its reason."""
+    """Return the tools that match the search, grouped by the decision about their calls and the reason for it."""
     words, catalog = query[:MAX_SEARCH_CHARS].casefold().split(), running_server.live.pool.catalog
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     shown_count = hidden_count = 0

@@ -84,7 +84,7 @@ PAGES = {
     "settings": "Settings",
 }
 ASSETS = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
-GONE = "This question is no longer waiting: it was answered, its call ended, or its time ran out. Nothing was changed."
+GONE = "This question is no longer open: it was answered, its call ended, or its time ran out. Nothing was changed."
 INTERNAL_ERROR = "The server could not do this because of an internal error. Run coretools-mcp logs to see why."
 NOT_SIGNED_IN = (
     "This browser is not signed in. Run coretools-mcp dashboard in a terminal: it prints a link that signs in one "
@@ -116,7 +116,7 @@ class SignIn:
         self._sessions: OrderedDict[str, BrowserSession] = OrderedDict()
 
     def new_code(self) -> str:
-        """Return a code for one link."""
+        """Return a new one-time code for a sign-in link."""
         code = secrets.token_urlsafe(16)
         self._codes[_digest(code)] = self._clock() + CODE_SECONDS
         while len(self._codes) > MAX_CODES:
@@ -349,7 +349,7 @@ class Dashboard:
         return StreamingResponse(stream(), media_type="text/event-stream")
 
     def _state(self, page: str) -> object:
-        """Return a value that differs if the content of the page or the waiting questions have changed."""
+        """Return a value that changes whenever the content of the page or the open questions change."""
         running_server = self._running_server
         open_questions = [(pending.id, pending.scope.deadline) for pending in running_server.questions.all()]
         match page:
