@@ -119,8 +119,10 @@ def install(options: InstallOptions, environ: Mapping[str, str]) -> int:
             sys.stdout.write(f"The original file: {visible_line(backup_file(confirmed_change.record, environ))}\n")
     missing_variables = [variable for variable in variables if not client.reaches_a_server(variable)]
     if missing_variables and not client.reference and not client.names_variables:
-        names = ", ".join(missing_variables)
-        message = f"{client.title} does not pass {names} to servers, and its file cannot refer to a variable"
+        message = (
+            f"{client.title} does not pass {', '.join(missing_variables)} to servers, and its file cannot refer to a "
+            "variable"
+        )
         note(f"{message}. Put the values that you need into the settings: {user_file(environ)}")
     if options.scope == "project":
         message = "This file belongs to the project, but the command in it is specific to this machine"
