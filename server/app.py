@@ -363,8 +363,8 @@ class App:
         client = self.clients.find(ctx)
         is_new = self.clients.follow(ctx)
         exchange = exchange_of(ctx, client.state.key).outside_request()
-        is_asked = self._contexts.workspaces.asks_for_roots and client.folders.roots is None
-        if is_new and self._tasks is not None and is_asked and exchange is not None:
+        asks_for_roots = self._contexts.workspaces.asks_for_roots and client.folders.roots is None
+        if is_new and self._tasks is not None and asks_for_roots and exchange is not None:
             self._tasks.start_soon(self._learn_roots, client, exchange, ctx)
 
     async def _learn_roots(self, client: call_contexts.Client, exchange: Exchange, ctx: RequestContext) -> None:
@@ -376,10 +376,10 @@ class App:
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:
         client = self.clients.find(ctx)
 
-        async def take(ctx: RequestContext) -> None:
+        async def on_roots_changed(ctx: RequestContext) -> None:
             exchange = exchange_of(ctx, client.state.key)
             await self.router.roots_changed(exchange)
             if (outside := exchange.outside_request()) is not None:
                 await learn_roots(client.folders, outside)
 
-        await follow_roots(client.folders, ctx, take)
+        await follow_roots(client.folders, ctx, on_roots_changed)

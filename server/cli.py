@@ -344,8 +344,8 @@ def parse(command_line: Sequence[str]) -> argparse.Namespace:
         from server.settings.rule_names import nearest  # noqa: PLC0415 - needed only for a mistake
 
         options = re.findall(r"--[a-z-]+", command.format_help())
-        like = [near for word in unknown if (near := nearest(word, options))]
-        hint = f" Did you mean {', '.join(like)}?" if like else ""
+        suggestions = [near for word in unknown if (near := nearest(word, options))]
+        hint = f" Did you mean {', '.join(suggestions)}?" if suggestions else ""
         hint += " Put the options of the server's command after --." if arguments.command == "config add" else ""
         command.error(f"there is no option {', '.join(unknown)} here.{hint}")
     # Some commands accept any number of words, but argparse collects only consecutive ones.
@@ -639,18 +639,20 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
     show = command(config_commands, "config show", help_text, is_shared=True)
     for subparser in (tools, lock, changes, doctor, status, show):
         subparser.add_argument("--json", action="store_true", help="print JSON")
-    take = command(
+    import_command = command(
         config_commands,
         "config import",
         "add the servers of an MCP client to your own settings",
         "This shows what would be added and asks for confirmation. It looks only in your own files; to import from a "
         "project's file, name that file.",
     )
-    take.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
-    take.add_argument("--print", action="store_true", help="print the servers as settings, without changing anything")
-    take.add_argument("--force", action="store_true", help="replace servers that have the same name")
-    take.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-    new = command(
+    import_command.add_argument("client", metavar="CLIENT", help=f"{CLIENTS}, or one of their files")
+    import_command.add_argument(
+        "--print", action="store_true", help="print the servers as settings, without changing anything"
+    )
+    import_command.add_argument("--force", action="store_true", help="replace servers that have the same name")
+    import_command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    add_command = command(
         config_commands,
         "config add",
         "add an upstream server",
@@ -658,21 +660,23 @@ def command_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argume
         "asks for confirmation, then connects to the server once. If a value contains a secret from the environment, "
         "the settings refer to the environment variable instead.",
     )
-    new.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
-    new.add_argument("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
-    new.add_argument("server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address")
+    add_command.usage = "coretools-mcp config add [options] NAME (URL | -- COMMAND [ARGS ...])"
+    add_command.add_argument("name", metavar="NAME", help="the name of the server, also the prefix of its tools")
+    add_command.add_argument(
+        "server", nargs="*", default=[], metavar="COMMAND", help="the command after --, or the address"
+    )
     help_text = "the transport (default: stdio for a command; for an address, http, or sse if http fails)"
-    new.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=help_text)
+    add_command.add_argument("-t", "--transport", choices=("stdio", "http", "sse"), help=help_text)
     help_text = "a variable for the command (repeatable); KEY alone uses the value from the environment"
-    new.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=help_text)
+    add_command.add_argument("-e", "--env", action="append", default=[], metavar="KEY=VALUE", help=help_text)
     help_text = "an HTTP header for the server, as 'Name: value' (repeatable)"
-    new.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=help_text)
-    new.add_argument("--cwd", metavar="DIR", help="the command's working folder")
-    new.add_argument("--description", metavar="TEXT", help="what the server is for; clients see this")
-    new.add_argument("--trust", action="store_true", help="run the server's tools without a question")
-    new.add_argument("--force", action="store_true", help="replace a server that has the same name")
-    new.add_argument("--no-check", action="store_true", help="do not connect to the server")
-    edits = [new]
+    add_command.add_argument("-H", "--header", action="append", default=[], metavar="HEADER", help=help_text)
+    add_command.add_argument("--cwd", metavar="DIR", help="the command's working folder")
+    add_command.add_argument("--description", metavar="TEXT", help="what the server is for; clients see this")
+    add_command.add_argument("--trust", action="store_true", help="run the server's tools without a question")
+    add_command.add_argument("--force", action="store_true", help="replace a server that has the same name")
+    add_command.add_argument("--no-check", action="store_true", help="do not connect to the server")
+    edits = [add_command]
     for verb, help_text in (
         ("remove", "remove a server from the settings"),
         ("enable", "enable a server that is disabled"),

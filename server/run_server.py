@@ -35,7 +35,7 @@ _TELEMETRY = (
     *("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER"),
 )
 """Environment variables that turn on OpenTelemetry traces or metrics."""
-WAITS = (
+WAITING_NOTE = (
     "coretools-mcp: waiting for an MCP client to send JSON-RPC on standard input. Clients start this command "
     "themselves; to add it to a client, run coretools-mcp install. For all commands, run coretools-mcp help. Ctrl-C "
     "stops it.\n"
@@ -65,7 +65,7 @@ def serve(report: SettingsReport, transport: Transport, watchdog: Watchdog) -> i
                 ) is not None and registered_tool.kind is ToolKind.EXECUTE
 
             if sys.stdin.isatty():
-                sys.stderr.write(WAITS)
+                sys.stderr.write(WAITING_NOTE)
             await serve_stdio(app.table, settings.limits.request_bytes, runs_command)
 
         return anyio.run(_serve, report, transport, watchdog, lone_replica(), serve_client)

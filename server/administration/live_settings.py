@@ -144,14 +144,14 @@ class LiveSettings:
         """Switch a configured server off or on, until this server shuts down."""
         self._disabled = self._disabled - {alias} if is_on else self._disabled | {alias}
         if self._tasks is not None:
-            self.pool.change(self._used(self.report), self._tasks)
+            self.pool.change(self._enabled_upstreams(self.report), self._tasks)
 
     @property
     def switched_off(self) -> list[str]:
         """Aliases of the servers that a person has switched off."""
         return [alias for alias in self.report.upstreams if alias in self._disabled]
 
-    def _used(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
+    def _enabled_upstreams(self, report: SettingsReport) -> dict[str, UpstreamSettings]:
         return {alias: entry for alias, entry in report.upstreams.items() if alias not in self._disabled}
 
     async def follow(self, tasks: TaskGroup) -> None:
@@ -185,7 +185,7 @@ class LiveSettings:
         if withdrawn:
             logger.warning("workspace agents that are now refused: %s", ", ".join(withdrawn))
         self.pool.left_out, self.pool.written = report.left_out, report.written
-        self.pool.change(self._used(report), tasks)
+        self.pool.change(self._enabled_upstreams(report), tasks)
         await self.pool.use_lock(await THREADS.run(partial(read_lock, report.lock)))
         waiting = waiting_for_restart(previous.settings, report.settings)
         if waiting:

@@ -21,9 +21,9 @@ FLUSH_SECONDS = 0.5  # time limit for writing the last records when the process 
 HISTORY_LINES = 500  # lines kept per upstream, and for the server itself
 HISTORY_CHARS = 2_000  # longer lines are truncated
 NOISY = ("mcp.client.stdio", "mcp.server.sse")  # these write a traceback for every malformed line from a peer
-TELLING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
+REVEALING = ("httpx", "httpcore", "httpx2", "httpcore2", "hpack", "mcp.shared.jsonrpc_dispatcher")
 """Loggers that write addresses and headers, or errors that quote them. Addresses and headers can contain keys."""
-TELLING_ALWAYS = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
+ALWAYS_REVEALING = ("mcp.client.streamable_http", "mcp.client.sse", "mcp.client.auth")
 """SDK loggers whose warnings and tracebacks also contain addresses and headers. Nothing is lost without them, because
 the connection to the upstream reports its failures itself."""
 
@@ -110,9 +110,9 @@ def start_log(level: str, prefix: str = "") -> None:
     handler = _QueueHandler(prefix)
     handler.setFormatter(_OneLine("coretools-mcp: %(levelname)s %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    for name in TELLING:
+    for name in REVEALING:
         logging.getLogger(name).setLevel(logging.WARNING)
-    for name in TELLING_ALWAYS:
+    for name in ALWAYS_REVEALING:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if level != "debug":
         for name in NOISY:

@@ -110,7 +110,7 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
                 if int(name) > 2 and int(name) != watchdog_end.fileno():
                     with suppress(OSError):
                         os.close(int(name))
-            if _has_to_be_killed(watchdog_end, has_wire=has_wire) and os.getppid() == server:
+            if _must_be_killed(watchdog_end, has_wire=has_wire) and os.getppid() == server:
                 os.kill(server, signal.SIGKILL)
         finally:
             os._exit(0)
@@ -119,7 +119,7 @@ def start_watchdog(*, has_wire: bool) -> Watchdog:
     return Watchdog(server_end.detach())
 
 
-def _has_to_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
+def _must_be_killed(channel: socket.socket, *, has_wire: bool) -> bool:
     """Wait for the server's exit. Return false if it has exited, or true if it is overdue and must be killed."""
     if sys.platform == "win32":
         raise NotImplementedError("the watchdog needs fork, which Windows does not have")

@@ -192,12 +192,12 @@ def make_call(
         raise UsageError("a background job would end with this call. Omit is_background to wait for the command.")
     alias = tool.partition(BETWEEN)[0] if BETWEEN in tool else ""
     spinner = Spinner()
-    is_told = False  # whether the user has been told that nobody can answer the question
+    has_noted_refusal = False  # whether the user has been told that nobody can answer the question
 
     async def ask(params: Json) -> Json:
-        nonlocal is_told
+        nonlocal has_noted_refusal
         spinner.pause()
-        is_told = not (is_sure or sys.stdin.isatty())
+        has_noted_refusal = not (is_sure or sys.stdin.isatty())
         try:
             return await _ask(params, is_sure=is_sure)
         finally:
@@ -239,9 +239,9 @@ def make_call(
             finally:
                 spinner.say("")
                 spinner.erase()
-            result = await THREADS.run(lambda: _with_lasting_file(result))
+            result = await THREADS.run(lambda: _with_copied_output(result))
             code = _exit_code(result)
-            if as_json or not (is_told and code == CALL_REFUSED):
+            if as_json or not (has_noted_refusal and code == CALL_REFUSED):
                 _show(result, as_json=as_json)
         return code
 
@@ -306,7 +306,7 @@ async def _log_of_server(spinner: Spinner) -> AsyncGenerator[TextIO]:
     os.close(read_end)
 
 
-def _with_lasting_file(result: Json) -> Json:
+def _with_copied_output(result: Json) -> Json:
     """Copy the file with a long output, because the original disappears with the server. Blocks.
 
     Returns the result with the path of the copy.
@@ -339,8 +339,8 @@ def _show(result: Json, *, as_json: bool) -> None:
             if isinstance(job, str):
                 # The job is about to be stopped, so the lines about it are useless. The command's own output follows
                 # "Output:".
-                about_it = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
-                text = re.sub(about_it, r"\1", text)
+                job_lines = rf"\A((?:(?!Output:).*\n)*?)[\w ]+: {re.escape(job)} \(.*\n"
+                text = re.sub(job_lines, r"\1", text)
             sys.stdout.write(f"{text}\n")
     if isinstance(job, str):
         sys.stdout.flush()

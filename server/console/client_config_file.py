@@ -259,7 +259,7 @@ def write_install(change: ConfigChange, moved_servers: Tree, environ: Mapping[st
         with suppress(CommandFailure):
             _set_record(record, environ, earlier)
             if new_servers:
-                _drop(own, {alias: _digest_of(entry) for alias, entry in new_servers.items()})
+                _remove_servers(own, {alias: _digest_of(entry) for alias, entry in new_servers.items()})
         for folder in record.folders:
             with suppress(OSError):  # the folder is not empty, or was never created
                 os.rmdir(folder)
@@ -282,7 +282,7 @@ def write_uninstall(change: ConfigChange, environ: Mapping[str, str]) -> None:
             }
             if shared_moves:
                 _set_record(other_record, environ, replace(other_record, moved={**other_record.moved, **shared_moves}))
-        _drop(user_file(environ) or "", digests)
+        _remove_servers(user_file(environ) or "", digests)
     for other_record in _records(environ):
         updated_record = other_record
         if other_record.file == record.file and other_record.name != record.name:
@@ -309,7 +309,7 @@ def _merged(present: Tree, entry: Tree) -> Tree:
     return result
 
 
-def _drop(own: str, digests: Mapping[str, str]) -> None:
+def _remove_servers(own: str, digests: Mapping[str, str]) -> None:
     """Remove servers from the user's settings, unless they have been changed since they were added."""
 
     def without_servers(content: bytes) -> bytes:

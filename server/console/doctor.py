@@ -20,7 +20,7 @@ from server import VERSION
 from server.app import App
 from server.console import EXIT_FAILED
 from server.console.terminal import Spinner, marked, show, show_json
-from server.console.upstream_waits import last_output, not_approved, published_tools, quiet_log, why_it_failed
+from server.console.upstream_waits import failure_text, last_output, published_tools, quiet_log, unapproved_text
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
 from server.settings.explanations import install_command
@@ -308,7 +308,7 @@ async def check_extras(app: App, findings: Findings) -> None:
 async def check_discovery(app: App, findings: Findings) -> None:
     subject, discovery = "tools.discoveryCommand", app.custom_tools.discovery
     if discovery is None:
-        if _is_given(app.live.report, "discoveryCommand"):
+        if _is_set(app.live.report, "discoveryCommand"):
             findings.broken(subject, f"not used: {NO_VARIABLE}", HINT)
         return
     with anyio.move_on_after(DISCOVERY_SECONDS):
@@ -343,7 +343,7 @@ async def check_programs(app: App, findings: Findings) -> None:
         await THREADS.run(
             partial(check_program, "tools.callCommand", settings.tools.call_command[0], environment, folder)
         )
-    elif _is_given(report, "callCommand"):
+    elif _is_set(report, "callCommand"):
         findings.broken("tools.callCommand", f"not used: {NO_VARIABLE}", HINT)
     for name, agent in settings.agents.items():
         environment = agent.for_tools(name).environment(os.environ)
@@ -355,7 +355,7 @@ async def check_programs(app: App, findings: Findings) -> None:
             findings.broken(f"agent {name}", f"not used: {NO_VARIABLE}", HINT)
 
 
-def _is_given(report: SettingsReport, key: str) -> bool:
+def _is_set(report: SettingsReport, key: str) -> bool:
     """Return whether the settings contain this command.
 
     A command that is set but not used refers to an unset variable.
@@ -374,7 +374,7 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
             for other_upstream in pool.upstreams:
                 await other_upstream.known.wait()
     if upstream.live_session is not None:
-        unapproved = not_approved(pool.catalog.standings(upstream.alias))
+        unapproved = unapproved_text(pool.catalog.standings(upstream.alias))
         lock_note = f" ({unapproved}: {COMMAND} --diff)" if unapproved else ""
         text = f"connected in {duration}, {published_tools(app, upstream.alias)}{lock_note}"
         for kind, left_out in upstream.offer.left_out.items():
@@ -402,7 +402,7 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
         remedy = f"check {key}, and run its command by hand"
     else:
         remedy = f"check the address in {key}, and make sure that the server is running"
-    text = f"{upstream.status.state} after {duration}: {why_it_failed(upstream)}"
+    text = f"{upstream.status.state} after {duration}: {failure_text(upstream)}"
     findings.append(Finding(subject, "broken", text, remedy, last_output(upstream)))
 
 

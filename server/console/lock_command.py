@@ -11,7 +11,7 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError
-from server.console.terminal import agree, note, show, show_json
+from server.console.terminal import confirm, note, show, show_json
 from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.console.user_files import replace_content
 from server.protocol.json_rpc import Json
@@ -141,7 +141,7 @@ async def compare_servers(
             and (lock_file.problem or any(difference.stops for difference in all_differences))
             and not is_sure
         ):
-            await agree(f"Approve all these differences in {LOCK_NAME}?", "nothing was changed")
+            await confirm(f"Approve all these differences in {LOCK_NAME}?", "nothing was changed")
         await THREADS.run(lambda: replace_content(source.path, source.content, new_content))
         note(f"wrote {visible_line(source.path)}")
     return EXIT_FAILED if missing else 0
@@ -197,7 +197,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         if isinstance(tool, StoppedMCPTool):
             show(visible(without_gaps(tool.words)), "")
     if not is_sure:
-        await agree("Approve the current version of each tool?", "nothing was changed")
+        await confirm("Approve the current version of each tool?", "nothing was changed")
     for alias, entries in by_alias.items():
         try:
             await THREADS.run(lambda alias=alias, entries=entries: write_approved(path, alias, entries))

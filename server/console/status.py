@@ -14,7 +14,7 @@ from typing_extensions import TypedDict
 
 from server.console import CommandFailure, UsageError
 from server.console.terminal import note, open_in_browser, show, show_json, show_table
-from server.console.upstream_waits import not_approved
+from server.console.upstream_waits import unapproved_text
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import real_path
 from tools.contract.display import visible_line
@@ -33,7 +33,9 @@ NONE_RUNS = (
     "that have coretools-mcp."
 )
 STUCK = "A server does not answer; its client can restart it."
-NONSENSE = "A server answered its control socket in a way that this version does not understand. Is it another version?"
+UNKNOWN_RESPONSE = (
+    "A server answered its control socket in a way that this version does not understand. Is it another version?"
+)
 
 
 class _ClientStatus(TypedDict):
@@ -89,7 +91,7 @@ def _validated(kind: type[T], value: object) -> T:
     try:
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError:
-        raise CommandFailure(NONSENSE) from None
+        raise CommandFailure(UNKNOWN_RESPONSE) from None
     return cast("T", value)
 
 
@@ -168,8 +170,8 @@ def _show_server(status: ServerStatus) -> None:
         name += f" of {visible_line(client['principal'])}" if client["principal"] else ""
         work = [count(client["calls"], "call")] if client["calls"] else []
         work += [count(client["jobs"], "background job")] if client["jobs"] else []
-        doing = f"{' and '.join(work)} running" if work else f"silent for {_duration_text(client['silentSeconds'])}"
-        show(f"  client: {name} ({client['protocolVersion']}), {doing}")
+        activity = f"{' and '.join(work)} running" if work else f"silent for {_duration_text(client['silentSeconds'])}"
+        show(f"  client: {name} ({client['protocolVersion']}), {activity}")
         for folder in client["folders"] or ["no folder"]:
             show(f"    works in {visible_line(folder)}")
     if status["customTools"] not in ("none", "found"):
@@ -181,7 +183,7 @@ def _show_server(status: ServerStatus) -> None:
             f"  {visible_line(upstream['alias'])}",
             visible_line(upstream["state"]),
             f"{upstream['tools']}{' from the last run' if 'tools' in upstream.get('fromLastRun', ()) else ''}",
-            visible_line(upstream.get("problem", "")) or not_approved(upstream.get("approval", {})),
+            visible_line(upstream.get("problem", "")) or unapproved_text(upstream.get("approval", {})),
         )
         for upstream in status["servers"]
     ]

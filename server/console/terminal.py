@@ -296,10 +296,10 @@ def ask(question: str, failure: str) -> None:
 
     Unless the user says yes, the command fails with the message `failure`, which says what did not happen.
     """
-    anyio.run(agree, question, failure)
+    anyio.run(confirm, question, failure)
 
 
-async def agree(question: str, failure: str) -> None:
+async def confirm(question: str, failure: str) -> None:
     """Ask a question like `ask`, but let other tasks run during the wait."""
     if not sys.stdin.isatty():
         raise CommandFailure(f"{failure}: nobody can answer here (standard input is not a terminal). Use --yes.")

@@ -56,7 +56,7 @@ def tool_count_text(number: int) -> str:
     return f"{number} {'tool' if number == 1 else 'tools'}"
 
 
-def why_it_failed(upstream: Upstream) -> str:
+def failure_text(upstream: Upstream) -> str:
     """Return why an upstream failed: the error, and over stdio also the command and how its program ended."""
     status, end = upstream.status, upstream.status.program_end
     text = status.problem or "it did not answer"
@@ -69,7 +69,7 @@ def why_it_failed(upstream: Upstream) -> str:
     return text
 
 
-def not_approved(counts: Mapping[str, int]) -> str:
+def unapproved_text(counts: Mapping[str, int]) -> str:
     """Return how many of a server's tools differ from the lock file, and how; empty if none does."""
     return ", ".join(f"{number} {standing}" for standing, number in counts.items() if standing != "approved")
 
@@ -82,5 +82,5 @@ def last_output(upstream: Upstream) -> tuple[str, ...]:
 
 def show_failure(subject: str, upstream: Upstream) -> None:
     """Print to standard error why an upstream failed, with its last output."""
-    note(f"{subject}: {upstream.status.state}: {why_it_failed(upstream)}")
+    note(f"{subject}: {upstream.status.state}: {failure_text(upstream)}")
     show(*(f"  its output: {line}" for line in last_output(upstream)), stream=sys.stderr)

@@ -170,7 +170,7 @@ class Dashboard:
         )
         environment.filters["quoted"] = partial(quote, safe="")
         self._templates = environment
-        running_server.notify_on_change(self._changed)
+        running_server.notify_on_change(self._on_change)
 
     async def serve(self, is_open: anyio.Event) -> None:
         """Serve on a free port of this machine until cancelled."""
@@ -193,7 +193,9 @@ class Dashboard:
                 Route("/changes/{number:int}", self._undo, methods=["POST"]),
                 *(Route(f"/{name}", self._page, methods=["GET"], name=name) for name in PAGES),
             ]
-            site = Starlette(routes=routes, exception_handlers={HTTPException: self._failed, Exception: self._failed})
+            site = Starlette(
+                routes=routes, exception_handlers={HTTPException: self._error_page, Exception: self._error_page}
+            )
             config = uvicorn.Config(
                 _Guarded(site, {f"{HOST}:{self._port}", f"localhost:{self._port}"}, self._home),
                 log_config=None,
@@ -224,7 +226,7 @@ class Dashboard:
     def _cookie(self) -> str:
         return f"coretools_{self._port}"
 
-    def _changed(self) -> None:
+    def _on_change(self) -> None:
         self._changes += 1
 
     def _session(self, request: Request) -> BrowserSession:
@@ -311,7 +313,7 @@ class Dashboard:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         return Response(await THREADS.run((FOLDER / name).read_bytes), media_type=kind)
 
-    async def _failed(self, request: Request, error: Exception) -> Response:
+    async def _error_page(self, request: Request, error: Exception) -> Response:
         session = self._sign_in.session(request.cookies.get(self._cookie, ""))
         status, message = HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR  # uvicorn logs the error
         if isinstance(error, HTTPException):
@@ -425,7 +427,7 @@ class Dashboard:
             raise HTTPException(HTTPStatus.NOT_FOUND)
         for is_on in {"restart": (False, True), "on": (True,), "off": (False,)}[action]:
             live.switch(alias, is_on=is_on)
-        self._changed()
+        self._on_change()
         return self._redirect("servers")
 
     async def _change_tool(self, request: Request) -> Response:
@@ -477,7 +479,7 @@ class Dashboard:
         await self._checked_form(request, plan.state)
         with _refusals_on_a_page():
             await THREADS.run(lambda: carry_out(plan, journal))
-        self._changed()
+        self._on_change()
         return self._redirect("changes")
 
 
