@@ -201,7 +201,7 @@ class App:
         saved_rules = SavedRules(report.user_file) if report.user_file is not None else None
         runner = ToolRunner(self.registry, self._policy, saved_rules, self._audit)
         if self.replica.shares_secrets:
-            from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - loaded only with replicas
+            from server.clients.shared_grants import SharedGrants  # noqa: PLC0415 - loaded only if replicas share secrets
 
             runner.shared_grants = SharedGrants(
                 self.replica,

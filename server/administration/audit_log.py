@@ -125,7 +125,7 @@ def _append(path: str, line: bytes) -> None:
         byte_count = os.write(descriptor, line)
         if byte_count < len(line):
             end = os.lseek(descriptor, 0, os.SEEK_CUR)
-            if os.fstat(descriptor).st_size == end:  # no other line has been appended
+            if os.fstat(descriptor).st_size == end:  # no other line has been appended in the meantime
                 os.ftruncate(descriptor, end - byte_count)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:

@@ -172,7 +172,7 @@ def explain_call(report: SettingsReport, name: str, raw_arguments: RawArguments,
         async with app.running():
             owner = app.pool.owner_of(name)
             if owner is not None:
-                await connect(app, [owner])  # wait for no other servers, because they may be slow
+                await connect(app, [owner])  # do not wait for other servers, because they may be slow
             tool = app.registry.find(name)
             is_upstream_tool = isinstance(tool, DiscoveredMCPTool)
             arguments = raw_arguments.typed(tool.parameter_schema) if is_upstream_tool else raw_arguments.as_text()
