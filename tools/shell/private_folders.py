@@ -561,7 +561,7 @@ def _empty(top: int, seconds: float = math.inf, *, kept_name: str = "") -> None:
                 has_removed = True
 
 
-def make_place(folder: str, names: Sequence[str], *, is_file: bool) -> bool:
+def make_mount_point(folder: str, names: Sequence[str], *, is_file: bool) -> bool:
     """Create a mount point inside a client's folder, at the path made of `names`. Return True if a file was created.
 
     Entries of the wrong kind in this path are renamed. Symlinks, which commands may create, are not followed.

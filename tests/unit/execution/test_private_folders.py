@@ -23,7 +23,7 @@ from tools.shell.private_folders import (
     PrivateFolder,
     PrivateFolders,
     empty_if_large,
-    make_place,
+    make_mount_point,
     remove_tree,
 )
 from tools.shell.running_program import MAX_WAITING
@@ -431,8 +431,8 @@ def test_a_place_to_mount_on_is_made_in_the_scratch_folder_wherever_links_there_
     scratch.mkdir()
     (elsewhere / "file").write_text("kept")
     (scratch / "link").symlink_to(elsewhere)
-    assert make_place(str(scratch), ["link", "file"], is_file=True)
-    assert not make_place(str(scratch), ["link", "file"], is_file=True)
-    assert not make_place(str(scratch), ["link", "file", "folder"], is_file=False)
+    assert make_mount_point(str(scratch), ["link", "file"], is_file=True)
+    assert not make_mount_point(str(scratch), ["link", "file"], is_file=True)
+    assert not make_mount_point(str(scratch), ["link", "file", "folder"], is_file=False)
     assert (scratch / "link" / "file" / "folder").is_dir()
     assert [(path.name, path.read_text()) for path in elsewhere.iterdir()] == [("file", "kept")]
