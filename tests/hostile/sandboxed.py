@@ -218,7 +218,7 @@ class Mounter:
         """Mount in the namespaces of a child of a program, once its number is read from `told`, then closed. Blocks."""
         try:
             with self._lock:
-                socket.send_fds(self._way, [program.to_bytes(4, "big"), broker_messages.packed_mounts(steps)], [told])
+                socket.send_fds(self._way, [program.to_bytes(4, "big"), broker_messages.pack_mounts(steps)], [told])
                 number = self._way.recv(1)[0]
         finally:
             os.close(told)

@@ -44,7 +44,7 @@ from tools.shell.process_spec import (
     ProcessSpec,
     ProcessStarter,
     StartFailedError,
-    printed,
+    unread_output,
 )
 from tools.shell.resource_limits import default_limits
 from tools.shell.running_program import (
@@ -197,7 +197,7 @@ async def start_confined(
         output = ""
         if process is not None:
             await process.end(0)
-            output = printed(process)
+            output = unread_output(process)
             process.close()
         await confined_command.release()
         if isinstance(error, EndedEarlyError):

@@ -130,7 +130,7 @@ class Process(Protocol):
         ...
 
 
-def printed(process: Process) -> str:
+def unread_output(process: Process) -> str:
     """Return the beginning of the unread output."""
     with suppress(BlockingIOError):
         return os.read(process.output, 4096).decode("utf-8", "replace")

@@ -100,7 +100,9 @@ class SupervisorPool:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             try:
-                await self._broker.give(theirs, broker_messages.SHARED if self._is_shared else broker_messages.OWN)
+                await self._broker.attach_supervisor(
+                    theirs, broker_messages.SHARED if self._is_shared else broker_messages.OWN
+                )
             except BaseException:
                 ours.close()
                 raise
@@ -142,7 +144,7 @@ def launch_of(spec: ProcessSpec) -> Generator[Launch]:
     Afterwards, closes the descriptors that it created, except those that the receiver has taken over. Raises a
     `ValueError` if the operating system cannot accept the spec.
     """
-    launch = Launch(broker_messages.packed(spec), [], [])
+    launch = Launch(broker_messages.pack_run(spec), [], [])
     with ExitStack() as stack:
         stack.callback(lambda: [os.close(descriptor) for descriptor in launch.outputs])
         for _ in range(1 + spec.separates_errors):
@@ -197,7 +199,7 @@ class BrokerProcess:
         self._socket = ours
         self._loop.add_reader(ours.fileno(), self._on_end)
 
-    async def give(self, channel: socket.socket, kind: bytes) -> None:
+    async def attach_supervisor(self, channel: socket.socket, kind: bytes) -> None:
         """Attach a supervisor to a socket: a new process or the shared one.
 
         Raises a `ConnectionError` if there is no broker.
@@ -330,28 +332,28 @@ class SupervisorHandle:
         if sent_bytes < len(data):
             await self._loop.sock_sendall(self._channel, memoryview(data)[sent_bytes:])
 
-    def ask(self, kind: int, *numbers: int) -> None:
+    def send_request(self, kind: int, *numbers: int) -> None:
         """Send the supervisor a small message. Resume it first, because a program may have stopped it."""
         self.signal(signal.SIGCONT)
         with suppress(OSError):
-            self._channel.send(broker_messages.framed(kind, *numbers))
+            self._channel.send(broker_messages.frame(kind, *numbers))
 
     async def list(self) -> tuple[int, ...]:
         """Return the ids of all running processes of the program; empty if the supervisor is gone."""
-        answer = self._expected()
-        self.ask(broker_messages.LIST)
+        answer = self._queue_answer()
+        self.send_request(broker_messages.LIST)
         return await answer
 
     async def mount(self, pid_descriptor: int, steps: Iterable[MountStep]) -> None:
-        body = broker_messages.packed_mounts(steps)
-        answer = self._expected()
+        body = broker_messages.pack_mounts(steps)
+        answer = self._queue_answer()
         with anyio.CancelScope(shield=True):  # half a message would corrupt the stream
             await self._send(broker_messages.MOUNT, body, [pid_descriptor])
         (number,) = await answer or (errno.ESRCH,)
         if number:
             raise OSError(number, "the mount failed")
 
-    def _expected(self) -> asyncio.Future[tuple[int, ...]]:
+    def _queue_answer(self) -> asyncio.Future[tuple[int, ...]]:
         answer: asyncio.Future[tuple[int, ...]] = self._loop.create_future()
         self._answers.append(answer)
         return answer
@@ -363,7 +365,7 @@ class SupervisorHandle:
 
     def close(self) -> None:
         """Close the connection without waiting. The supervisor then stops its program's processes, and exits."""
-        self._lose(StartFailedError(0))
+        self._shut_down(StartFailedError(0))
 
     def _read(self, exit_error: Exception | None = None) -> None:
         try:
@@ -372,10 +374,10 @@ class SupervisorHandle:
             return
         except ConnectionError:
             # This error means that the supervisor never read the request.
-            self._lose(NotTakenError())
+            self._shut_down(NotTakenError())
             return
         if not data:
-            self._lose(exit_error or StartFailedError(0))
+            self._shut_down(exit_error or StartFailedError(0))
             return
         self._received += data
         while len(self._received) >= broker_messages.FRAME.size:
@@ -385,9 +387,9 @@ class SupervisorHandle:
                 return
             body = bytes(self._received[broker_messages.FRAME.size : end])
             del self._received[:end]
-            self._take(kind, [number for (number,) in broker_messages.NUMBER.iter_unpack(body)])
+            self._handle(kind, [number for (number,) in broker_messages.NUMBER.iter_unpack(body)])
 
-    def _take(self, kind: int, numbers: list[int]) -> None:
+    def _handle(self, kind: int, numbers: list[int]) -> None:
         launch, answer = self._starting or (None, None)
         if kind == broker_messages.STARTED and launch is not None and answer is not None and not answer.done():
             program, self._pid = numbers
@@ -409,7 +411,7 @@ class SupervisorHandle:
             self.process = None
             self._on_free(self)
 
-    def _lose(self, error: Exception) -> None:
+    def _shut_down(self, error: Exception) -> None:
         if self._channel.fileno() < 0:
             return
         self._loop.remove_reader(self._channel.fileno())
@@ -452,7 +454,7 @@ class SupervisedProcess:
         """Stop all the program's processes. Returns when none is left, or after a few seconds if some are left."""
         with anyio.CancelScope(shield=shield):
             if not self._is_gone.is_set():
-                self._supervisor.ask(broker_messages.END, round(grace_seconds * 1000))
+                self._supervisor.send_request(broker_messages.END, round(grace_seconds * 1000))
                 with anyio.move_on_after(grace_seconds + END_SECONDS):
                     await self._is_gone.wait()
             if not self._is_gone.is_set() and not self._supervisor.is_shared:

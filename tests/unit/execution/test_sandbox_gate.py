@@ -42,7 +42,7 @@ def arrive(gate: MountGate, told: bytes) -> None:
 @pytest.mark.requirement("sandbox.gate")
 @pytest.mark.parametrize(
     "other",
-    [{"at": "/sys"}, {"at": "/proc/self"}, {"device": "0:0"}, {"what": "/x"}, {"is_read_only": None}, {"layers": 9}],
+    [{"at": "/sys"}, {"at": "/proc/self"}, {"device": "0:0"}, {"source": "/x"}, {"is_read_only": None}, {"layers": 9}],
 )
 def test_a_mount_table_has_a_mount_only_if_all_of_it_is_as_expected(other: dict[str, object]) -> None:
     table = MountTable()

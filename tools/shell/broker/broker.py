@@ -131,7 +131,7 @@ class Broker:
             pid = os.fork()
         except OSError as error:
             with channel, suppress(OSError):
-                channel.sendall(broker_messages.framed(broker_messages.FAILED, error.errno or 0))
+                channel.sendall(broker_messages.frame(broker_messages.FAILED, error.errno or 0))
             return
         if pid == 0:
             if ours is not None:
@@ -167,7 +167,7 @@ class Broker:
             try:
                 new_supervisor = supervisor.Supervisor(channel, lifeline, link, by_group=not is_subreaper)
             except OSError as error:
-                channel.sendall(broker_messages.framed(broker_messages.FAILED, error.errno or 0))
+                channel.sendall(broker_messages.frame(broker_messages.FAILED, error.errno or 0))
             else:
                 status = 0 if new_supervisor.serve() else 1
         except BaseException as error:  # noqa: BLE001 - a child must not return to the broker's code

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 OWN, SHARED = b"\0", b"\1"
 FRAME = struct.Struct("=BI")  # the header of every message: its kind, and the number of bytes that follow
 NUMBER = struct.Struct("=I")  # a number in a message
-# From the server. RUN: the result of `packed`, with these descriptors: the output, standard error if separate, the
+# From the server. RUN: the result of `pack_run`, with these descriptors: the output, standard error if separate, the
 # attachments, the descriptors of the `ProcessSpec`, the namespaces. END: the grace period in milliseconds. LIST: no
-# content. MOUNT: the result of `packed_mounts`, with a descriptor from which to read a process id; the mounts are made
+# content. MOUNT: the result of `pack_mounts`, with a descriptor from which to read a process id; the mounts are made
 # in the namespaces of that process.
 RUN, END, LIST, MOUNT = 1, 2, 3, 4
 # To the server. STARTED: the process ids of program and supervisor. FAILED: an error number. EXITED: a `waitpid`
@@ -30,11 +30,11 @@ OUTPUT_NUMBERS = (1, STANDARD_ERROR)  # descriptor numbers of the outputs, which
 LARGEST_LIMIT = (1 << 63) - 2  # largest limit that is valid on every system; on macOS, one more means no limit
 
 
-def framed(kind: int, *numbers: int) -> bytes:
+def frame(kind: int, *numbers: int) -> bytes:
     return FRAME.pack(kind, len(numbers) * NUMBER.size) + b"".join(map(NUMBER.pack, numbers))
 
 
-def packed(spec: ProcessSpec) -> bytes:
+def pack_run(spec: ProcessSpec) -> bytes:
     """Return the body of a RUN message: strings separated by NUL. The first string is a list of numbers.
 
     Raises a `ValueError` if the operating system cannot accept the spec.
@@ -65,7 +65,7 @@ def packed(spec: ProcessSpec) -> bytes:
     return os.fsencode("\0".join((" ".join(map(str, numbers)), *texts)))
 
 
-def packed_mounts(steps: Iterable[MountStep]) -> bytes:
+def pack_mounts(steps: Iterable[MountStep]) -> bytes:
     """Return the body of a MOUNT message: three strings per mount, separated by NUL."""
     texts: list[str] = []
     for source, target, is_read_only, is_moved in steps:
@@ -73,7 +73,7 @@ def packed_mounts(steps: Iterable[MountStep]) -> bytes:
     return os.fsencode("\0".join(texts))
 
 
-def unpacked_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
+def unpack_mounts(body: bytes) -> list[tuple[bytes, bytes, bool, bool]]:
     """Return the `MountStep`s in the form that a supervisor uses."""
     parts = iter(body.split(b"\0"))
     steps: list[tuple[bytes, bytes, bool, bool]] = []
@@ -103,7 +103,7 @@ class Order(NamedTuple):
     rules: LandlockRuleset | None
 
 
-def unpacked(body: bytes) -> Order:
+def unpack_run(body: bytes) -> Order:
     head, group, folder, calls, *texts = body.split(b"\0")
     count, readable, writable, namespaces, file_bytes, processes, core_bytes, *numbers = map(int, head.split())
     argv, texts = texts[:count], texts[count:]

@@ -65,7 +65,7 @@ def spawn(body: bytes, descriptors: list[int], mark: bytes) -> int:
     import fcntl  # noqa: PLC0415 - POSIX only; the broker has loaded it
     import resource  # noqa: PLC0415 - POSIX only; the broker has loaded it
 
-    order = broker_messages.unpacked(body)
+    order = broker_messages.unpack_run(body)
     environment = {MARK: mark, **order.environment} if mark else order.environment
     numbers = order.numbers
     if len(descriptors) != 1 + len(numbers) + order.namespaces:
@@ -162,7 +162,7 @@ def _fork(action: Callable[[], None], lowest_number: int = 0, *, becomes: bool =
 def mount(body: bytes, descriptors: list[int], program: int) -> int:
     """Perform the mounts of a MOUNT message in the namespaces of the program's child. Return an error number, or 0."""
     try:
-        mount = partial(confinement.mount_in, descriptors[0], program, broker_messages.unpacked_mounts(body))
+        mount = partial(confinement.mount_in, descriptors[0], program, broker_messages.unpack_mounts(body))
         _fork(mount, becomes=False)
     except IndexError:
         return errno.EMFILE
@@ -395,7 +395,7 @@ class SupervisorChannel:
         self._queued = b""
 
     def queue(self, kind: int, *numbers: int) -> None:
-        self._queued += broker_messages.framed(kind, *numbers)
+        self._queued += broker_messages.frame(kind, *numbers)
 
     def send(self, *message: int) -> None:
         """Send the queued messages, then this one if given."""

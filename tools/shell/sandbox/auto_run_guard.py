@@ -92,7 +92,7 @@ class AutoRunScanner:
         self._accepted: dict[str, Fingerprint | None] = {}  # fingerprints of accepted changes, keyed by path
         self._folders = Remembered[_GuardedFolder](REMEMBERED)
         self._holding: dict[str, set[str]] = {}  # keyed by root: folders that had auto-run files in the last scan
-        self.at_work = WeakSet[AutoRunState]()  # the states of running commands
+        self.running_states = WeakSet[AutoRunState]()  # the states of running commands
 
     def scan(self, root: str) -> AutoRunPaths:
         """Scan a root, top folders first, and then the other folders that had auto-run files in the last scan.
@@ -113,7 +113,7 @@ class AutoRunScanner:
                     paths = _guarded_paths(entry.path, result.unlistable)
                 for auto_run_path in paths:
                     result.paths.add(auto_run_path)
-                    if _is_of_steps(auto_run_path):
+                    if _is_rebase_state(auto_run_path):
                         continue  # git itself changes these during a rebase or cherry-pick
                     # A symlink cannot be mounted over, but its target can, if it still exists.
                     with suppress(OSError):
@@ -140,8 +140,8 @@ class AutoRunScanner:
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
         """Return True if no running command could have created any of the paths in `paths` that git executes."""
         of_git = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
-        at_work = [*self.at_work]
-        return not any(state.may_have_made(path) for path in of_git for state in at_work)
+        running_states = [*self.running_states]
+        return not any(state.may_have_created(path) for path in of_git for state in running_states)
 
     def has_consent(self, path: str) -> bool:
         """Return True if another tool wrote the content of a path with consent, and that content has not changed."""
@@ -285,7 +285,7 @@ def read_settings(path: str) -> bytes | None:
     return content if len(content) <= READ_BYTES else None
 
 
-def _is_of_steps(path: str) -> bool:
+def _is_rebase_state(path: str) -> bool:
     """Return True if a path is the state of a rebase or cherry-pick, not a submodule or worktree of the same name."""
     return folded(os.path.basename(path)) in auto_run_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
 
@@ -301,7 +301,7 @@ def is_harmless(path: str, roots: Sequence[str], auto_run_paths: Collection[str]
     folder, name = os.path.split(path)
     bare = folded(name)
     try:
-        if bare in _SETTINGS or _is_of_steps(path):
+        if bare in _SETTINGS or _is_rebase_state(path):
             return not _parts_that_run(path, roots)
         if bare in auto_run_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
@@ -347,7 +347,7 @@ def _parts_that_run(path: str, roots: Sequence[str]) -> Sequence[object]:
     For unreadable settings, the result is never equal to an earlier one. For an unreadable state file, the result
     contains its fingerprint.
     """
-    if _is_of_steps(path):
+    if _is_rebase_state(path):
         # Collect the instructions that run something, or the fingerprint of an unreadable file.
         instructions: list[object] = []
         for name, pattern in _STEPS_THAT_RUN.items():
@@ -517,15 +517,15 @@ class AutoRunState:
         # The tracked files among `paths`, and the tracked files in those of `paths` that are folders
         tracked_files, places = TrackedFiles(), (_statuses_by_path(*item) for item in self._before.items() if is_git)
         self._tracked = {place for statuses in places for place in statuses if _is_tracked(place, tracked_files)}
-        scanner.at_work.add(self)
+        scanner.running_states.add(self)
 
-    def may_have_made(self, path: str) -> bool:
+    def may_have_created(self, path: str) -> bool:
         is_new = path not in self._before and is_inside(path, self._roots)
         return is_new and not (self._scanner.is_accepted(path) or self._scanner.has_consent(path))
 
     def settle(self) -> SandboxChanges:
         """Move new auto-run files out of the workspace, and report changes. Called after the command. Blocking."""
-        self._scanner.at_work.discard(self)
+        self._scanner.running_states.discard(self)
         # Look again if the command made folders inaccessible.
         scans: list[AutoRunPaths] = []
         for _ in range(DEPTH + MODULE_DEPTH):
@@ -539,21 +539,21 @@ class AutoRunState:
         paths_to_move: list[str] = []
         changed_paths: list[str] = []
         for path in sorted(current_paths | self._before.keys()):
-            before, after, is_of_steps = self._before.get(path), fingerprint(path), _is_of_steps(path)
+            before, after, is_rebase_state = self._before.get(path), fingerprint(path), _is_rebase_state(path)
             # A fingerprint of `modules` or `worktrees` does not show changes deep inside the folder. A command can make
             # such changes only through git.
             is_share = folded(os.path.basename(path)) in _SHARES
             is_same = path in self._before and after == before and not (self._is_git and is_share)
-            if (self._adds_nothing_to_run(path) if is_of_steps else is_same) or is_inside(path, self._unlistable):
+            if (self._adds_nothing_to_run(path) if is_rebase_state else is_same) or is_inside(path, self._unlistable):
                 continue
             is_harmless_now = is_harmless(path, self._roots, current_paths)
-            is_explained = self._is_git and not is_of_steps and self._explains(path, before, after, tracked_files)
+            is_explained = self._is_git and not is_rebase_state and self._explains(path, before, after, tracked_files)
             is_by_git = is_explained or (self._is_git and is_harmless_now)
             if is_by_git or self._is_allowed(path, before, after):
                 self._scanner.note_accepted(path, after)
             elif self._scanner.is_accepted(path):
                 continue
-            elif self._is_git or is_share or (before is not None and not is_of_steps):
+            elif self._is_git or is_share or (before is not None and not is_rebase_state):
                 # Report this path, but do not move it. If only git can change files, new files come from git's hooks or
                 # from other programs. In `modules` or `worktrees`, it is unknown which files are new.
                 changed_paths.append(path)

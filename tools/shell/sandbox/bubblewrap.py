@@ -133,7 +133,7 @@ class ViewSetup:
             # On a `nodev` mount, a device file cannot be opened, so `/dev/null` mounted over a file hides it.
             *((path, partial(self._bind, path, "/dev/null")) for path in view.hidden_files),
             *((path, partial(self._bind, path, source)) for path, source in view.settings.items()),
-            *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.shown)),
+            *((path, partial(self._bind, path)) for path in filter(os.path.lexists, view.exempt)),
             *((path, partial(self._bind, path, source)) for path, source in view.masked.items()),
         ]
         in_roots = {

@@ -48,7 +48,7 @@ class HiddenPaths:
     folders: tuple[str, ...]
     files: tuple[str, ...]
     settings: tuple[str, ...] = ()  # files to replace with an empty one, because programs fail without them
-    shown: tuple[str, ...] = ()  # paths that stay visible although they are in a hidden folder
+    exempt: tuple[str, ...] = ()  # paths that stay visible although they are in a hidden folder
     withheld: tuple[WithheldSecret, ...] = ()  # the user's secrets among the hidden paths, to mention in results
 
     @property
@@ -119,7 +119,7 @@ def secret_places(
         folders=tuple(sorted(folders)),
         files=tuple(sorted(path for path in files if is_inside(path, roots) or not is_inside(path, hidden_folders))),
         settings=tuple(settings),
-        shown=tuple(path for path in readable_paths if is_inside(path, hidden_folders) and os.path.exists(path)),
+        exempt=tuple(path for path in readable_paths if is_inside(path, hidden_folders) and os.path.exists(path)),
         withheld=tuple(withheld.values()),
     )
 
@@ -129,7 +129,7 @@ def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, s
 
     They are in the home folder, or where environment variables point.
     """
-    yield from _existing_paths(home, _names())
+    yield from _possible_paths(home, _names())
     for variable, place in MOVED.items():
         for value in filter(os.path.isabs, environ.get(variable, "").split(os.pathsep)):
             if os.path.normpath(value) == os.path.normpath(f"{home}/{place}"):
@@ -141,7 +141,7 @@ def _known_paths(home: str, environ: Mapping[str, str]) -> Iterator[tuple[str, s
                 if names.place is not None and not HOME_PLACES[names.place].is_settings:
                     break  # everything in this folder is hidden
             exact = HOME_PLACES.get(place)
-            yield from _existing_paths(os.path.normpath(value), _Names(place) if exact and exact.is_settings else names)
+            yield from _possible_paths(os.path.normpath(value), _Names(place) if exact and exact.is_settings else names)
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ def _names() -> _Names:
     return top
 
 
-def _existing_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
+def _possible_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
     """Yield the known paths in a folder, except those that certainly do not exist.
 
     Listing the folder rules out most names.
@@ -191,12 +191,12 @@ def _existing_paths(folder: str, names: _Names) -> Iterator[tuple[str, str]]:
     for entry in present:
         folded_name = entry.casefold()
         if (match := names.subnames.get(folded_name)) is not None:
-            yield from _existing_paths(f"{folder}/{match[0]}", match[1])
+            yield from _possible_paths(f"{folder}/{match[0]}", match[1])
         if names.any_pattern is None or names.any_pattern.match(folded_name) is None:
             continue
         for pattern, subnames in names.patterns:
             if pattern.match(folded_name):
-                yield from _existing_paths(f"{folder}/{entry}", subnames)
+                yield from _possible_paths(f"{folder}/{entry}", subnames)
 
 
 @lru_cache(maxsize=4)

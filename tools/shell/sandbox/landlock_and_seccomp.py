@@ -251,12 +251,12 @@ class _Architecture:
     """The call numbers of one architecture (asm/unistd.h)."""
 
     audit: int  # AUDIT_ARCH_*
-    refused: tuple[int, ...]  # forbidden calls
+    forbidden: tuple[int, ...]  # calls that no command may make
     calls: tuple[int, int, int, int]  # numbers of socket, socketpair, clone and unshare
-    refused_to_readers: tuple[int, ...]
+    forbidden_to_readers: tuple[int, ...]
     shares: tuple[int, ...]  # calls that use per-user kernel resources shared by all programs
     signals: tuple[int, ...]  # calls that signal other processes, with `kill` first
-    looked_into: tuple[int, int, int]  # numbers of ioctl, fcntl and prlimit64
+    inspected_calls: tuple[int, int, int]  # numbers of ioctl, fcntl and prlimit64
 
 
 # io_uring_setup, io_uring_enter, io_uring_register, clone3: the same numbers on every architecture. The filter reports
@@ -266,7 +266,7 @@ _ABSENT = (425, 426, 427, 435)
 _NEW_MOUNTS = (428, 429, 430, 431, 432, 433, 442)
 # setxattrat, removexattrat, file_setattr, fchmodat2, pidfd_getfd, process_madvise, process_mrelease, quotactl_fd: the
 # same numbers on every architecture.
-_REFUSED_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
+_FORBIDDEN_TO_READERS = (463, 466, 469, 452, 438, 440, 448, 443)
 _SIGNAL_BY_DESCRIPTOR = 424  # pidfd_send_signal
 # Fails as if missing (ENOSYS) for read-only commands under Landlock, so that programs use `openat` instead
 _OPENAT2 = 437
@@ -284,7 +284,7 @@ _ARCHITECTURES = {
         # add_key, request_key, keyctl, bpf, userfaultfd, perf_event_open, setns, mount, umount2, pivot_root, chroot,
         # open_by_handle_at, kexec_load, kexec_file_load, init_module, finit_module, delete_module, syslog, acct,
         # swapon, swapoff, reboot, quotactl
-        refused=(
+        forbidden=(
             *(248, 249, 250, 321, 323, 298, 308, 165, 166, 155, 161, 304, 246, 320, 175, 313, 176, 103, 163, 167, 168),
             *(169, 179),
             *_NEW_MOUNTS,
@@ -294,7 +294,7 @@ _ARCHITECTURES = {
         # (l|f)removexattr, truncate, mknod, mknodat, ptrace, process_vm_readv, process_vm_writev, kcmp, migrate_pages,
         # move_pages, setpriority, ioprio_set, sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr,
         # shmget, shmat, shmctl, semget, semop, semctl, semtimedop, msgget, msgsnd, msgrcv, msgctl, mq_open, mq_unlink
-        refused_to_readers=(
+        forbidden_to_readers=(
             *(90, 91, 268, 92, 93, 94, 260, 132, 235, 261, 280, 188, 189, 190, 197, 198, 199, 76, 133, 259, 101),
             *(310, 311, 312, 256, 279, 141, 251, 142, 144, 203, 314, 29, 30, 31, 64, 65, 66, 220, 68, 69, 70, 71),
             *(240, 241),
@@ -303,23 +303,23 @@ _ARCHITECTURES = {
         shares=(253, 294, 300, 240),
         # kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo
         signals=(62, 200, 234, 129, 297),
-        looked_into=(16, 72, 302),
+        inspected_calls=(16, 72, 302),
     ),
     "aarch64": _Architecture(
         audit=0xC00000B7,
-        refused=(
+        forbidden=(
             *(217, 218, 219, 280, 282, 241, 268, 40, 39, 41, 51, 265, 104, 294, 105, 273, 106, 116, 89, 224, 225),
             *(142, 60),
             *_NEW_MOUNTS,
         ),
         calls=(198, 199, 220, 97),
-        refused_to_readers=(
+        forbidden_to_readers=(
             *(52, 53, 55, 54, 88, 5, 6, 7, 14, 15, 16, 45, 33, 117, 270, 271, 272, 238, 239, 140, 30, 118, 119, 122),
             *(274, 194, 196, 195, 190, 193, 191, 192, 186, 189, 188, 187, 180, 181),
         ),
         shares=(26, 262, 180),
         signals=(129, 130, 131, 138, 240),
-        looked_into=(29, 25, 261),
+        inspected_calls=(29, 25, 261),
     ),
 }
 
@@ -373,7 +373,7 @@ def seccomp_program(
     if architecture is None:
         return None
     socket, pair, clone, unshare = architecture.calls
-    ioctl, fcntl, prlimit = architecture.looked_into
+    ioctl, fcntl, prlimit = architecture.inspected_calls
     kill, *other_signals = architecture.signals
     program = _Filter()
     program.add(_LOAD, _ARCHITECTURE_AT)
@@ -383,11 +383,11 @@ def seccomp_program(
     program.add(_AT_LEAST, _X32, false=1)
     program.add(_RETURN, _ERRNO | errno.ENOSYS)
     program.refuse(_ABSENT, errno.ENOSYS)
-    program.refuse(architecture.refused, errno.EPERM)
+    program.refuse(architecture.forbidden, errno.EPERM)
     if not may_take_shares:
         program.refuse(architecture.shares, errno.ENOSYS)
     if only_reads:
-        program.refuse((*architecture.refused_to_readers, *_REFUSED_TO_READERS), errno.EPERM)
+        program.refuse((*architecture.forbidden_to_readers, *_FORBIDDEN_TO_READERS), errno.EPERM)
         program.refuse((_OPENAT2,), errno.ENOSYS)
         if not may_signal:
             program.decide(kill, 0, (0,), _ALLOW, _ERRNO | errno.EPERM)

@@ -26,7 +26,7 @@ from tools.shell.process_spec import (
     Process,
     ProcessStarter,
     StartFailedError,
-    printed,
+    unread_output,
 )
 from tools.shell.sandbox.probe_program import WORKED
 
@@ -128,7 +128,7 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
             with suppress(EndedEarlyError):
                 await confined_command.begin(process.mount)
             code = (await process.wait()).code
-        complaint = printed(process)
+        complaint = unread_output(process)
     except StartFailedError as error:
         if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
             raise exhaustion from None

@@ -91,7 +91,7 @@ class View:
     hidden_folders: tuple[str, ...] = ()  # folders shown empty, where nothing can be created
     hidden_files: tuple[str, ...] = ()  # files that cannot be opened
     settings: Mapping[str, str] = field(default_factory=dict[str, str])  # files, each with the empty file shown instead
-    shown: tuple[str, ...] = ()  # paths visible inside a hidden folder
+    exempt: tuple[str, ...] = ()  # paths visible inside a hidden folder
     masked: Mapping[str, str] = field(default_factory=dict[str, str])  # masked paths, each with its replacement
     pinned: tuple[str, ...] = ()  # writable paths that cannot be renamed or removed; none is in a read-only folder
     read_only: tuple[str, ...] = ()  # protected files and folders in the roots
@@ -236,7 +236,7 @@ class ViewPreparation:
             hidden_folders=hidden_folders,
             hidden_files=hidden_files,
             settings=shown_settings,
-            shown=tuple(path for path in hidden_paths.shown if is_inside(path, hidden_folders)),
+            exempt=tuple(path for path in hidden_paths.exempt if is_inside(path, hidden_folders)),
             masked=replacements,
             # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
             pinned=tuple(path for path in pinned if not is_inside(path, (*read_only, *replacements))),
@@ -441,7 +441,7 @@ def _is_visible(path: str, view: View, hidden_paths: HiddenPaths) -> bool:
     """
     visible_lengths = (
         len(folder)
-        for folder in (*view.seen, *view.roots, *view.writable, *hidden_paths.shown)
+        for folder in (*view.seen, *view.roots, *view.writable, *hidden_paths.exempt)
         if contains(folder, path)
     )
     nearest = max(visible_lengths, default=0 if view.is_whole and not is_inside(path, view.private) else -1)
