@@ -25,8 +25,8 @@ from tools.text.file_names import shown_path
 
 MAX_ENTRIES = 5_000  # files and folders to compare; each of the two scans takes about 50 ms
 MAX_SECONDS = 1.0  # time limit for a slow disk or a busy machine
-REST_SECONDS = 60.0  # how long a workspace is skipped after it was found to be too large
-MAX_RESTING = 100  # maximum remembered workspaces that are too large
+SKIP_SECONDS = 60.0  # how long a workspace is skipped after it was found to be too large
+MAX_SKIPPED = 100  # maximum remembered workspaces that are too large
 MAX_NAMED = 20
 # Inode, size, modification time and change time (nanoseconds). Any change to a file changes one of these
 State = tuple[int, int, int, int]
@@ -61,9 +61,9 @@ def state_of(workspace: Workspace, signal: AbortSignal) -> WorkspaceState | None
     pending: list[tuple[str, IgnoreScope | None]] = [(root, None) for root in roots]
     while pending or remaining < 0:
         if deadline.check() or remaining < 0:
-            if len(_too_large) >= MAX_RESTING:
+            if len(_too_large) >= MAX_SKIPPED:
                 _too_large.clear()
-            _too_large[roots] = time.monotonic() + REST_SECONDS
+            _too_large[roots] = time.monotonic() + SKIP_SECONDS
             return None
         path, parent_scope = pending.pop()
         if path in state.folders:

@@ -66,11 +66,11 @@ MAX_CONCURRENT = 8  # limit for concurrent foreground commands, and for concurre
 TICK_SECONDS = 0.25  # pause between checks of a running program for limits and new output
 REPORT_SECONDS = 1.0  # pause between progress notifications (as in Gemini CLI)
 LAST_REPORT_SECONDS = 0.5  # how long a pending notification may delay the result
-FIRST_LOOK_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
+EARLY_EXIT_SECONDS = 0.2  # how long a background command is watched for early errors (as in Gemini CLI)
 ENDED_CHARS = 4_000  # characters of output in the error for a command that was stopped at a limit
 SANDBOX_CHARS = 300  # maximum characters of a failed sandbox's message to show
 ERRORS_CHARS = 4_000  # maximum characters of standard error to show
-AGAIN_SECONDS = 0.25  # pause before a start that failed for lack of resources is retried
+RETRY_PAUSE_SECONDS = 0.25  # pause before a start that failed for lack of resources is retried
 ALONE_SECONDS = 2.0  # how long to retry if no program is running, because the last one may release resources late
 _NOT_STARTED = re.compile(r"bwrap: [^\n]*\n?")  # the whole output if bubblewrap cannot start a command
 _STARTUP_FILES = frozenset({"BASH_ENV", "ENV"})  # variables that name a file for a shell to run first
@@ -108,7 +108,7 @@ class StartQueue:
     def __init__(self) -> None:
         self._running = 0
         self._last_end = float("-inf")
-        self._line = anyio.Lock()
+        self._retry_lock = anyio.Lock()
 
     async def start(self, start: Callable[[], Awaitable[RunningProgram]], deadline: float) -> RunningProgram:
         """Start a program when there are enough resources. It counts as running until `end` is called.
@@ -119,15 +119,15 @@ class StartQueue:
         try:
             return await self._attempt(start)
         except ExhaustedError as error:
-            lack = error
+            first_error = error
         with anyio.move_on_after(deadline - time.monotonic()):
             # One start at a time, because concurrent starts would compete for resources.
-            async with self._line:
+            async with self._retry_lock:
                 while self._running or time.monotonic() < self._last_end + ALONE_SECONDS:
-                    await anyio.sleep(AGAIN_SECONDS)
+                    await anyio.sleep(RETRY_PAUSE_SECONDS)
                     with suppress(ExhaustedError):
                         return await self._attempt(start)
-        raise lack
+        raise first_error
 
     def end(self) -> None:
         """Record that a program has exited and released its resources."""
@@ -380,7 +380,7 @@ class CommandRunner(Runner):
         deadline = time.monotonic() + request.timeout_seconds
         with jobs.starting():
             job = jobs.add(request, await self._begin(request, jobs, deadline))
-        with anyio.move_on_after(FIRST_LOOK_SECONDS):
+        with anyio.move_on_after(EARLY_EXIT_SECONDS):
             await job.is_over.wait()
             _check_has_run(job.running, job.exit, newest_text(job.running.output), jobs)
         return job

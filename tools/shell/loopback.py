@@ -50,7 +50,7 @@ class SessionLoopbacks:
     def __init__(self, starter: ProcessStarter) -> None:
         self._starter = starter
         self._loopbacks: dict[str, _Loopback] = {}
-        self._is_tried = False
+        self._is_tested = False
 
     async def namespaces(self, client_key: str, bubblewrap: str) -> tuple[int, ...] | None:
         """Return the namespaces for a client's commands, as in `ProcessSpec.namespaces`.
@@ -125,7 +125,7 @@ class SessionLoopbacks:
             finally:
                 process.close()
                 await process.end(0)
-            if not self._is_tried:
+            if not self._is_tested:
                 spec = ProcessSpec((bubblewrap, *user, *_TRIAL), "/", {}, namespaces=tuple(namespaces))
                 process = await self._starter.start(spec)
                 try:
@@ -134,7 +134,7 @@ class SessionLoopbacks:
                 finally:
                     process.close()
                     await process.end(0)
-                self._is_tried = True
+                self._is_tested = True
             result = tuple(namespaces)
             namespaces.clear()  # now owned by the caller
         return result

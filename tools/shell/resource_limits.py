@@ -95,7 +95,7 @@ class ProcessGroupLimit:
         """Create the group, after removing those of dead servers. Return True if it can count processes."""
         group = os.path.join(parent, f"{_GROUP_NAME}{os.urandom(8).hex()}")
         with suppress(OSError), ExitStack() as stack:
-            parent_lock = _opened(parent)
+            parent_lock = _open_folder(parent)
             stack.callback(os.close, parent_lock)
             # Lock the parent meanwhile: otherwise, another server could mistake the new group, while it is not yet
             # locked, for a dead server's group. The wait is bounded, because the server that holds the lock may be
@@ -105,7 +105,7 @@ class ProcessGroupLimit:
                 time.sleep(POLL_SECONDS)
             for name in filter(lambda name: name.startswith(_GROUP_NAME), os.listdir(parent)):
                 with suppress(OSError):
-                    other_group = _opened(os.path.join(parent, name))
+                    other_group = _open_folder(os.path.join(parent, name))
                     if try_lock(other_group):
                         _remove(os.path.join(parent, name))
                     os.close(other_group)
@@ -114,7 +114,7 @@ class ProcessGroupLimit:
             limit = os.open(os.path.join(group, "pids.max"), os.O_WRONLY)
             stack.callback(os.close, limit)
             os.write(limit, str(GROUP_PROCESSES).encode())
-            self._lock = _opened(group)
+            self._lock = _open_folder(group)
             try_lock(self._lock)
             self._group = group
             return True
@@ -122,7 +122,7 @@ class ProcessGroupLimit:
         return False
 
 
-def _opened(folder: str) -> int:
+def _open_folder(folder: str) -> int:
     return os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
 
 

@@ -187,8 +187,8 @@ def plain_text(data: bytes, codec: str = "utf-8") -> str:
 
     Undecodable bytes become U+FFFD. Overwritten or erased text is dropped. Other invisible characters become marks.
     """
-    odd = data.translate(None, _PLAIN)
-    if not odd:
+    other_bytes = data.translate(None, _PLAIN)
+    if not other_bytes:
         return data.decode("ascii")
     return visible(terminal_text(data.decode(codec, "replace").removeprefix("\ufeff")))
 

@@ -139,9 +139,9 @@ class AutoRunScanner:
 
     def are_repositories_settled(self, paths: Iterable[str]) -> bool:
         """Return True if no running command could have created any of the paths in `paths` that git executes."""
-        of_git = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
+        git_paths = [path for path in paths if {*map(folded, path.split(os.sep))} & {REPOSITORY, *_IN_REPOSITORY}]
         running_states = [*self.running_states]
-        return not any(state.may_have_created(path) for path in of_git for state in running_states)
+        return not any(state.may_have_created(path) for path in git_paths for state in running_states)
 
     def has_consent(self, path: str) -> bool:
         """Return True if another tool wrote the content of a path with consent, and that content has not changed."""
@@ -261,10 +261,10 @@ def fingerprint(path: str) -> Fingerprint | None:
             status = os.lstat(path)
         except OSError:
             return None
-        own = (status.st_dev, status.st_ino)
+        identity = (status.st_dev, status.st_ino)
         if stat.S_ISDIR(status.st_mode):
-            return own
-        return (*own, status.st_mode, status.st_size, status.st_ctime_ns)
+            return identity
+        return (*identity, status.st_mode, status.st_size, status.st_ctime_ns)
 
     status = status_of(path)
     if status is None:
@@ -488,9 +488,9 @@ def _statuses_by_path(path: str, state: Fingerprint | None) -> Mapping[str, tupl
 def _differing_paths(path: str, before: Fingerprint | None, after: Fingerprint | None) -> Sequence[str]:
     statuses_before, statuses_after = _statuses_by_path(path, before), _statuses_by_path(path, after)
     return [
-        place
-        for place in statuses_before.keys() | statuses_after.keys()
-        if statuses_before.get(place) != statuses_after.get(place)
+        changed_path
+        for changed_path in statuses_before.keys() | statuses_after.keys()
+        if statuses_before.get(changed_path) != statuses_after.get(changed_path)
     ]
 
 
@@ -611,13 +611,13 @@ class AutoRunState:
             return False
         pending = [path]
         while pending:
-            place = pending.pop()
-            if is_inside(place, self._changeable) or self._scanner.has_consent(place):
+            current_path = pending.pop()
+            if is_inside(current_path, self._changeable) or self._scanner.has_consent(current_path):
                 continue
-            if os.path.islink(place):
+            if os.path.islink(current_path):
                 return False
             try:
-                pending += (os.path.join(place, name) for name in os.listdir(place))
+                pending += (os.path.join(current_path, name) for name in os.listdir(current_path))
             except OSError:
                 return False  # not a folder, or not readable
         return True

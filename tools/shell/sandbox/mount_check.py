@@ -174,12 +174,15 @@ class MountTable:
                         for character, escape in _ESCAPES.items():
                             source, at = source.replace(escape, character), at.replace(escape, character)
                     mounts[number] = Mount(number, parent, device, source, at or "/", "ro" in options.split(","))
-        upon = {number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number}
+        nested_mounts = {
+            number: mount for number, mount in mounts.items() if mount.parent in mounts and mount.parent != number
+        }
         no_mount = Mount("", "", "", "", "", is_read_only=False)  # if the root is not a mount
         self._lowest = next(
-            (mount for mount in mounts.values() if mount.at == "/" and mount.number not in upon), no_mount
+            (mount for mount in mounts.values() if mount.at == "/" and mount.number not in nested_mounts), no_mount
         )
-        self._mounts_on = {(mount.parent, mount.at): mount for mount in upon.values()}  # keyed by parent id and path
+        # Keyed by parent id and path
+        self._mounts_on = {(mount.parent, mount.at): mount for mount in nested_mounts.values()}
 
     def is_mount_point(self, path: str) -> bool:
         return self._visible_mount(path)[0].at == path
@@ -189,14 +192,14 @@ class MountTable:
 
         The path is mounted onto itself, or at `at`.
         """
-        over, _ = self._visible_mount(path)
-        source = over.source.rstrip("/") + path[len(over.at.rstrip("/")) :]
-        return ExpectedMount(at or path, over.device, source or "/", is_read_only or over.is_read_only)
+        mount, _ = self._visible_mount(path)
+        source = mount.source.rstrip("/") + path[len(mount.at.rstrip("/")) :]
+        return ExpectedMount(at or path, mount.device, source or "/", is_read_only or mount.is_read_only)
 
     def bound(self, path: str, *, is_read_only: bool = False) -> ExpectedMount:
         """Like `bound_first`, but for a path inside a folder that was mounted earlier with all mounts inside it."""
-        own, (_, layers) = self.bound_first(path), self._visible_mount(path)
-        return own._replace(is_read_only=is_read_only or own.is_read_only, layers=layers + 1)
+        bound_mount, (_, layers) = self.bound_first(path), self._visible_mount(path)
+        return bound_mount._replace(is_read_only=is_read_only or bound_mount.is_read_only, layers=layers + 1)
 
     def has(self, expected: ExpectedMount) -> bool:
         """Return True if the expected mount exists and is visible."""
@@ -210,6 +213,6 @@ class MountTable:
         folders = path.split("/")[1:] if path != "/" else []
         for end in range(len(folders) + 1):
             place, layers = "/" + "/".join(folders[:end]), 0
-            while (upon := self._mounts_on.get((mount.number, place))) is not None:
-                mount, layers = upon, layers + 1
+            while (upper_mount := self._mounts_on.get((mount.number, place))) is not None:
+                mount, layers = upper_mount, layers + 1
         return mount, layers

@@ -128,7 +128,7 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
             with suppress(EndedEarlyError):
                 await confined_command.begin(process.mount)
             code = (await process.wait()).code
-        complaint = unread_output(process)
+        output = unread_output(process)
     except StartFailedError as error:
         if (exhaustion := exhaustion_of(OSError(error.number, ""), NOTHING_DONE)) is not None:
             raise exhaustion from None
@@ -146,10 +146,10 @@ async def _failure_in(starter: ProcessStarter, confined_command: ConfinedCommand
             process.close()
         await confined_command.release()
     if code == WORKED:
-        return f"it does not confine: a command {complaint}"
+        return f"it does not confine: a command {output}"
     if code == 0:
         return None
-    if (scarce := exhaustion_of(scarcity_in(complaint) or OSError(), NOTHING_DONE)) is not None:
-        raise scarce
-    meanings = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in complaint)
+    if (resource_error := exhaustion_of(scarcity_in(output) or OSError(), NOTHING_DONE)) is not None:
+        raise resource_error
+    meanings = (meaning for words, meaning in _KNOWN_FAILURES.items() if words in output)
     return next(meanings, f"it ended with code {code}")

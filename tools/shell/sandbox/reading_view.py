@@ -96,19 +96,19 @@ def links_to(paths: Iterable[str], visible_paths: Sequence[str]) -> dict[str, st
             name = rest.popleft()
             if name in ("", "."):
                 continue
-            place = os.path.dirname(folder) if name == ".." else os.path.join(folder, name)
-            if place in non_links:
-                folder = place
+            path_so_far = os.path.dirname(folder) if name == ".." else os.path.join(folder, name)
+            if path_so_far in non_links:
+                folder = path_so_far
                 continue
             try:
-                target = os.readlink(place)
+                target = os.readlink(path_so_far)
             except OSError:
-                folder = place
-                non_links.add(place)
+                folder = path_so_far
+                non_links.add(path_so_far)
                 continue
             budget -= 1
-            if not is_inside(place, visible_paths):
-                links[place] = target
+            if not is_inside(path_so_far, visible_paths):
+                links[path_so_far] = target
             rest.extendleft(reversed(target.split("/")))
             folder = "/" if target.startswith("/") else folder
     return links
@@ -302,10 +302,10 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
             continue
         if is_above:
             yield top
-        own = os.path.join(top, REPOSITORY)
-        stores = [own]
-        if os.path.isfile(own):
-            stores = list(_linked_stores(own))
+        git_path = os.path.join(top, REPOSITORY)
+        stores = [git_path]
+        if os.path.isfile(git_path):
+            stores = list(_linked_stores(git_path))
             yield from stores
         for objects in object_folders(stores):
             # Show the folder only if it really contains git objects.
@@ -313,14 +313,14 @@ def _repositories(roots: Sequence[str], home: str, *, with_repository: bool) -> 
                 yield objects
 
 
-def _linked_stores(own: str) -> Iterator[str]:
+def _linked_stores(git_file: str) -> Iterator[str]:
     """Yield the folders that a work tree's `.git` file leads to, if they refer back to the work tree."""
-    folder = os.path.dirname(own)
-    store = os.path.realpath(repository_of(folder) or own)
+    folder = os.path.dirname(git_file)
+    store = os.path.realpath(repository_of(folder) or git_file)
     if not os.path.isfile(os.path.join(store, "HEAD")):
         return
     back = (_text(os.path.join(store, "gitdir")) or "").rstrip("\r\n")
-    if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(own):
+    if back and os.path.realpath(os.path.join(store, back)) == os.path.realpath(git_file):
         yield store
         common = os.path.realpath(os.path.join(store, (_text(os.path.join(store, "commondir")) or ".").rstrip("\r\n")))
         if (

@@ -124,9 +124,9 @@ class PreparedView:
 
     def folder(self, path: str) -> str:
         """Return the working directory as a path in the view."""
-        for at, folder in self.view.lasting.items():
+        for visible_path, folder in self.view.lasting.items():
             if contains(folder, path):
-                return os.path.join(at, os.path.relpath(path, folder)).removesuffix("/.")
+                return os.path.join(visible_path, os.path.relpath(path, folder)).removesuffix("/.")
         return path
 
     def settle(self) -> SandboxChanges:
@@ -135,8 +135,8 @@ class PreparedView:
         for path in self.mount_points:
             with suppress(OSError), open_folder(os.path.dirname(path), to_list=False) as handle:
                 os.unlink(os.path.basename(path), dir_fd=handle.descriptor)
-        mine = (folder for at, folder in self.view.lasting.items() if at != CACHE)
-        lasting = [folder for folder in mine if self.alone is None or not contains(self.alone, folder)]
+        client_folders = (folder for visible_path, folder in self.view.lasting.items() if visible_path != CACHE)
+        lasting = [folder for folder in client_folders if self.alone is None or not contains(self.alone, folder)]
         if self.scratch is not None and self.alone is not None:
             try:
                 move_entries(self.view.lasting[TEMPORARY], self.scratch)
@@ -152,9 +152,9 @@ class PreparedView:
         mounted_paths = (*self.view.roots, *self.view.writable, *self.view.seen)
         mount_points = [folder + path[len(TEMPORARY) :] for path in mounted_paths if contains(TEMPORARY, path)]
         leftovers: list[str] = []
-        for place in sorted({os.path.dirname(mount_point) for mount_point in mount_points} | {folder}):
-            with suppress(OSError), open_folder(place) as handle:
-                entries = (os.path.join(place, name) for name in sorted(handle.names()))
+        for parent in sorted({os.path.dirname(mount_point) for mount_point in mount_points} | {folder}):
+            with suppress(OSError), open_folder(parent) as handle:
+                entries = (os.path.join(parent, name) for name in sorted(handle.names()))
                 leftovers += (
                     entry for entry in entries if not any(contains(entry, mount_point) for mount_point in mount_points)
                 )
@@ -282,7 +282,7 @@ class ViewPreparation:
                 *approved_paths,
             )
             private = OPEN_TO_ALL[: 1 + any(contains(TEMPORARY, root) for root in workspace)]
-            nowhere = (*private, "/proc", "/dev")
+            private_places = (*private, "/proc", "/dev")
             home = _real(site.home)
             return replace(
                 view,
@@ -290,15 +290,17 @@ class ViewPreparation:
                 seen=parts,
                 private=private,
                 links={
-                    path: to for path, to in links_to(paths_as_written, visible).items() if not is_inside(path, nowhere)
+                    path: target
+                    for path, target in links_to(paths_as_written, visible).items()
+                    if not is_inside(path, private_places)
                 },
                 empty=() if is_inside(home, visible) else (home,),
             )
         private = tuple(dict.fromkeys(_real(path) for path in PRIVATE if os.path.isdir(path)))
-        needed_too = map(_real, (*required_paths, site.home, "/etc/localtime", *RUNNING_SYSTEM))
+        system_paths = map(_real, (*required_paths, site.home, "/etc/localtime", *RUNNING_SYSTEM))
         visible = (
             path
-            for path in dict.fromkeys((*needed_too, *workspace))
+            for path in dict.fromkeys((*system_paths, *workspace))
             if is_inside(path, private)
             and path not in private
             and not is_inside(path, excluded)
@@ -336,7 +338,7 @@ class ViewPreparation:
             command_view.is_git and not self.is_reading and scanner.are_repositories_settled(auto_run_paths)
         )
         unlistable = {path for scan in scans for path in scan.unlistable}
-        own = [
+        server_paths = [
             path
             for server_path in (*site.read_only, *site.hidden)
             for path in dict.fromkeys(
@@ -364,7 +366,7 @@ class ViewPreparation:
             present,
             hidden_paths.all,
             repositories,
-            (*(path for path in own if not is_inside(path, changeable)), *paths_to_protect),
+            (*(path for path in server_paths if not is_inside(path, changeable)), *paths_to_protect),
         )
         # A path that is mounted inside a hidden folder would become visible.
         excluded = (*(path for path in hidden_paths.all if is_inside(path, present)), *restrictions.masked)
@@ -377,7 +379,13 @@ class ViewPreparation:
         )
         is_known = self.private_folder is not None
         state = AutoRunState(
-            scanner, present, {*own, *auto_run_paths}, unlistable, changeable, is_known=is_known, is_git=changes_by_git
+            scanner,
+            present,
+            {*server_paths, *auto_run_paths},
+            unlistable,
+            changeable,
+            is_known=is_known,
+            is_git=changes_by_git,
         )
         return state, pinned, read_only, uncovered
 
@@ -624,18 +632,20 @@ def _protective_mounts(
     pinned: dict[str, None] = {}
     read_only: dict[str, None] = {}
     uncovered = 0
-    ways = (folder for path in hidden_paths for folder in folders_above(path))
-    for paths, kind in ((ways, pinned), (repositories, pinned), (paths_to_protect, read_only)):
+    parents = (folder for path in hidden_paths for folder in folders_above(path))
+    for paths, kind in ((parents, pinned), (repositories, pinned), (paths_to_protect, read_only)):
         mount_count = 0
         for path in filter(is_seen, dict.fromkeys(paths)):
             if path in kind or os.path.islink(path) or not os.path.lexists(path):
                 continue
-            way = [folder for folder in folders_above(path) if folder not in pinned and folder not in read_only]
-            if mount_count + len(way) + 1 > MAX_PROTECTIVE_MOUNTS:
+            unmounted_parents = [
+                folder for folder in folders_above(path) if folder not in pinned and folder not in read_only
+            ]
+            if mount_count + len(unmounted_parents) + 1 > MAX_PROTECTIVE_MOUNTS:
                 uncovered += 1
                 continue
-            mount_count += len(way) + 1
-            pinned |= dict.fromkeys(way)
+            mount_count += len(unmounted_parents) + 1
+            pinned |= dict.fromkeys(unmounted_parents)
             kind[path] = None
     # Read-only paths, and paths inside read-only folders, cannot be renamed anyway.
     only_pinned = (
