@@ -42,7 +42,7 @@ def test_a_walk_prunes_and_counts_what_is_hidden(root: Path) -> None:
     (root / ".coretoolsignore").write_text("private/\n")
     walking = walk(root)
     assert found(walking) == [".coretoolsignore", ".gitignore", "a.py", "src/c.py"]
-    assert walking.hidden == {HiddenBy.GIT: 3, HiddenBy.AGENT: 1}
+    assert walking.hidden_counts == {HiddenBy.GIT: 3, HiddenBy.AGENT: 1}
     assert walking.folders_excluded == {"node_modules": 1, ".git": 1}
 
 
