@@ -18,7 +18,7 @@ from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import InlineDataPart, ToolResult
-from tools.files.find.path_suggestions import entries_that_start_with, files_that_hold
+from tools.files.find.path_suggestions import entries_that_start_with, files_containing
 from tools.files.ignore_files import refuse_hidden
 from tools.files.read.file_reader import read, read_beginning
 from tools.files.read.line_window import LineRequest
@@ -126,7 +126,7 @@ class CompletePathTool(PathReader[CompletePathParams]):
     async def execute(self, params: CompletePathParams, context: ToolContext) -> ToolResult:
         def complete() -> ToolResult:
             folder = context.workspace.locate(params.path)
-            find = files_that_hold if params.below else entries_that_start_with
+            find = files_containing if params.below else entries_that_start_with
             found = find(context.workspace, folder, params.start, MAX_VALUES, context.signal)
             return ToolResult(facts={"names": found.names, "total": found.total, "partial": found.partial})
 

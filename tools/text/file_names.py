@@ -160,9 +160,9 @@ def parse_quoted_path(text: str) -> str | None:
 
 def _unquote(name: str) -> str | None:
     def unescape(match: re.Match[str]) -> str:
-        byte, short, long, plain = match.groups()
-        if plain is not None:
-            return _SHORT_ESCAPE_VALUES.get(plain, plain)
+        byte, short, long, character = match.groups()
+        if character is not None:
+            return _SHORT_ESCAPE_VALUES.get(character, character)
         code = int(byte or short or long, 16)
         if byte is not None and code >= _ASCII_END:
             return chr(_BYTE_BASE + code)
@@ -184,9 +184,9 @@ def fold(text: str) -> str:
     """Replace each typographic character with one ASCII character, so that the length does not change."""
     if text.isascii():
         return text
-    for plain, characters in _ASCII_FORMS:
+    for ascii_form, characters in _ASCII_FORMS:
         for character in characters:
-            text = text.replace(character, plain)
+            text = text.replace(character, ascii_form)
     return text
 
 
@@ -204,11 +204,11 @@ def marked(text: str) -> str:
         return text
     pieces: list[str] = []
     letter = ""  # the previous characters, composed
-    for at, character in enumerate(text):
+    for index, character in enumerate(text):
         composed = unicodedata.normalize("NFC", letter + character)
         if len(composed) < len(letter) + 1:
             letter = composed
-        elif character in _SPACES or UNSEEN.match(text, at):
+        elif character in _SPACES or UNSEEN.match(text, index):
             letter = ""
         else:
             letter = character

@@ -14,7 +14,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.path_suggestions import (
     Candidates,
     entries_that_start_with,
-    files_that_hold,
+    files_containing,
     last_typed,
     quoted_path,
     typed_paths,
@@ -29,7 +29,7 @@ def complete(root: Path, start: str = "", folder: str = ".", limit: int = 100) -
 
 def below(root: Path, text: str, limit: int = 100) -> Candidates:
     workspace = Workspace([str(root)])
-    return files_that_hold(workspace, workspace.locate("."), text, limit, AbortSignal())
+    return files_containing(workspace, workspace.locate("."), text, limit, AbortSignal())
 
 
 @pytest.mark.requirement("at.typed")
@@ -193,7 +193,7 @@ def test_a_cancelled_look_below_ends(root: Path) -> None:
     workspace, signal = Workspace([str(root)]), AbortSignal()
     signal.abort()
     with pytest.raises(ToolError) as caught:
-        files_that_hold(workspace, workspace.locate("."), "file", 100, signal)
+        files_containing(workspace, workspace.locate("."), "file", 100, signal)
     assert caught.value.code is ToolErrorType.CANCELLED
 
 

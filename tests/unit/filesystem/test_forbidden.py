@@ -16,7 +16,7 @@ from tools.contract.limits import AbortSignal
 from tools.contract.permission_subjects import Access, PathSubject
 from tools.contract.tool_errors import PathNotInWorkspaceError
 from tools.contract.tool_results import ToolResult
-from tools.files.find.path_suggestions import entries_that_start_with, files_that_hold
+from tools.files.find.path_suggestions import entries_that_start_with, files_containing
 from tools.files.ignore_files import HiddenBy, scope_of
 from tools.files.search.content_search import MAX_SORTED
 from tools.files.workspace import Workspace
@@ -144,7 +144,7 @@ def test_no_path_is_completed_that_is_forbidden(guarded: ToolContext) -> None:
     assert entries_that_start_with(workspace, top, "", 10, AbortSignal()).names == ("src/", "open.txt")
     inside = workspace.locate("src")
     assert entries_that_start_with(workspace, inside, "", 10, AbortSignal()).names == ("main.txt",)
-    assert sorted(files_that_hold(workspace, top, "t", 10, AbortSignal()).names) == ["open.txt", "src/main.txt"]
+    assert sorted(files_containing(workspace, top, "t", 10, AbortSignal()).names) == ["open.txt", "src/main.txt"]
 
 
 @pytest.mark.requirement("permissions.hidden_from_finding")

@@ -161,8 +161,8 @@ def list_folder(
 
 def _first(names: list[str], count: int) -> list[str]:
     """Return at least the first `count` names in order, ignoring case. Does not sort all names to find a few."""
-    few = count if count < len(names) // 8 else len(names)
-    return heapq.nsmallest(few, names, key=lambda name: (name.casefold(), name))
+    sort_count = count if count < len(names) // 8 else len(names)
+    return heapq.nsmallest(sort_count, names, key=lambda name: (name.casefold(), name))
 
 
 def _follow(workspace: Workspace, folder: Location, name: str) -> _ListedLink:

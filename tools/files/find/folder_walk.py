@@ -129,20 +129,20 @@ class Walk:
         Each folder comes with its selection. Request the next folder only after the walk of the previous one is
         complete. Loops are detected.
         """
-        ahead = dict.fromkeys([(start, selection)])
+        pending = dict.fromkeys([(start, selection)])
         seen = {(start.path, selection)}
-        while ahead:
-            folder, folder_selection = next(iter(ahead))
-            del ahead[folder, folder_selection]
+        while pending:
+            folder, folder_selection = next(iter(pending))
+            del pending[folder, folder_selection]
             yield folder, folder_selection
-            for target, inside in self._link_targets:
-                if (target.path, inside) in seen:
+            for target, target_selection in self._link_targets:
+                if (target.path, target_selection) in seen:
                     continue
                 if len(seen) > MAX_LINKED:
                     self.refusals.append(f"PARTIAL RESULT: only {MAX_LINKED} symlinks to folders were followed.")
                     return
-                seen.add((target.path, inside))
-                ahead[target, inside] = None
+                seen.add((target.path, target_selection))
+                pending[target, target_selection] = None
             self._link_targets.clear()
 
     def files(self, start: Location, selection: Selection, other_roots: Sequence[str] = ()) -> Iterator[WalkEntry]:
@@ -153,12 +153,12 @@ class Walk:
         that cannot be read are counted in `unreadable`.
         """
         filters, stats = self.filters, self.filters.stats
-        top = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
-        apart = frozenset(other_roots) - {start.path}
+        top_scope = scope_of(self.workspace, start, git=filters.git, agent=filters.agent)
+        skipped_roots = frozenset(other_roots) - {start.path}
         # Folders to walk: path, relative path, the parent's rules, and the selection.
-        ahead = [(start.path, "", top, selection)]
-        while ahead and not self.is_out_of_time():
-            path, prefix, scope, folder_selection = ahead.pop()
+        pending = [(start.path, "", top_scope, selection)]
+        while pending and not self.is_out_of_time():
+            path, prefix, scope, folder_selection = pending.pop()
             entries: list[WalkEntry] = []
             try:
                 with self.workspace.open_folder(path) as folder:
@@ -166,8 +166,10 @@ class Walk:
                     if prefix:
                         scope = scope_below(self.workspace, filters, scope, path, names_of_ignore_files(dot_names))
                     for name in links:
-                        if (inside := folder_selection.enter_link(name)) is not None:
-                            self._follow(scope, name, os.path.join(start.name, prefix.replace("/", os.sep)), inside)
+                        if (link_selection := folder_selection.enter_link(name)) is not None:
+                            self._follow(
+                                scope, name, os.path.join(start.name, prefix.replace("/", os.sep)), link_selection
+                            )
                         elif not self.has_passed_links:
                             self.has_passed_links = folder_selection.enter(name) is not None
                     for names, are_links in ((files, False), (links if filters.links else [], True)):
@@ -188,9 +190,9 @@ class Walk:
                     raise
                 continue
             base = os.path.join(path, "")
-            if apart:
-                folders = [name for name in folders if base + name not in apart]
-            ahead += self._subfolders(folders, base, prefix, scope, folder_selection)
+            if skipped_roots:
+                folders = [name for name in folders if base + name not in skipped_roots]
+            pending += self._subfolders(folders, base, prefix, scope, folder_selection)
             yield from entries
 
     def _subfolders(
@@ -199,20 +201,24 @@ class Walk:
         """Return the subfolders to walk, in reverse order."""
         subfolders: list[tuple[str, str, IgnoreScope, Selection]] = []
         for batch in self._batches(folders):
-            inside = {name: subselection for name in batch if (subselection := selection.enter(name)) is not None}
-            excluded_names = self.filters.folders.intersection(inside)
+            subselections = {
+                name: subselection for name in batch if (subselection := selection.enter(name)) is not None
+            }
+            excluded_names = self.filters.folders.intersection(subselections)
             self.folders_excluded.update(excluded_names)
-            hidden_names = scope.hidden_among([name for name in inside if name not in excluded_names], is_folder=True)
+            hidden_names = scope.hidden_among(
+                [name for name in subselections if name not in excluded_names], is_folder=True
+            )
             self.hidden_counts.update(hidden_names.values())
             subfolders += (
                 (base + name, f"{prefix}{name}/", scope, subselection)
-                for name, subselection in inside.items()
+                for name, subselection in subselections.items()
                 if name not in excluded_names and name not in hidden_names
             )
         subfolders.sort(key=lambda folder: folder[1], reverse=True)
         return subfolders
 
-    def _follow(self, scope: IgnoreScope, name: str, folder: str, inside: Selection) -> None:
+    def _follow(self, scope: IgnoreScope, name: str, folder: str, link_selection: Selection) -> None:
         """Remember the target of a symlink if it is a visible folder."""
         hidden_by = scope.hides(name, is_folder=True)
         try:
@@ -230,7 +236,7 @@ class Walk:
             if hidden_by is None and is_hidden_target(self.workspace, target, agent=self.filters.agent):
                 hidden_by = HiddenBy.AGENT
             if hidden_by is None:
-                self._link_targets.append((target, inside))
+                self._link_targets.append((target, link_selection))
             else:
                 self.hidden_counts[hidden_by] += 1
 

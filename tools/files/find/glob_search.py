@@ -147,12 +147,12 @@ class PatternPosition:
 
     def select(self, names: list[str]) -> list[str]:
         last = [step for step, _, is_last in self.steps if is_last]
-        fits = [step for step in last if not isinstance(step, _PatternTree)]
-        if len(fits) < len(last):
+        matchers = [step for step in last if not isinstance(step, _PatternTree)]
+        if len(matchers) < len(last):
             return names
-        if len(fits) == 1:
-            return list(filter(fits[0], names))
-        return [name for name in names if any(step(name) for step in fits)]
+        if len(matchers) == 1:
+            return list(filter(matchers[0], names))
+        return [name for name in names if any(step(name) for step in matchers)]
 
     def enter(self, name: str) -> PatternPosition | None:
         """Return the position of a subfolder, or `None` if nothing in it can match."""
@@ -201,11 +201,11 @@ class PathPattern:
         self._positions: dict[frozenset[int], PatternPosition] = {}
         # The parts of all alternatives in sequence. Each alternative ends with `None`
         self._steps: list[_Step | None] = []
-        firsts: list[int] = []
+        first_numbers: list[int] = []
         for steps in alternatives:
-            firsts.append(len(self._steps))
+            first_numbers.append(len(self._steps))
             self._steps += [*steps, None]
-        self._starts = frozenset(number for first in firsts for number in self.reachable(first))
+        self._starts = frozenset(number for first in first_numbers for number in self.reachable(first))
 
     def start(self) -> PatternPosition | None:
         return self.position(self._starts)
@@ -263,14 +263,16 @@ def compile_patterns(
 
     def literal_parts(parts: Sequence[str]) -> int:
         """Return how many leading parts name something that exists."""
-        places = range(len(parts) if exists is not None else 0)
-        return next((at for at in places if exists is None or not exists("/".join(parts[: at + 1]))), len(places))
+        indexes = range(len(parts) if exists is not None else 0)
+        return next(
+            (index for index in indexes if exists is None or not exists("/".join(parts[: index + 1]))), len(indexes)
+        )
 
     alternatives: list[list[_Step]] = []
     for pattern in patterns:
-        whole = _parts(pattern)
-        if literal_parts(whole) == len(whole):
-            expansions = [(whole, len(whole))]
+        pattern_parts = _parts(pattern)
+        if literal_parts(pattern_parts) == len(pattern_parts):
+            expansions = [(pattern_parts, len(pattern_parts))]
         else:
             unknown = _UNKNOWN_EXTENDED.search(pattern)
             if unknown:
@@ -337,25 +339,25 @@ def _step(part: str, *, ignore_case: bool, literal: bool) -> _Step:
     """Return the matcher of one part between slashes. It also accepts look-alikes of matching names."""
     if part == "**" and not literal:
         return _TREE
-    fits = _fit(part, ignore_case=ignore_case, literal=literal)
+    matcher = _part_matcher(part, ignore_case=ignore_case, literal=literal)
     if part.isascii() and _LOOKS_ALONE.fullmatch(part):
-        return fits
-    plain = visible_form(part)
-    if plain == part:
-        return lambda name: fits(name) or (not name.isascii() and fits(visible_form(name)))
-    alike = _fit(plain, ignore_case=ignore_case, literal=literal)
-    return lambda name: fits(name) or alike(visible_form(name))
+        return matcher
+    visible_part = visible_form(part)
+    if visible_part == part:
+        return lambda name: matcher(name) or (not name.isascii() and matcher(visible_form(name)))
+    visible_matcher = _part_matcher(visible_part, ignore_case=ignore_case, literal=literal)
+    return lambda name: matcher(name) or visible_matcher(visible_form(name))
 
 
-def _fit(part: str, *, ignore_case: bool, literal: bool) -> Names:
+def _part_matcher(part: str, *, ignore_case: bool, literal: bool) -> Names:
     """Return a function that tests a name. A name that equals `part` always matches, even if `part` has brackets."""
-    same = part.lower() if ignore_case else part
+    folded_part = part.lower() if ignore_case else part
     if literal or not _WILDCARDS.search(part):
-        return _Name(same, ignore_case)
+        return _Name(folded_part, ignore_case)
     if part == "*":
         return bool
     if part.startswith("*") and not _WILDCARDS.search(part[1:]):
-        ending = same[1:]
+        ending = folded_part[1:]
         return (lambda name: name.lower().endswith(ending)) if ignore_case else (lambda name: name.endswith(ending))
 
     @cache

@@ -1,14 +1,14 @@
-"""Suggests paths: completions of one that is being typed, and what a missing one was meant to be.
+"""Suggests paths: completions of a path that is being typed, and existing paths in place of a missing one.
 
 A path that is being typed is completed with entries of one folder, or with files anywhere inside it. To complete an
 entry's name, only that one folder is listed, however large the tree below it is. If a few characters are typed without
 a folder, files whose names contain them are searched for in the whole tree.
 
-For a missing path, other readings of it are suggested. Files with similar names are searched for in the innermost
-existing folder of the missing path, then by a walk of the root. Paths that are forbidden, hidden from agents or outside
-the workspace are never suggested.
+For a missing path, existing paths that look the same, or that differ only in extra text such as quotes, are suggested.
+If there are none, files with similar names are searched for in the innermost existing folder of the missing path, then
+by a walk of the root. Paths that are forbidden, hidden from agents or outside the workspace are never suggested.
 
-Both searches have their own time limits, and return what they have found when the time is up.
+Completions and suggestions have their own time limits. When the time is up, what has been found is returned.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def last_typed(line: str) -> TypedPath:
 
 def quoted_path(path: str) -> str:
     """Return a path with quotes or escapes, so that it is read as a single path."""
-    at = "@" if path.startswith("@") else ""
+    at_sign = "@" if path.startswith("@") else ""
     if not _NEEDS_QUOTES.search(path):
-        return at + path
+        return at_sign + path
     if '"' not in path:
-        return f'{at}"{path}"'
-    return at + _NEEDS_QUOTES.sub(lambda match: "\\" + match.group(), path)
+        return f'{at_sign}"{path}"'
+    return at_sign + _NEEDS_QUOTES.sub(lambda match: "\\" + match.group(), path)
 
 
 def _scan(line: str) -> Iterator[TypedPath]:
@@ -146,14 +146,14 @@ def entries_that_start_with(
 
 
 @dataclass(frozen=True, slots=True)
-class _NameHolds(Everything):
+class _NameContains(Everything):
     text: str  # in lower case
 
     def select(self, names: list[str]) -> list[str]:
         return [name for name in names if self.text in name.casefold()]
 
 
-def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
+def files_containing(workspace: Workspace, folder: Location, text: str, limit: int, signal: AbortSignal) -> Candidates:
     """Return files inside a folder whose base names contain `text`, without regard to case.
 
     Names that begin with the text come first, then the least nested files.
@@ -162,7 +162,7 @@ def files_that_hold(workspace: Workspace, folder: Location, text: str, limit: in
     walk = Walk(workspace, filters, Deadline(signal, BELOW_SECONDS))
     paths, folded_text = list[str](), text.casefold()
     try:
-        for file in walk.files(folder, _NameHolds(folded_text), workspace.roots):
+        for file in walk.files(folder, _NameContains(folded_text), workspace.roots):
             paths.append(file.path)
             if len(paths) >= MAX_BELOW:
                 break
@@ -226,8 +226,8 @@ def proposal(
         return otherwise
     is_relative = not os.path.isabs(location.raw_path)
     names: list[str] = []
-    for near in alternatives:
-        name = near.relative if is_relative and near.root == workspace.first_root else near.name
+    for alternative in alternatives:
+        name = alternative.relative if is_relative and alternative.root == workspace.first_root else alternative.name
         names.append(f"'{shown_whole_path(name) if visible_form(name) == name else exact_path(name)}'")
     return f" Did you mean {' or '.join(names)}?"
 
@@ -254,8 +254,8 @@ def likely_locations(workspace: Workspace, location: Location, *, is_new: bool =
 
 def _simplified_paths(raw_path: str, marks: Sequence[tuple[re.Pattern[str], str]] = _MARKS) -> Iterator[str]:
     text = raw_path.strip()
-    for pattern, instead in marks:
-        new_text = pattern.sub(instead, text)
+    for pattern, replacement in marks:
+        new_text = pattern.sub(replacement, text)
         if new_text != text and new_text.strip():
             text = new_text
             yield text
@@ -273,18 +273,18 @@ def _similar_paths(workspace: Workspace, location: Location, deadline: Deadline,
         absent, parent = parent, os.path.dirname(parent)
     if not contains(location.root, parent) or deadline.check():
         return []
-    top = workspace.at(location.root)
+    root = workspace.at(location.root)
     filters = Filters(git=workspace.respect_git_ignore, agent=workspace.respect_agent_ignore)
     ranking = _Ranking(location.relative)
 
     def candidates() -> Iterator[str]:
-        beside = workspace.at(parent)
-        prefix = "" if parent == location.root else f"{beside.relative}/"
-        for name in entries_that_start_with(workspace, beside, "", None, deadline.signal).names:
+        folder_location = workspace.at(parent)
+        prefix = "" if parent == location.root else f"{folder_location.relative}/"
+        for name in entries_that_start_with(workspace, folder_location, "", None, deadline.signal).names:
             if folders or not name.endswith("/"):
                 yield prefix + name.removesuffix("/")
         seen: set[str] = set()
-        for entry in Walk(workspace, filters, deadline).files(top, Everything(), workspace.roots):
+        for entry in Walk(workspace, filters, deadline).files(root, Everything(), workspace.roots):
             yield entry.path
             folder = entry.path.rpartition("/")[0]
             while folders and folder and folder not in seen:
@@ -302,7 +302,7 @@ def _similar_paths(workspace: Workspace, location: Location, deadline: Deadline,
             raise
     if not ranking.best and absent != location.path:
         return _similar_paths(workspace, workspace.at(absent), deadline, True)
-    return [workspace.below(top, path) for path in ranking.best]
+    return [workspace.below(root, path) for path in ranking.best]
 
 
 class _Ranking:

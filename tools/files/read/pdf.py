@@ -155,8 +155,10 @@ def extract(
     if end == "missing":
         return None
     if count and pages.first > count:
-        has = "1 page" if count == 1 else f"{count:,} pages"
-        raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, f"'{name}' has {has}, so there is no page {pages.first}.")
+        page_count = "1 page" if count == 1 else f"{count:,} pages"
+        raise ToolError(
+            ToolErrorType.INVALID_TOOL_PARAMS, f"'{name}' has {page_count}, so there is no page {pages.first}."
+        )
     limit = {
         "time": f"it would take longer than {seconds:.0f} seconds",
         "memory": f"it would take more than {MAX_MEMORY >> 20} MB of memory",
@@ -196,19 +198,19 @@ def extract(
 def _free_slot(name: str, signal: AbortSignal) -> Generator[None]:
     """Wait for a free slot. Only a few calls may wait, because each occupies a thread that other calls need."""
     if not _running.acquire(blocking=False):
-        busy = ToolError(
+        busy_error = ToolError(
             ToolErrorType.READ_CONTENT_FAILURE,
             f"'{name}' was not read: {MAX_AT_ONCE} other PDF files are being read, which can take a long time. Try "
             "again in a minute.",
         )
         if not _waiting.acquire(blocking=False):
-            raise busy
+            raise busy_error
         try:
-            until = time.monotonic() + MAX_WAIT_SECONDS
+            wait_end = time.monotonic() + MAX_WAIT_SECONDS
             while not _running.acquire(timeout=TURN_SECONDS):
                 signal.raise_if_aborted()
-                if time.monotonic() > until:
-                    raise busy
+                if time.monotonic() > wait_end:
+                    raise busy_error
         finally:
             _waiting.release()
     try:
@@ -255,11 +257,11 @@ def read_pdf(
     note = f"{description}; request other pages with, for example, pages='{pdf_text.last + 1}-'."
     known_lines = count_lines(pdf_text.text, "\n")
     if not line_window.count:
-        past = (
+        text = (
             f"The text of {pdf_text.page_range} has {known_lines} lines; offset {line_window.first} is past its end. "
             f"{note}"
         )
-        return Reading((TextPart(past),), FileKind.PDF, truncated=True, encoding=UTF_8.name, pages=pdf_text.count)
+        return Reading((TextPart(text),), FileKind.PDF, truncated=True, encoding=UTF_8.name, pages=pdf_text.count)
     # Further lines exist only if the remaining pages can be read.
     line_window = replace(
         line_window,

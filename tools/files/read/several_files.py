@@ -222,9 +222,9 @@ class FileSelection:
             exclusion = exclusion and exclusion.enter(name)
         if exclusion is not None:
             selection = Difference(selection, exclusion)
-        for folder, inside in walk.through_links(start, selection):
+        for folder, folder_selection in walk.through_links(start, selection):
             base = os.path.join(folder.name, "")
-            for entry in walk.files(folder, inside, other_roots):
+            for entry in walk.files(folder, folder_selection, other_roots):
                 path = base + entry.path.replace("/", os.sep)
                 if path not in self.files:
                     self.files[path] = Candidate(path, None)

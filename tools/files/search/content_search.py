@@ -226,7 +226,7 @@ class ContentSearch:
         for folder, paths, visible in self._search_targets():
             assert visible is not None  # noqa: S101 - always set for folders
             with closing(self.ripgrep.files(folder.path, paths, *visible.options)) as files:
-                number += sum(map(visible.holds, files))
+                number += sum(map(visible.contains, files))
         return number
 
     def notes(self, *, is_text: bool) -> list[str]:
@@ -289,7 +289,7 @@ class ContentSearch:
                 return
             options = visible.options if visible else ()
             with closing(self.excluding.files(folder.path, paths, *options, not_utf_8=True)) as candidates:
-                legacy = {path for path in candidates if visible is None or visible.holds(path)}
+                legacy = {path for path in candidates if visible is None or visible.contains(path)}
             sizes = {path: self.workspace.size_of(self.workspace.below(folder, path)) or 0 for path in legacy}
             small = {path for path, size in sizes.items() if size <= MAX_DECODED_BYTES}
             self.undecoded_count += len(sizes) - len(small)
@@ -310,11 +310,11 @@ class ContentSearch:
                     break
         if lines <= MAX_SORTED or self.ripgrep.timed_out:
             first_matches.sort(key=lambda match: _by_names(match.path))
-            yield from (match for match in first_matches if visible.holds(match.path))
+            yield from (match for match in first_matches if visible.contains(match.path))
             return
         del first_matches
         with closing(self.ripgrep.matches(self.query, folder.path, (), "--sort=path", *options)) as matches:
-            yield from (match for match in matches if visible.holds(match.path))
+            yield from (match for match in matches if visible.contains(match.path))
 
     def _drop_excluded(self, folder: Location, matches: Iterator[LineMatch], exclude: Query) -> Generator[LineMatch]:
         while batch := list(islice(matches, EXCLUDED_AT_ONCE)):
@@ -362,18 +362,18 @@ class ContentSearch:
                     hits = hits.only(len(hits.lines), without=frozenset(exclude_hits.lines))
             if self.excluding.timed_out:
                 return
-            at = lines_before = 0
+            first = lines_before = 0
             shown_paths = set[str]()
             for decoding in decodings:
-                end = bisect_right(hits.lines, decoding.last, at)
-                if end > at and shown_text(decoding.data).encoding.name in decoding.encodings:
+                end = bisect_right(hits.lines, decoding.last, first)
+                if end > first and shown_text(decoding.data).encoding.name in decoding.encodings:
                     self.unshown_encodings.pop(decoding.path, None)
                     shown_paths.add(decoding.path)
-                    lines = [line - lines_before for line in hits.lines[at:end]]
-                    yield LineMatch(decoding.path, lines, hits.columns[at:end], is_decoded=True)
-                elif end > at and decoding.path not in shown_paths and UNKNOWN_8BIT not in decoding.encodings:
+                    lines = [line - lines_before for line in hits.lines[first:end]]
+                    yield LineMatch(decoding.path, lines, hits.columns[first:end], is_decoded=True)
+                elif end > first and decoding.path not in shown_paths and UNKNOWN_8BIT not in decoding.encodings:
                     self.unshown_encodings.setdefault(decoding.path, min(decoding.encodings))
-                at, lines_before = end, decoding.last
+                first, lines_before = end, decoding.last
 
     def _is_searched_by_bytes(self, location: Location) -> bool:
         """Return True if ripgrep's matches in the file's own bytes are used.
@@ -423,8 +423,12 @@ class _ToLinks(folder_walk.Everything):
         return []
 
     def enter(self, name: str) -> Selection | None:
-        inside = self.position.enter(name)
-        return _ToLinks(inside) if isinstance(inside, PatternPosition) and inside.leads_to_links else None
+        subselection = self.position.enter(name)
+        return (
+            _ToLinks(subselection)
+            if isinstance(subselection, PatternPosition) and subselection.leads_to_links
+            else None
+        )
 
     def enter_link(self, name: str) -> Selection | None:
         return self.position.enter_link(name)
@@ -453,7 +457,7 @@ class VisibleFiles:
         git_option = f"--glob=!{GIT_FOLDER}" if self._top[0].git is not None else "--no-ignore"
         return [*folders, git_option, *self._search.type_options]
 
-    def holds(self, path: str) -> bool:
+    def contains(self, path: str) -> bool:
         """Return True if a file may be shown.
 
         Checks all folders above it, because a hidden folder hides its contents.
@@ -476,8 +480,8 @@ class VisibleFiles:
 
     def _rules_below(self, outer: _FolderRules, name: str, folder: str) -> _FolderRules | None:
         folder, (parent_scope, selection) = folder.replace("/", os.sep), outer
-        inside = selection.enter(name)
-        if inside is None or folder in self._other_starts or name in self._search.filters.folders:
+        subselection = selection.enter(name)
+        if subselection is None or folder in self._other_starts or name in self._search.filters.folders:
             return None
         if parent_scope.hides(name, is_folder=True) is not None:
             return None
@@ -489,4 +493,4 @@ class VisibleFiles:
             if error.code is not ToolErrorType.PATH_IGNORED:
                 raise
             return None  # it is unknown what is hidden; a call that names the folder reports why
-        return scope, inside
+        return scope, subselection

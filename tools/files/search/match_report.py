@@ -228,7 +228,7 @@ class MatchReport:
         description = f'for pattern "{one_line(query.pattern)}" {location_text}'
         description += f' (filter: "{one_line(query.glob)}")' if query.glob else ""
         states = {"limited": self._has_more, "truncated": self._is_cut, "timed out": timed_out}
-        incomplete = ", ".join(name for name, is_so in states.items() if is_so)
+        incomplete = ", ".join(name for name, is_set in states.items() if is_set)
         by_file = query.names_only or query.counts
         noun = ("file with matches", "files with matches") if by_file else ("match", "matches")
         if self.matches:

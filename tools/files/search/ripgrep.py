@@ -63,9 +63,9 @@ def find_ripgrep(roots: Sequence[str]) -> str | None:
 
     Except for the one next to Python, a program inside a root is never returned.
     """
-    beside = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
-    if sys.executable and is_program(beside):
-        return beside
+    sibling = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
+    if sys.executable and is_program(sibling):
+        return sibling
     program = _program_of_package(PACKAGE)
     # If Python imports from the working directory, anybody could have put that package there.
     if program is not None and is_outside(program, roots):
