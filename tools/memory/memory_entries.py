@@ -73,7 +73,7 @@ def _unescape(entry: str) -> str:
 def similar_entry(entries: Sequence[str], fact: str) -> str | None:
     """Return the first entry with the same words as `fact`, regardless of case and punctuation.
 
-    One of the two may have further words at the end.
+    Either the entry or the fact may have further words at the end.
     """
 
     def words(entry: str) -> list[str]:
@@ -92,9 +92,10 @@ def similar_entry(entries: Sequence[str], fact: str) -> str | None:
 
 
 def outside_code(text: str) -> tuple[list[str], int]:
-    """Return the lines of `text` with code blocks and comments blanked, and the line where an unclosed one begins.
+    """Return the lines of `text` with code blocks and comments blanked, and where an unclosed one begins.
 
-    The second value is the index of that line, or the number of lines if all code blocks and comments are closed.
+    The second value is the index of the line in which the unclosed block or comment begins, or the number of lines if
+    all code blocks and comments are closed.
     """
     lines, fence, begin = split_lines(text)[0], "", 0
     for number, line in enumerate(lines):
@@ -115,7 +116,7 @@ def with_entry(text: str, entry: str, headings: Sequence[str]) -> str:
     """Add an entry at the end of its section. The existing text is not changed.
 
     The section ends at the next heading of level 1 or 2. If the text has none of `headings`, the first of them is
-    appended after a blank line. The entry goes before unclosed code or an unclosed comment.
+    appended after a blank line. The entry is inserted before an unclosed code block or comment.
     """
     bodies, endings = split_lines(text)
     eol = line_endings(text).majority or "\n"

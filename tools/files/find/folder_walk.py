@@ -101,7 +101,7 @@ class Filters:
 class WalkEntry(NamedTuple):
     path: str  # relative to the starting folder, with forward slashes
     is_link: bool  # whether the entry is a symlink (see `Filters.links`), not a regular file
-    info: os.stat_result | None  # the entry's stat; `None` without `Filters.stats`, or if the entry is gone
+    info: os.stat_result | None  # `None` without `Filters.stats`, or if the entry is gone
 
 
 @dataclass(slots=True)
@@ -311,7 +311,7 @@ def hidden_note(counts: Mapping[HiddenBy, int]) -> str:
 
 
 def walk_notes(walk: Walk) -> list[str]:
-    """Describe what a walk left out, in sentences."""
+    """Return sentences that say what a walk left out."""
     notes: list[str] = []
     if hidden_summary := hidden_note(walk.hidden_counts):
         notes.append(f"Omitted because of ignore files or rules: {hidden_summary}.")

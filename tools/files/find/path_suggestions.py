@@ -98,7 +98,7 @@ def _after_separators(line: str, position: int) -> int:
 
 
 LIST_SECONDS = 1.0  # time to examine one folder, while a person waits between keystrokes
-BELOW_SECONDS = 0.2  # time for a search of all files inside a folder; enough for about ten thousand
+BELOW_SECONDS = 0.2  # time for a search of all files inside a folder; enough for about ten thousand files
 MAX_BELOW = 1_000  # number of files after which such a search stops; the best of these files are returned
 
 
@@ -106,7 +106,7 @@ MAX_BELOW = 1_000  # number of files after which such a search stops; the best o
 class Candidates:
     # Paths relative to the folder, best first, with forward slashes; folders end in a slash
     names: tuple[str, ...] = ()
-    total: int = 0  # the number of completions; `names` may have fewer
+    total: int = 0  # the number of completions; `names` may contain fewer
     partial: bool = False  # whether there may be more than `total`, because a limit was reached
 
 
@@ -177,7 +177,7 @@ def files_containing(workspace: Workspace, folder: Location, text: str, limit: i
 
 NEAR_SECONDS = 0.2  # time to search for similar names; enough for about ten thousand files
 MAX_PROPOSED = 3
-MIN_LIKENESS = 0.7  # minimum similarity of two names; equal names have 1
+MIN_LIKENESS = 0.7  # minimum similarity of two names; the similarity of equal names is 1
 _CHECK_EVERY = 200  # how many names are compared between checks of the clock
 # Text that often surrounds paths, and its replacement
 _MARKS = (

@@ -40,7 +40,7 @@ class Beginning(NamedTuple):
 
 
 def read_beginning(file: OpenedFile, location: Location) -> Beginning:
-    """Detect the type of a file before deciding whether to read it."""
+    """Read the beginning of a file and detect its type, before deciding whether to read all of it."""
     try:
         head = file.head(HEAD_BYTES)
     except OSError as error:

@@ -29,7 +29,7 @@ MAX_INDEXES = 64  # files with cached line counts, which take 128 bytes per MB o
 # A file that has changed within this time may change again with the same timestamp, so its counts are not cached
 SETTLED_NS = 100_000_000
 TAKEN_BYTES = 1 << 16  # size of one read while extracting lines; a window is rarely larger
-# The rest of a file is not read just to count its lines if it is larger than this, which takes about 10 ms to read
+# If the rest of a file is larger, it is not read just to count its lines. Reading this many bytes takes about 10 ms
 COUNTED_BYTES = 16 << 20
 CUT_MARK = "... [truncated]"  # marks the end of a truncated line (as in Qwen Code and Gemini CLI)
 MAX_UTF8_BYTES = 4
@@ -324,7 +324,7 @@ class _Lines:
         self.is_decodable = True
 
     def take(self, source: Source, position: int) -> bool:
-        """Collect lines, starting at the beginning of one. Return True at the end of the file."""
+        """Collect lines, starting at `position`, where a line begins. Return True at the end of the file."""
         most_bytes = (self._line_chars + 1) * MAX_UTF8_BYTES
         last_position = position + SOUGHT_BYTES
         line = last = b""
@@ -430,7 +430,7 @@ class Reading:
     next_char: int | None = None  # where `chars` continues if a part of a line was requested
     pages: int | None = None  # number of pages of a PDF that is shown as text, else `None`
     is_guess: bool = False  # whether `encoding` is a guess; the text says so
-    is_text: bool = True  # whether the file is shown as text, as a PDF may be
+    is_text: bool = True  # whether the file is shown as text (a PDF may be, too)
     content: bytes | None = None  # the whole file, if it was read in full
 
 

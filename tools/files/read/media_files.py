@@ -103,7 +103,7 @@ def detect(head: bytes, path: str) -> FileType:
     if head[:1] in _BLANKS and _PDF_HEADER.match(head.lstrip(_BLANKS)):
         return PDF
     if marked_encoding(head) is None:
-        # Most files have no signature of a media format, and so are not media.
+        # Most files begin with no signature of a media format, so the signatures need not be compared one by one.
         is_signed = head.startswith(_BEGINNINGS) or head[4:8] == _ISO_MARK
         mime_type = _mime_type_of_signature(head, suffix) if is_signed else None
         if mime_type is None:

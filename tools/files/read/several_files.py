@@ -40,7 +40,7 @@ from tools.text.file_names import one_line, sendable_name, shown_path, shown_who
 EXCLUDED_FOLDERS = DEFAULT_EXCLUDED_FOLDERS | {".vscode", ".idea", "dist", "build", "coverage", "__pycache__"}
 # Matches an entry that is a glob, unless a file or folder has exactly this name
 _GLOB = re.compile(r"[*?\[{\\]|[@!+]\(|/$")
-# Secrets, and context files that an agent has already read
+# Secrets, folder settings of macOS, and context files that an agent has already read
 _EXCLUDED_NAMES = frozenset({".DS_Store", ".env", "GEMINI.md", "QWEN.md", "AGENTS.md"})
 # Binary formats other than media
 _EXCLUDED_SUFFIXES = frozenset(
@@ -265,7 +265,7 @@ class Batch:
     limits: Limits
     media: MediaHandling  # how images and other media are returned
     deadline: Deadline
-    reads: ReadLedger | None  # where reads are recorded; `None` if they are not
+    reads: ReadLedger | None  # where reads are recorded; `None` if reads are not recorded
     entries: Sequence[str]  # the call's entries; media are read only if an entry contains their name or extension
     is_checked: bool  # whether found files are known not to be hidden from agents
     skipped: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])

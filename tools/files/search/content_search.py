@@ -182,7 +182,7 @@ class ContentSearch:
     type_options: Sequence[str]
     query: Query
     exclude: Query | None  # lines that also match it are dropped
-    lines_per_file: int  # how many lines of each file are wanted
+    lines_per_file: int  # maximum number of matching lines needed per file
     ripgrep: Ripgrep
     excluding: Ripgrep  # searches for the lines to exclude, and searches decoded files
     huge: int = 0  # number of files that the call names but that are too large to search
@@ -284,7 +284,7 @@ class ContentSearch:
                     if self._is_searched_by_bytes(self.workspace.below(folder, match.path)):
                         yield match
                     else:
-                        # In some other encodings, an ASCII byte may be the second half of a character.
+                        # In some other encodings, an ASCII byte may be the second byte of a character.
                         yield from self._search_decoded(folder, [match.path])
                 return
             options = visible.options if visible else ()

@@ -211,7 +211,7 @@ class Ripgrep:
     def refusal(self, query: Query) -> str | None:
         """Return why ripgrep rejects a pattern, or `None`.
 
-        This searches nothing, so the message cannot quote a file.
+        No file is searched, so the message cannot quote one.
         """
         with self._running(os.path.dirname(self._program), [*_MATCHING, *query.options, "--", "-"]) as child:
             while child.read():
