@@ -224,7 +224,7 @@ class ToolSearch:
         tool = self.registry.find(name)
         if tool is None:
             index, tools = await self._indexed()
-            named = [tools[each] for each in index.named(name[:MAX_NAME]) if self._is_there(tools[each], rights)]
+            named = [tools[each] for each in index.named_tools(name[:MAX_NAME]) if self._is_there(tools[each], rights)]
             tool = named[0] if len(named) == 1 else None
         if not self._is_callable(tool, rights):
             raise self._unknown(name, rights)

@@ -405,7 +405,8 @@ class UpstreamRouter:
 
     @property
     def _may_have_tasks(self) -> bool:
-        """Whether an upstream has tasks, or may have them because its first connection attempt is still running."""
+        """Whether an upstream supports tasks, or may support them because its first connection attempt is still
+        running."""
         for upstream in self.pool.upstreams:
             era = upstream.era
             if not upstream.tried.is_set() or (era and era.is_modern and era.announces("extensions", TASKS)):
@@ -449,9 +450,9 @@ class UpstreamRouter:
     async def skills(self, ctx: RequestContext, *, is_fresh: bool) -> list[Json]:
         """Return the skills of all upstreams for a client, without their files.
 
-        Upstreams do not announce changes to their skills, so with `is_fresh`, all of them are asked. Otherwise, only
-        upstreams that were never asked before are asked, with a short time limit. If an upstream exceeds the limit, its
-        last known skills are returned.
+        Upstreams do not announce changes to their skills, so with `is_fresh`, each list is requested again, except from
+        upstreams that recently timed out. Otherwise, lists are requested only from upstreams without an earlier
+        request, with a short time limit. If an upstream exceeds the limit, its last known skills are returned.
         """
 
         async def read(upstream: Upstream, session: UpstreamSession) -> None:
@@ -471,7 +472,8 @@ class UpstreamRouter:
                     if monotonic() < self._silent.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
                         continue
                     if self._is_able(upstream, "skills/list"):
-                        # A server that does not respond is asked only once.
+                        # Record an empty list first, so that without `is_fresh`, a server that does not respond is not
+                        # asked again.
                         upstream.offer.lists.setdefault(SKILLS.field, [])
                         asked.add(session)
                         tasks.start_soon(read, upstream, session)

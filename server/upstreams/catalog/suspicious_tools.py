@@ -101,7 +101,7 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
     Returns:
         The labels by alias and name, as sentences without a subject; only tools with labels are included.
     """
-    found: dict[tuple[str, str], list[str]] = {}
+    labels_by_tool: dict[tuple[str, str], list[str]] = {}
     texts = {
         (alias, tool["name"]): "\n".join(_texts(tool, DEEPEST))[:MAX_CHARS]
         for alias, tools in servers.items()
@@ -113,63 +113,63 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
             owners.setdefault(name, set()).add(alias)
     words = {key: Counter(re.findall(r"\w+", text.lower()[:2_000])) for key, text in texts.items()}
     for (alias, name), text in texts.items():
-        labels = list(_alone(text))
-        for other in dict.fromkeys(
+        labels = list(_labels_of_text(text))
+        for other_name in dict.fromkeys(
             re.findall(rf"\b{_ORDER}\s+(?:the\s+)?(?:tool\s+)?[`'\"]?(\w[\w.-]+\w)", text, re.IGNORECASE)
         ):
-            theirs = owners.get(other, set()) - {alias}
-            if theirs and alias not in owners[other]:
-                labels.append(f"gives instructions about {visible_line(other)} of the server {min(theirs)}")
-        for other in sorted(owners.get(name, set()) - {alias}):
-            if texts[other, name] == text:
+            other_owners = owners.get(other_name, set()) - {alias}
+            if other_owners and alias not in owners[other_name]:
+                labels.append(f"gives instructions about {visible_line(other_name)} of the server {min(other_owners)}")
+        for other_alias in sorted(owners.get(name, set()) - {alias}):
+            if texts[other_alias, name] == text:
                 continue
-            one, two = words[alias, name], words[other, name]
-            has_enough = min(one.total(), two.total()) >= FEWEST_WORDS
-            if has_enough and (one & two).total() >= FEWEST_ALIKE * (one | two).total():
-                labels.append(f"resembles the tool with the same name on the server {other}")
+            own_words, other_words = words[alias, name], words[other_alias, name]
+            has_enough = min(own_words.total(), other_words.total()) >= FEWEST_WORDS
+            if has_enough and (own_words & other_words).total() >= FEWEST_ALIKE * (own_words | other_words).total():
+                labels.append(f"resembles the tool with the same name on the server {other_alias}")
         if labels:
-            found[alias, name] = labels
-    return found
+            labels_by_tool[alias, name] = labels
+    return labels_by_tool
 
 
-def _alone(text: str) -> Iterator[str]:
+def _labels_of_text(text: str) -> Iterator[str]:
     """Yield the labels that depend only on this text, not on other tools."""
     if unseen := UNSEEN.findall(text):
-        codes = ", ".join(f"U+{ord(each):04X}" for each in list(dict.fromkeys(unseen))[:3])
+        codes = ", ".join(f"U+{ord(character):04X}" for character in list(dict.fromkeys(unseen))[:3])
         yield f"contains invisible characters ({codes})"
-    for run in _ENCODED.findall(text):
+    for encoded in _ENCODED.findall(text):
         data = b""
         # Hexadecimal text is often valid Base64 too, so the hexadecimal reading comes last and takes precedence.
         with suppress(ValueError):
-            data = base64.b64decode(run + "=" * (-len(run) % 4))
+            data = base64.b64decode(encoded + "=" * (-len(encoded) % 4))
         with suppress(ValueError):
-            data = bytes.fromhex(run)
+            data = bytes.fromhex(encoded)
         decoded = data.decode("utf-8", "replace")
         if _COMMAND.search(decoded):
             yield f"contains an encoded command ('{visible_line(decoded[:SHOWN_CHARS])}')"
             break
-    unquoted = _QUOTED.sub(lambda found: " " * len(found[0]), text)
+    unquoted_text = _QUOTED.sub(lambda quotation: " " * len(quotation[0]), text)
     for label, sign in _SIGNS:
-        for match in sign.finditer(unquoted):
-            start = max((end.end() for end in _SENTENCE_END.finditer(unquoted, 0, match.start())), default=0)
-            if not _MENTION.search(unquoted, start, match.start()):
+        for match in sign.finditer(unquoted_text):
+            start = max((end.end() for end in _SENTENCE_END.finditer(unquoted_text, 0, match.start())), default=0)
+            if not _MENTION.search(unquoted_text, start, match.start()):
                 yield f"{label} ('{visible_line(' '.join(match[0].split())[:SHOWN_CHARS])}')"
                 break
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:
-    """Yield the strings of a definition that a model reads."""
+    """Yield those strings of a definition that a model reads."""
     if depth == 0:
         return
     if isinstance(value, Mapping):
-        for key, each in cast("Mapping[str, Any]", value).items():
-            if isinstance(each, str) and key in ("title", "description", "default", "const", "$comment"):
-                yield each
-            elif isinstance(each, list | Mapping) and key not in ("_meta", "icons", "outputSchema"):
-                yield from _texts(each, depth - 1)
+        for key, member in cast("Mapping[str, Any]", value).items():
+            if isinstance(member, str) and key in ("title", "description", "default", "const", "$comment"):
+                yield member
+            elif isinstance(member, list | Mapping) and key not in ("_meta", "icons", "outputSchema"):
+                yield from _texts(member, depth - 1)
     elif isinstance(value, list):
-        for each in cast("Sequence[Any]", value):
-            if isinstance(each, str):
-                yield each
+        for element in cast("Sequence[Any]", value):
+            if isinstance(element, str):
+                yield element
             else:
-                yield from _texts(each, depth - 1)
+                yield from _texts(element, depth - 1)

@@ -1,8 +1,8 @@
 """An upstream's sessions, one per client, so that questions and state never reach another client.
 
 A session opens when a client first uses the upstream. It closes when it has been idle for a long time, when the
-client's connection is closed, when the upstream's entry changes, or when another session needs its place. Each session
-has an owner task, because the same task must open and close a connection.
+client's connection is closed, when the upstream's entry changes, or when it must make room for another session. Each
+session has an owner task, because the same task must open and close a connection.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ class ClientSessions:
     def _make_room(self, client_key: str, share: int) -> bool:
         """Close the most dispensable session to make room for this client. Returns whether a session was closed.
 
-        A session in use stays open, unless its client has more than `share` sessions and this client has fewer.
+        A session in use is closed only if its client has more than `share` sessions, and this client has fewer than
+        `share`.
         """
         counts = Counter(key[0] for key in self._held)
         may_take = [key for key in self._held if key[0] == client_key or counts[client_key] < share]

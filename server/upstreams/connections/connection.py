@@ -1,7 +1,7 @@
 """One upstream, owned by one task, which connects, reads the lists, watches for changes, and reconnects after a loss.
 
-This task opens and closes connections; other tasks send requests through them. While the upstream is down, these tasks
-get an immediate error with its state.
+This task opens and closes connections; other tasks send requests through them. While the upstream is down, such a
+request fails at once, with an error that gives the upstream's state.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_RETRY_SECONDS = 1.0
 LAST_RETRY_SECONDS = 60.0
-"""The first and last pause before a lost or failed connection is retried; pauses double in between."""
+"""The first and the longest pause before a lost or failed connection is retried; each pause is twice as long as the
+previous one."""
 
 SOON_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
 CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
@@ -128,7 +129,7 @@ _FAILURES: tuple[tuple[type[Exception], UpstreamState, str], ...] = (
 
 
 def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
-    """Return the upstream's state and the reason after a failed connection."""
+    """Return the state of an upstream after a failed connection, and why the connection failed."""
     error = _cause(error)
     if isinstance(error, UnreachableError):
         return UpstreamState.FAILED, f"it could not be reached: {error}"
@@ -157,7 +158,7 @@ def _cause(error: BaseException) -> BaseException:
 
 
 class LoginNeededError(ToolError):
-    """A server needs a login first; the message says how."""
+    """A server requires a login; the message says how to log in."""
 
     def __init__(self, login: Login, why: str = "needs authentication") -> None:
         if login.challenge is not None:
@@ -226,7 +227,7 @@ class Upstream:
         self.alias = alias
         self.log = logging.LoggerAdapter(logger, {"upstream": alias})
         self.entry = entry
-        self.reach = entry.reach_digest()  # tells this entry from a later one with the same alias
+        self.reach = entry.reach_digest()  # distinguishes this entry from a later one with the same alias
         self.status = UpstreamStatus()
         self.login_of = login_of
         self.by_proxy = by_proxy
@@ -236,7 +237,8 @@ class Upstream:
         self.known = anyio.Event()
         """Set once the upstream's lists are known, or it is clear that the upstream cannot be reached."""
         self.tried = anyio.Event()  # like `known`, but set as soon as the tools are known
-        self.connected = anyio.Event()  # set while the upstream is connected, and once it is no longer used
+        # Set while the upstream is connected; also set when it is no longer used, so that waiting tasks continue
+        self.connected = anyio.Event()
         self.transport: Transport | None = None
         self.session: UpstreamSession | None = None
         self.change_stream: ChangeStream | None = None
@@ -274,7 +276,9 @@ class Upstream:
         )
         while True:
             self.status.attempts += 1
-            self._hurry = anyio.Event()  # reset here, because a request may come while a loss is still being handled
+            # Replaced before the attempt, so that a request that arrives while a loss is being handled shortens the
+            # pause
+            self._hurry = anyio.Event()
             began = anyio.current_time()
             for transport in transports:
                 if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
@@ -311,7 +315,7 @@ class Upstream:
 
     @property
     def wants_login(self) -> bool:
-        """Whether nothing but a person's login keeps the upstream from connecting."""
+        """Whether the upstream cannot connect only because a person must log in."""
         is_refused, challenge = self.status.state is UpstreamState.NEEDS_AUTHENTICATION, self.status.challenge
         login = self.login if is_refused else None
         if login is None or challenge is None or not login.needs_person:
@@ -387,7 +391,8 @@ class Upstream:
         return established
 
     async def _serve(self, session: UpstreamSession) -> None:
-        """Read the upstream's lists. The upstream is available once its tools are known, even without other lists."""
+        """Read the upstream's lists. The upstream is available once its tools are known, even before its other lists
+        have been read."""
         began = time.perf_counter()
         read: set[OfferedKind] = set()
 
@@ -482,7 +487,8 @@ class Upstream:
             await self._news.wait()
             is_rested = anyio.current_time() > read + LONGEST_SETTLE_SECONDS
             pause = SETTLE_SECONDS if is_rested else min(pause * 2, LONGEST_SETTLE_SECONDS)
-            # A burst of changes causes one read, and reads take at most half of the time.
+            # Combine a burst of changes into one read, and wait at least as long as the last read took, so that reads
+            # take at most half the time.
             await anyio.sleep(max(pause, read + took - anyio.current_time()))
             self._news = anyio.Event()
             stale, self._stale = self._stale, {}
@@ -591,13 +597,13 @@ class Upstream:
     def retry_now(self) -> None:
         """Connect again, because a request needs the upstream: at once, or after the minimum pause if attempts failed.
 
-        Does nothing if the upstream is left out.
+        Does nothing if the upstream is this server itself.
         """
         if self.status.state is not UpstreamState.LEFT_OUT:
             self._hurry.set()
 
     def login_needed(self) -> LoginNeededError | None:
-        """Return the error that requests the login used for listing; `None` if this upstream has no logins."""
+        """Return the error that asks for the login with which lists are read; `None` if this upstream has no logins."""
         return None if self.login is None else LoginNeededError(self.login)
 
     async def begin_session(self) -> None:

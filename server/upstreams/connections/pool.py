@@ -74,11 +74,12 @@ class LoginOptions:
     """How to log in to upstreams, and where to store logins."""
 
     replica: Replica
-    """Its store has the logins if it is shared and there are keys; otherwise they are stored on this machine."""
+    """If the replica has a shared store and keys, logins are kept in that store; otherwise they are kept on this
+    machine."""
     state_folder: str | None
     storage: Literal["file", "keyring"] = "file"
     port: int = 18_809  # for redirects, unless an entry sets another one
-    options: str = ""  # the command-line options that result in the same settings
+    options: str = ""  # the command-line options with which `coretools-mcp login` uses the same settings
     has_principals: bool = False  # whether there are several people with their own logins
     is_local: bool = True  # whether a client's browser is on this machine, so that a redirect can reach this server
     pages: ConnectPages | None = None  # the login pages, which any browser can reach
@@ -220,7 +221,8 @@ class UpstreamPool:
             await self.approvals.approve(lock, alias, tools)
 
     async def apply_lock(self, lock: Lock | None) -> None:
-        """Check all tools against a lock, unless it is already in use. Other tasks can run between the checks."""
+        """Check all tools against these approvals, unless they are already in use. Other tasks can run between the
+        checks."""
         if lock == self.catalog.lock:
             return
         # The call that approves a tool may be cancelled, but the remaining tools must still be checked.
@@ -407,7 +409,8 @@ class UpstreamPool:
         self.listed.add(capability)
 
     async def until_live(self, upstream: Upstream) -> None:
-        """Wait until lists that are known only from the last run are confirmed in this run, up to the call timeout."""
+        """If lists are known only from the last run, wait until the upstream has sent current ones or cannot be
+        reached, up to the call timeout."""
         if upstream.offer.stored:
             with anyio.move_on_after(upstream.entry.timeout / 1000):
                 await upstream.known.wait()
@@ -428,7 +431,7 @@ class UpstreamPool:
             is_unprefixed = owner.entry.prefix == "none" and not tool_name.startswith(f"{owner.alias}{BETWEEN}")
             if owner.tried.is_set() and not (is_bare or is_unprefixed):
                 break
-            # Servers before the owner may also have the name; later ones only matter if no owner is known.
+            # Servers configured before the owner may also have the name; later ones matter only if no owner is known.
             last = self.upstreams.index(owner) if is_found and owner in self.upstreams else len(self.upstreams)
             undecided = next(
                 (

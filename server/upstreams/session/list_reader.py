@@ -298,7 +298,7 @@ def with_visible_form(schema: Any) -> Any:
 
 
 def _schema(schema: Any, depth: int) -> Any:
-    """Return a schema with every character of its texts visible.
+    """Return a schema with the invisible characters in its texts made visible.
 
     Unchanged parts stay the same objects, so that 10,000 tools are not stored twice.
     """

@@ -78,7 +78,8 @@ QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/li
 """The requests that an upstream may send to a client."""
 
 MAX_BYTES = 256 << 10  # a larger question is refused
-MAX_OPEN = 64  # maximum number of open questions; a session refuses further ones, and a task asks them later
+# Maximum number of open questions; a session refuses further questions, and a task asks its further questions later
+MAX_OPEN = 64
 
 DOUBT_SECONDS = 2.0
 """How long to wait for an upstream or a client before assuming that the two are waiting for each other."""
@@ -196,7 +197,7 @@ class SessionQuestions:
                     self.remind(other)
 
     def remind(self, call: InFlightCall) -> None:
-        """If a question is waiting for a call, queue a notice of it behind the call's other messages."""
+        """If a question is waiting for this call, queue a `QuestionWaits` event behind the call's other messages."""
         if self._waiting_for(call):
             call.pending.put(QuestionWaits())
 
@@ -399,7 +400,8 @@ NO_ANSWER: Json = {}  # marks a refusal that the protocol can only express as an
 
 
 def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
-    """Return the answer to a question that nobody can be asked; `folders` are the roots in the answer."""
+    """Return the answer for the upstream if nobody can be asked its question; in an answer to `roots/list`, `folders`
+    are the roots."""
     match method:
         case "elicitation/create":
             return {"action": "cancel"}
@@ -447,8 +449,8 @@ def round_of(options: SessionOptions, requests: Any, exchange: Exchange) -> tupl
 
     Returns:
         The labelled questions for the client, by the client's keys; and the state to return with the answers. In the
-        state, `refused` has the answers to the other questions, by the upstream's keys, and `keys` maps changed keys to
-        the upstream's.
+        state, `refused` maps the upstream's key of each refused question to its answer, and `keys` maps each changed
+        key to the upstream's.
     """
     given = as_mapping(requests)
     questions: Json = {}

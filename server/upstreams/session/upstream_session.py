@@ -63,7 +63,7 @@ LIST_CHANGES: Mapping[str, str] = {
 MAX_PER_SECOND = 100
 """Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
 
-SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to accept a subscription or its end
+SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to respond to `resources/subscribe` or `resources/unsubscribe`
 
 PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
@@ -338,7 +338,7 @@ class ResourceSubscriptions:
             self._settle(uri, state)
 
     def _settle(self, uri: str, state: _SubscriptionState) -> None:
-        """Subscribe or unsubscribe if the watchers require it, in a task of the session.
+        """If the number of watchers requires it, subscribe or unsubscribe in a task that belongs to the session.
 
         A watcher's own task could be cancelled before the upstream has responded.
         """

@@ -188,7 +188,7 @@ async def test_what_stops_is_told_once_in_the_log(
     async with proxied(tmp_path, servers, "handshake", answer=Person("deny")) as client:
         for _ in range(3):
             await change(client, "up")
-    assert caplog.text.count("upstream up: not approved and blocked, new: 'added_0'") == 1
+    assert caplog.text.count("upstream up: tools blocked until approved, new: 'added_0'") == 1
     assert "'content'" not in caplog.text
 
 
