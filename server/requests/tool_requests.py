@@ -333,7 +333,7 @@ class ToolRequests:
                 return owner, exchange  # the runner refuses the call
             owner = await self.router.pool.wait_for_owner(call.name, owner)
         if owner.is_connecting_again:  # only a connected upstream shows whether it requires a login
-            await owner.come_back()
+            await owner.reconnect()
         if owner.wants_login or "login" in exchange.carried:
             logged_in = await self._log_in(ctx, call, owner, exchange)
             if isinstance(logged_in, ToolResult):

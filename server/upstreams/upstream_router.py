@@ -211,7 +211,7 @@ class UpstreamRouter:
             on_updated=self._on_updated,
             left_out=report.left_out,
             logins=_login_options(report, dependencies.served_over, dependencies.replica),
-            reserved=SEARCH_NAMES if settings.proxy.search != "off" else (),
+            reserved_names=SEARCH_NAMES if settings.proxy.search != "off" else (),
             by_proxy=settings.proxy.environment_proxies,
             waits_again="first_list_wait" in settings.proxy.model_fields_set,
         )
@@ -268,7 +268,7 @@ class UpstreamRouter:
             with suppress(ConnectionLostError):
                 await session.channel.notify("notifications/roots/list_changed")
 
-        sessions = [session for session in self.pool.opened_by(exchange) if not session.era.is_modern]
+        sessions = [session for session in self.pool.sessions_of(exchange) if not session.era.is_modern]
         if self._tasks is not None and sessions:
             await bounded_gather(self._tasks, [partial(tell, session) for session in sessions])
 

@@ -405,10 +405,10 @@ class Relay:
                 self._seconds, how.is_local, has_pages=how.pages is not None, has_replicas=how.replica.shares_secrets
             )
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
-            await upstream.come_back()  # somebody has logged in with the console command
+            await upstream.reconnect()  # somebody has logged in with the console command
             if not upstream.wants_login:
                 return None
-            needed.had = upstream.login.latest_header  # this new login was not sufficient either
+            needed.rejected_header = upstream.login.latest_header  # this new login was not sufficient either
 
         def seal(carried: Json) -> str:
             carried = {**carried, "target": target, "consented": is_consented, "logins": count}
@@ -420,7 +420,7 @@ class Relay:
             raise needed  # the upstream asks for another login after each one
         asked = await self._login_questions.ask(needed, exchange, tasks, seal)
         if asked is None:
-            await upstream.come_back()
+            await upstream.reconnect()
         return asked
 
     async def _send_once(self, request: RelayedRequest, exchange: Exchange) -> Json:
@@ -632,7 +632,7 @@ class Relay:
             with suppress(ConnectionLostError):
                 await session.set_level(level)
 
-        await bounded_gather(tasks, [partial(tell, session) for session in self.pool.opened_by(exchange)])
+        await bounded_gather(tasks, [partial(tell, session) for session in self.pool.sessions_of(exchange)])
 
     def forget(self, client_key: str) -> None:
         """Forget a client: close its sessions, and cancel its suspended calls."""

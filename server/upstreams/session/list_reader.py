@@ -121,7 +121,7 @@ class Offer:
         """Record what was omitted from a list, and log new omissions."""
         if left_out and left_out != self.left_out.get(kind.field):
             message = "upstream %s: %s has parts that not every client can read; they were dropped: %s"
-            session.log.warning(message, session.alias, kind.method, ", ".join(told(left_out)))
+            session.log.warning(message, session.alias, kind.method, ", ".join(omission_messages(left_out)))
         self.left_out[kind.field] = left_out
         if not is_cut:
             self.cut.discard(kind.field)
@@ -231,7 +231,7 @@ async def read_list(session: Lister, kind: OfferedKind, offer: Offer) -> list[Js
     return [known.item for known in found.values()]
 
 
-def told(left_out: Sequence[str]) -> list[str]:
+def omission_messages(left_out: Sequence[str]) -> list[str]:
     """Return readable descriptions of what was omitted from a list: the first `MAX_TOLD`, and how many more."""
     more = [f"and {len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
     return [*(visible_line(each[:MAX_TOLD_CHARS]) for each in left_out[:MAX_TOLD]), *more]
