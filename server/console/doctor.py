@@ -32,7 +32,7 @@ from server.settings.variable_expansion import HINT
 from server.upstreams.catalog.lock_file import COMMAND
 from server.upstreams.catalog.suspicious_tools import labels_of
 from server.upstreams.connections.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
-from server.upstreams.session.list_reader import TOOLS, told
+from server.upstreams.session.list_reader import TOOLS, omission_messages
 from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.contract.display import visible_line
 from tools.files.child_process import find_configured
@@ -362,9 +362,9 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
         stopped = not_approved(pool.catalog.standings(upstream.alias))
         more = f" ({stopped}: {COMMAND} --diff)" if stopped else ""
         text = f"connected in {took}, {published_tools(app, upstream.alias)}{more}"
-        for kind, left_out in upstream.offer.left_out.items():
+        for kind, left_out in upstream.offer.omissions.items():
             if left_out:
-                lost = f"these items are omitted, because not every client can read them: {', '.join(told(left_out))}"
+                lost = f"these items are omitted, because not every client can read them: {', '.join(omission_messages(left_out))}"
                 found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
         wait = app.live.report.settings.proxy.first_list_wait
         late = (

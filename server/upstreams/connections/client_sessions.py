@@ -204,12 +204,15 @@ class ClientSessions:
                     options = replace(options, folders=await self.audience.folders_of(exchange))
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
-                    self._may_shake_hands = options.wanted.is_modern or not session.era.is_modern
-                    if not session.era.is_modern and options.told(options.announced).get("roots") is not None:
+                    self._may_shake_hands = options.era_choice.is_modern or not session.era.is_modern
+                    if (
+                        not session.era.is_modern
+                        and options.capabilities_to_declare(options.client_capabilities).get("roots") is not None
+                    ):
                         # File servers request the roots right after the handshake. If a server requested them during
                         # the first call, that request would end with the call, and the call would run without roots.
                         await session.flush()
-                        if await session.questions.until_roots_are_told() or options.announced.get("roots") is None:
+                        if await session.questions.wait_for_roots() or options.client_capabilities.get("roots") is None:
                             await session.flush()
                     slot.session = session
                     slot.ready.set()

@@ -29,7 +29,7 @@ from server.upstreams.session.list_reader import (
     omission_messages,
     read_lists,
 )
-from server.upstreams.session.protocol_era import Era, IncompatibleError, wanted_for
+from server.upstreams.session.protocol_era import Era, IncompatibleError, era_choice_for
 from server.upstreams.session.upstream_questions import SessionOptions
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession, open_session
 from server.upstreams.wire.json_rpc_channel import (
@@ -189,7 +189,7 @@ async def _no_folders(_: Exchange | None) -> tuple[str, ...]:
 class Audience:
     """The clients of this server."""
 
-    announced: Json  # the capabilities to declare to upstreams
+    capabilities: Json  # the capabilities to declare to upstreams
     client: Exchange | None  # the client, if there is only one and it can be reached at any time
     is_one: bool
     is_modern: bool  # whether the client uses the 2026-07-28 revision; if there are several, whether most of them do
@@ -339,8 +339,8 @@ class Upstream:
         refusal: Challenge | None = None
         options = SessionOptions(
             self.alias,
-            wanted_for(self.entry.protocol, client_is_modern=audience.is_modern),
-            audience.announced,
+            era_choice_for(self.entry.protocol, client_is_modern=audience.is_modern),
+            audience.capabilities,
             audience.question_seconds,
             self.list_changed,
             self.resource_updated,
@@ -574,11 +574,11 @@ class Upstream:
             facts["login"] = self.login.command
         if self.offer.stored and not self.is_login_offered:
             facts["fromLastRun"] = [kind.field for kind in KINDS if kind.field in self.offer.stored]
-        if self.offer.cut:
-            facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.cut]
-        if any(self.offer.left_out.values()):
+        if self.offer.truncated:
+            facts["tooLong"] = [kind.field for kind in KINDS if kind.field in self.offer.truncated]
+        if any(self.offer.omissions.values()):
             facts["leftOut"] = {
-                field: omission_messages(omissions) for field, omissions in self.offer.left_out.items() if omissions
+                field: omission_messages(omissions) for field, omissions in self.offer.omissions.items() if omissions
             }
         return facts
 

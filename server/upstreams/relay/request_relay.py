@@ -473,7 +473,7 @@ class Relay:
         questions = session.questions
         if (key := exchange.carried.get("deferred")) is not None:
             questions.wants_roots = False
-            deferred = questions.deferred()
+            deferred = questions.deferred_questions()
             keys = [question.key for question in deferred]
             questions.answer(dict.fromkeys(keys, exchange.input_responses.get(key)))
             questions.refuse(keys)
@@ -483,11 +483,11 @@ class Relay:
             return None
         if not exchange.can_be_asked("roots/list", {}):
             return None
-        if not questions.deferred():
+        if not questions.deferred_questions():
             questions.wants_roots = False
             await session.channel.notify("notifications/roots/list_changed")
             await session.flush()
-        if not (asked := questions.deferred()[:1]):
+        if not (asked := questions.deferred_questions()[:1]):
             return None
         return self._input_required(request, exchange, input_requests(asked), {"deferred": asked[0].key})
 
@@ -568,8 +568,8 @@ class Relay:
         result = await self._until_answer(session, call, request)
         if not session.era.is_modern and result.get("resultType") == "task":
             raise UnusableAnswerError("it promised a task in a revision without tasks")
-        if session.log_limit.left_out:
-            await exchange.log(session.log_limit.account())
+        if session.log_limit.dropped_count:
+            await exchange.log(session.log_limit.take_report())
         return result
 
     async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:
