@@ -364,7 +364,8 @@ async def _check_upstream(app: App, upstream: Upstream, found: Findings) -> None
         text = f"connected in {took}, {published_tools(app, upstream.alias)}{more}"
         for kind, left_out in upstream.offer.omissions.items():
             if left_out:
-                lost = f"these items are omitted, because not every client can read them: {', '.join(omission_messages(left_out))}"
+                items = ", ".join(omission_messages(left_out))
+                lost = f"these items are omitted, because not every client can read them: {items}"
                 found.absent(f"{kind} listed by {upstream.alias}", lost, "report this to the author of the server")
         wait = app.live.report.settings.proxy.first_list_wait
         late = (
