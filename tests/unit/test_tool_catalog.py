@@ -13,8 +13,8 @@ from server.settings import UpstreamSettings
 from server.upstreams.catalog.lock_file import Lock, server_entry
 from server.upstreams.catalog.tool_catalog import ToolCatalog
 from server.upstreams.catalog.upstream_tool import (
+    MAX_LOGGED_NAMES,
     MAX_REMEMBERED,
-    MAX_TOLD,
     DiscoveredMCPTool,
     StoppedMCPTool,
     ToolHistory,
@@ -121,11 +121,11 @@ def test_what_is_hidden_is_logged_once_and_a_flood_is_cut(caplog: pytest.LogCapt
     assert "'read_file' of the server b is not listed" in record.getMessage()
     caplog.clear()
     catalog, _ = catalog_of({"a": entry(prefix="none"), "b": entry(prefix="none")})
-    many = [f"tool{number}" for number in range(MAX_TOLD + 5)]
+    many = [f"tool{number}" for number in range(MAX_LOGGED_NAMES + 5)]
     with caplog.at_level(logging.WARNING):
         lists(catalog, "a", *many)
         lists(catalog, "b", *many)
-    assert len(caplog.records) == MAX_TOLD + 1
+    assert len(caplog.records) == MAX_LOGGED_NAMES + 1
     assert caplog.records[-1].getMessage().startswith("further names are taken (5)")
 
 
