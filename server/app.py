@@ -293,7 +293,7 @@ class App:
         """
         await self.pool.wait_for_first_list()
         found = self.registry.find(tool)
-        return found.parameter_schema if isinstance(found, DiscoveredMCPTool) and found.repeated else None
+        return found.parameter_schema if isinstance(found, DiscoveredMCPTool) and found.header_names else None
 
     def start_upstreams(self, ctx: RequestContext | None = None) -> None:
         """Start the upstreams and tool discovery, and begin to watch the settings. Only the first call has an effect.

@@ -359,7 +359,7 @@ class ToolRequests:
             return unused
         if owner is None:
             await pool.wait_for_first_list()  # the name may belong to an upstream tool
-            meant = list(filter(partial(self._is_offered, rights), pool.catalog.called_by_apps(name)))[:MAX_NAMED]
+            meant = list(filter(partial(self._is_offered, rights), pool.catalog.tools_for_apps(name)))[:MAX_NAMED]
             if len(meant) > 1:
                 said = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
                 which = " or ".join(map(visible_line, meant))

@@ -191,14 +191,14 @@ class UpstreamRouter:
     def __init__(self, report: SettingsReport, dependencies: Dependencies) -> None:
         settings = report.settings
         self._dependencies = dependencies
-        self._own = dependencies.own
+        self._own_offer = dependencies.own
         self._name_budget = settings.proxy.name_budget
         self._question_seconds = settings.confirmation.timeout / 1000
         self._tasks: TaskGroup | None = None
         self._denial_reasons: Mapping[str, str] | None = None
         self._routes: ResourceRoutes | None = None
         # By session, when the listing of its skills last timed out
-        self._silent: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()
+        self._timed_out_at: WeakKeyDictionary[UpstreamSession, float] = WeakKeyDictionary()
         self._apps: Mapping[tuple[str, str], str] = {}  # `ResourceRoutes.apps`, as last computed
         self._prompts: NameMap | None = None
         self.pool = UpstreamPool(
@@ -225,7 +225,7 @@ class UpstreamRouter:
             self.pool.catalog.approves_in_file = False
             dependencies.bus.subscribe(self.pool.approvals.on_change)
         folder = report.state_folder
-        self._stored = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
+        self._stored_lists = StoredLists(folder) if folder is not None and settings.proxy.catalogue else None
         self.relay = Relay(
             self.pool,
             self._question_seconds,
@@ -247,7 +247,7 @@ class UpstreamRouter:
         is_one = self._dependencies.served_over == "stdio"
         client = exchange_of(ctx, self._dependencies.key_of(ctx)) if is_one and ctx is not None else None
         # A terminal command has no client. It prints the current state, so it does not use lists from the last run.
-        stored_lists = self._stored if client is not None or not is_one else None
+        stored_lists = self._stored_lists if client is not None or not is_one else None
         self.pool.start(
             tasks,
             Audience(
@@ -321,8 +321,8 @@ class UpstreamRouter:
             case "skills/get" | "resources/directory/read":
                 uri = as_mapping(ctx.params).get("uri")
                 route = self._route(ctx, uri)
-                if route is None or not self._is_able(route.upstream, method):
-                    return await self._or_not_found(ctx, call_next, uri)
+                if route is None or not self._supports(route.upstream, method):
+                    return await self._call_next_or_raise(ctx, call_next, uri)
                 return await self._forward(ctx, route.upstream, {"uri": route.uri})
             case "prompts/get":
                 prompt = await self._find_or_wait(self._prompt, as_mapping(ctx.params).get("name"))
@@ -349,9 +349,9 @@ class UpstreamRouter:
 
     async def _read(self, ctx: RequestContext, call_next: CallNext) -> Any:
         uri = as_mapping(ctx.params).get("uri")
-        if uri == STATUS_URI and self._own.has(STATUS_URI):
+        if uri == STATUS_URI and self._own_offer.has(STATUS_URI):
             # The report contains text from the servers, so mark invisible characters in it.
-            report = [status for status in self.pool.report() if self._is_open(status["alias"], ctx)]
+            report = [status for status in self.pool.report() if self._is_permitted(status["alias"], ctx)]
             text = visible(json.dumps({"upstreams": report}, ensure_ascii=False, indent=2))
             return {"contents": [{"uri": STATUS_URI, "mimeType": STATUS["mimeType"], "text": text}]}
         if isinstance(uri, str) and uri.startswith(RESULTS_URI):
@@ -360,7 +360,7 @@ class UpstreamRouter:
                 return contents
         route = await self._find_or_wait(partial(self._route, ctx), uri)
         if route is None:
-            return await self._or_not_found(ctx, call_next, uri)
+            return await self._call_next_or_raise(ctx, call_next, uri)
         return await self._forward(ctx, route.upstream, {"uri": route.uri})
 
     async def _listen(self, ctx: RequestContext, call_next: CallNext) -> Any:
@@ -379,7 +379,7 @@ class UpstreamRouter:
                 logger.info("a client cannot watch a resource: %s", visible_line(error.message))
             else:
                 # Omit unknown URIs, because a stream cannot report an error for them.
-                if route is not None and self._is_open(route.upstream.alias, ctx):
+                if route is not None and self._is_permitted(route.upstream.alias, ctx):
                     routes.append(route)
         async with self.watching.watched(routes, exchange):
             with self._dependencies.bus.stream(exchange):
@@ -421,22 +421,25 @@ class UpstreamRouter:
     async def _list(self, ctx: RequestContext, call_next: CallNext) -> Json:
         match ctx.method:
             case "resources/list":
-                upstream_items = [item for alias, item in self.routes.resources if self._is_open(alias, ctx)]
-                kind, upstream_items = RESOURCES, [*([STATUS] if self._own.has_resources else []), *upstream_items]
+                upstream_items = [item for alias, item in self.routes.resources if self._is_permitted(alias, ctx)]
+                kind, upstream_items = (
+                    RESOURCES,
+                    [*([STATUS] if self._own_offer.has_resources else []), *upstream_items],
+                )
             case "resources/templates/list":
                 kind = TEMPLATES
-                upstream_items = [item for alias, item in self.routes.templates if self._is_open(alias, ctx)]
+                upstream_items = [item for alias, item in self.routes.templates if self._is_permitted(alias, ctx)]
             case _:
                 kind = PROMPTS
                 prompts_by_origin = {
                     Origin(upstream.alias, prompt["name"]): prompt
-                    for upstream in self._open_upstreams
+                    for upstream in self._permitted_upstreams
                     for prompt in upstream.offer.items(PROMPTS)
                 }
                 upstream_items = [
                     with_origin({**prompt_with_visible_texts(prompts_by_origin[origin]), "name": name}, origin.alias)
                     for name, origin in self.prompts.published.items()
-                    if origin in prompts_by_origin and self._is_open(origin.alias, ctx)
+                    if origin in prompts_by_origin and self._is_permitted(origin.alias, ctx)
                 ]
         own_items: list[Json] = []
         try:
@@ -464,13 +467,13 @@ class UpstreamRouter:
         pending_sessions: set[UpstreamSession] = set()
         with anyio.move_on_after(SKILLS_SECONDS if is_fresh else FIRST_SKILLS_SECONDS) as scope:
             async with anyio.create_task_group() as tasks:
-                for upstream in self._open_upstreams:
+                for upstream in self._permitted_upstreams:
                     session, is_known = upstream.live_session, SKILLS.field in upstream.offer.lists
                     if session is None or (is_known and not is_fresh):
                         continue
-                    if monotonic() < self._silent.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
+                    if monotonic() < self._timed_out_at.get(session, -SILENT_SECONDS) + SILENT_SECONDS:
                         continue
-                    if self._is_able(upstream, "skills/list"):
+                    if self._supports(upstream, "skills/list"):
                         # Record an empty list first. Without `is_fresh`, a server that does not respond is then not
                         # asked again.
                         upstream.offer.lists.setdefault(SKILLS.field, [])
@@ -479,16 +482,16 @@ class UpstreamRouter:
                     else:
                         upstream.offer.lists.pop(SKILLS.field, None)
         if is_fresh and scope.cancelled_caught:
-            self._silent.update(dict.fromkeys(pending_sessions, monotonic()))
+            self._timed_out_at.update(dict.fromkeys(pending_sessions, monotonic()))
         self._routes = None
         return [
             with_origin(self.routes.published_skill(upstream, skill), upstream.alias)
-            for upstream in self._open_upstreams
+            for upstream in self._permitted_upstreams
             for skill in upstream.offer.items(SKILLS)
-            if self._is_open(upstream.alias, ctx)
+            if self._is_permitted(upstream.alias, ctx)
         ]
 
-    def _is_able(self, upstream: Upstream, method: str) -> bool:
+    def _supports(self, upstream: Upstream, method: str) -> bool:
         """Return whether an upstream supports a method for skills or folders.
 
         An unavailable upstream counts as supporting the method, so that the request fails with the reason.
@@ -499,8 +502,8 @@ class UpstreamRouter:
         setting = ("directoryRead",) if method == "resources/directory/read" else ()
         return session.era.announces("extensions", SKILLS_EXTENSION, *setting)
 
-    async def _or_not_found(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
-        if not isinstance(uri, str) or self._own.has(uri):
+    async def _call_next_or_raise(self, ctx: RequestContext, call_next: CallNext, uri: Any) -> Any:
+        if not isinstance(uri, str) or self._own_offer.has(uri):
             try:
                 return await call_next(ctx)
             except MCPError as error:
@@ -513,7 +516,7 @@ class UpstreamRouter:
         raise MCPError(INVALID_PARAMS, message, {"uri": uri})
 
     async def _forward(self, ctx: RequestContext, upstream: Upstream, params: Json) -> Json:
-        self._check_open(upstream, ctx)
+        self._check_permitted(upstream, ctx)
         await self.pool.until_live(upstream)
         result = await self.relay.forward(upstream, ctx.method, params, await self._exchange(ctx))
         if ctx.method == "skills/get":
@@ -526,8 +529,8 @@ class UpstreamRouter:
         uri = as_mapping(ctx.params).get("uri")
         route = await self._find_or_wait(partial(self._route, ctx), uri)
         if route is None:
-            return await self._or_not_found(ctx, call_next, uri)
-        self._check_open(route.upstream, ctx)
+            return await self._call_next_or_raise(ctx, call_next, uri)
+        self._check_permitted(route.upstream, ctx)
         exchange = await self._exchange(ctx)
         await self.pool.until_live(route.upstream)
         try:
@@ -544,7 +547,11 @@ class UpstreamRouter:
     async def _find_or_wait(self, find: Callable[[Any], Result | None], name: Any) -> Result | None:
         """Look up a name; if it is unknown, wait until the servers have sent their lists, and look it up again."""
         result = find(name)
-        if result is None and isinstance(name, str) and not (self._own.has(name) or name in self._own.prompts):
+        if (
+            result is None
+            and isinstance(name, str)
+            and not (self._own_offer.has(name) or name in self._own_offer.prompts)
+        ):
             await self.pool.wait_for_first_list(is_live=True)
             result = find(name)
         return result
@@ -556,12 +563,12 @@ class UpstreamRouter:
         """
         if not isinstance(uri, str):
             return None
-        if not (self._own.has(uri) or uri in self.routes.known):
+        if not (self._own_offer.has(uri) or uri in self.routes.known):
             self._refuse_denied(without_alias(uri)[0], uri, RESOURCES, TEMPLATES)
         try:
             return self.routes.find(uri)
         except SharedUriError as error:
-            open_names = [name for name in error.names if self._is_open(without_alias(name)[0], ctx)]
+            open_names = [name for name in error.names if self._is_permitted(without_alias(name)[0], ctx)]
             if not open_names[1:]:
                 return self.routes.find((open_names or error.names)[0])
             names = open_names[:MAX_NAMED]
@@ -575,7 +582,7 @@ class UpstreamRouter:
         """Return the upstream of a prompt, and the prompt's name at that upstream."""
         origin = self.prompts.find(name) if isinstance(name, str) else None
         if origin is None:
-            if isinstance(name, str) and name not in self._own.prompts:
+            if isinstance(name, str) and name not in self._own_offer.prompts:
                 self._refuse_denied(name.partition(BETWEEN)[0], name, PROMPTS)
             return None
         upstream = self.pool.by_alias.get(origin.alias)
@@ -589,13 +596,13 @@ class UpstreamRouter:
             if denied_alias == alias or name in listed_names:
                 raise MCPError(INVALID_PARAMS, f"{reason} Continue without it; the operator can change the rule.")
 
-    def _is_open(self, alias: str, ctx: RequestContext) -> bool:
+    def _is_permitted(self, alias: str, ctx: RequestContext) -> bool:
         """Return whether the client of a request may use an upstream."""
         rights = rights_of(ctx)
         return rights is ALL_RIGHTS or not self._dependencies.why_denied(alias, rights)
 
-    def _check_open(self, upstream: Upstream, ctx: RequestContext) -> None:
-        if not self._is_open(upstream.alias, ctx):
+    def _check_permitted(self, upstream: Upstream, ctx: RequestContext) -> None:
+        if not self._is_permitted(upstream.alias, ctx):
             reason = self._dependencies.why_denied(upstream.alias, rights_of(ctx))
             raise MCPError(INVALID_PARAMS, f"{reason} Continue without it, or tell the user.")
 
@@ -608,16 +615,16 @@ class UpstreamRouter:
         return self._denial_reasons
 
     @property
-    def _open_upstreams(self) -> list[Upstream]:
+    def _permitted_upstreams(self) -> list[Upstream]:
         return [upstream for upstream in self.pool.upstreams if upstream.alias not in self.denial_reasons]
 
     @property
     def routes(self) -> ResourceRoutes:
         if self._routes is None:
-            upstreams = self._open_upstreams
-            is_alone = len(upstreams) == 1 and not self._own.has_resources
+            upstreams = self._permitted_upstreams
+            is_alone = len(upstreams) == 1 and not self._own_offer.has_resources
             aliases = {upstream.alias for upstream in self.pool.upstreams}
-            self._routes = ResourceRoutes(upstreams, aliases, self._own.has, is_alone=is_alone)
+            self._routes = ResourceRoutes(upstreams, aliases, self._own_offer.has, is_alone=is_alone)
             self._apps = self._routes.apps
         return self._routes
 
@@ -629,7 +636,7 @@ class UpstreamRouter:
                 prompts = [] if upstream.alias in self.denial_reasons else upstream.offer.items(PROMPTS)
                 names = tuple(prompt["name"] for prompt in prompts)
                 name_lists.append(NameList(upstream.alias, names, upstream.entry.prefix == "alias"))
-            self._prompts = name_map(name_lists, self._own.prompts, self._name_budget)
+            self._prompts = name_map(name_lists, self._own_offer.prompts, self._name_budget)
         return self._prompts
 
 

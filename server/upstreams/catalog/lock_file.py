@@ -4,7 +4,7 @@ The file has one hash per field, sorted, one per line, so that a reviewer sees w
 `formula` in the file stands for the rules that define which fields are hashed, and how. If these rules change, the new
 number prevents the different hashes from being mistaken for changes by servers.
 
-A tool whose current version is not approved is blocked (`stop_of`); its placeholder is a `StoppedMCPTool`.
+A tool whose current version is not approved is blocked (`block_of`); its placeholder is a `BlockedMCPTool`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ MAX_EXECUTABLE_BYTES = 32 << 20  # maximum size of a program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-_STOPPING = frozenset({"description", "inputSchema", "outputSchema"})  # the fields that models rely on
-WATCHED = ("title", *sorted(_STOPPING))  # the fields of a tool that models see
-_APART = frozenset({"name", "_meta", *_FIELDS})  # fields that are handled separately; all others share one hash
+_BLOCKING_FIELDS = frozenset({"description", "inputSchema", "outputSchema"})  # the fields that models rely on
+WATCHED = ("title", *sorted(_BLOCKING_FIELDS))  # the fields of a tool that models see
+_SEPARATE_FIELDS = frozenset(
+    {"name", "_meta", *_FIELDS}
+)  # fields that are handled separately; all others share one hash
 _MERGE_MARK = re.compile(rb"^(?:<<<<<<<|=======|>>>>>>>)", re.MULTILINE)
 
 
@@ -56,7 +58,7 @@ def tool_entry(definition: Mapping[str, Any]) -> Json:
     ui = {key: value for key, value in meta.items() if key.partition("/")[0] == "ui"}
     if ui:
         entry["ui"] = hash_of(ui)
-    other_fields = {key: value for key, value in definition.items() if key not in _APART}
+    other_fields = {key: value for key, value in definition.items() if key not in _SEPARATE_FIELDS}
     if other_meta := {key: value for key, value in meta.items() if key not in ui}:
         other_fields["_meta"] = other_meta
     if other_fields:
@@ -126,7 +128,7 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
         return
     for key in sorted(approved.keys() | now.keys()):
         if key != "hints" and approved.get(key) != now.get(key):
-            yield Difference(alias, name, key, _change(key, approved, now), stops=key in _STOPPING)
+            yield Difference(alias, name, key, _change(key, approved, now), stops=key in _BLOCKING_FIELDS)
     before, after = as_mapping(approved.get("hints")), as_mapping(now.get("hints"))
     for hint in _HINTS:
         was, is_now = before.get(hint), after.get(hint)
@@ -233,7 +235,7 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stop:
+class ToolBlock:
     """The reason why a tool is blocked, and its placeholder."""
 
     definition: Mapping[str, Any]  # the placeholder's definition, in this server's words
@@ -244,9 +246,9 @@ class Stop:
     version: str  # a hash of the tool, its entry and the reason
 
 
-def stop_of(
+def block_of(
     alias: str, visible_definition: Mapping[str, Any], entry: Json, changes: Iterable[Difference], lock: Lock
-) -> Stop | None:
+) -> ToolBlock | None:
     """Return the reason why a tool is blocked, with its placeholder, or `None` if the tool is approved.
 
     Apart from the name, no text in the placeholder comes from the server.
@@ -269,7 +271,7 @@ def stop_of(
         definition["_meta"] = {"ui": {"visibility": visibility}}
     standing = "closed" if lock.problem else "new" if not fields else f"changed ({fields})"
     version = f"lock-{hash_of([alias, name, entry, standing, lock.problem])}"
-    return Stop(definition, visible_definition, entry, standing, lock.why_closed, version)
+    return ToolBlock(definition, visible_definition, entry, standing, lock.why_closed, version)
 
 
 def read_lock(source: LockContent | None) -> Lock | None:

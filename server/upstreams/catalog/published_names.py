@@ -19,7 +19,7 @@ MAX_NAME = 128  # the longest tool name in the specification (SEP-986)
 SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # the names of this server's own search tools
 MARK_LENGTH = 9  # length of a changed name's ending: a dash, a letter, seven hexadecimal digits
 
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")  # characters that model APIs do not accept in a name
+_NOT_ACCEPTED = re.compile(r"[^A-Za-z0-9_-]")  # characters that model APIs do not accept in a name
 _NOT_IN_RULES = re.compile(r"[^A-Za-z0-9_.-]")
 _MARKED = re.compile(r"-[g-v][0-9a-f]{7}\Z")
 
@@ -59,7 +59,7 @@ def shortened_name(name: str, original: str, budget: int) -> tuple[str, NameChan
     else is listed. A changed name ends with a mark. If `name` already ends like a mark, it is changed too, so that no
     name is mistaken for another's shortened form.
     """
-    if not name or _OTHER.search(name) is not None:
+    if not name or _NOT_ACCEPTED.search(name) is not None:
         change = NameChange.CHARACTERS
     elif len(name) > budget:
         change = NameChange.LENGTH
@@ -77,7 +77,7 @@ def _marked(name: str, original: str, budget: int) -> str:
     """
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).hexdigest()
     mark = f"-{chr(ord('g') + int(digest[0], 16))}{digest[1:8]}"
-    return _OTHER.sub("-", name)[: budget - MARK_LENGTH] + mark
+    return _NOT_ACCEPTED.sub("-", name)[: budget - MARK_LENGTH] + mark
 
 
 class Origin(NamedTuple):
@@ -145,7 +145,7 @@ class NameMap:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wish:
+class _Candidate:
     origin: Origin
     name: str
     change: NameChange | None  # why the name differs from the one that the item would usually have
@@ -163,7 +163,7 @@ def name_map(upstreams: Sequence[NameList], taken_names: Collection[str], budget
     begin with their alias are reserved.
     """
     aliases = {name_list.alias for name_list in upstreams}
-    wishes: list[_Wish] = []
+    candidates: list[_Candidate] = []
     for position, name_list in enumerate(upstreams):
         old_names = {new: old for old, new in name_list.renamed.items()}
         for name in dict.fromkeys(name_list.names):
@@ -182,27 +182,32 @@ def name_map(upstreams: Sequence[NameList], taken_names: Collection[str], budget
             elif name in old_names and name not in name_list.renamed:
                 holder = f"'{old_names[name]}' of the same server, which was renamed"
             rank = (not name_list.has_prefix, position, name)
-            wishes.append(_Wish(Origin(name_list.alias, name), published_name, change, rank, holder))
+            candidates.append(_Candidate(Origin(name_list.alias, name), published_name, change, rank, holder))
     winners: dict[str, Origin] = {}
-    for wish in sorted(wishes, key=lambda wish: wish.rank):
-        if not wish.holder:
-            winners.setdefault(wish.name, wish.origin)
-    owners = {wish.name: wish.origin for wish in wishes if winners.get(wish.name) == wish.origin}
+    for candidate in sorted(candidates, key=lambda candidate: candidate.rank):
+        if not candidate.holder:
+            winners.setdefault(candidate.name, candidate.origin)
+    owners = {
+        candidate.name: candidate.origin for candidate in candidates if winners.get(candidate.name) == candidate.origin
+    }
     hidden_names: list[HiddenName] = []
     changed_names: list[ChangedName] = []
-    for wish in wishes:
-        origin, winner = wish.origin, winners.get(wish.name)
+    for candidate in candidates:
+        origin, winner = candidate.origin, winners.get(candidate.name)
         if winner == origin:
-            if wish.change is not None:
-                changed_names.append(ChangedName(origin, wish.name, wish.change))
+            if candidate.change is not None:
+                changed_names.append(ChangedName(origin, candidate.name, candidate.change))
             continue
-        holder = wish.holder or (f"'{winner.name}' of the server {winner.alias}" if winner is not None else "")
+        holder = candidate.holder or (f"'{winner.name}' of the server {winner.alias}" if winner is not None else "")
         full = origin.full_name
         hidden_names.append(
-            HiddenName(origin, wish.name, holder, "" if full in owners or full in taken_names else full)
+            HiddenName(origin, candidate.name, holder, "" if full in owners or full in taken_names else full)
         )
     return NameMap(
-        owners, {wish.origin.full_name: wish.origin for wish in wishes}, tuple(hidden_names), tuple(changed_names)
+        owners,
+        {candidate.origin.full_name: candidate.origin for candidate in candidates},
+        tuple(hidden_names),
+        tuple(changed_names),
     )
 
 
@@ -215,11 +220,11 @@ def is_included(
     followed by a part in parentheses.
     """
 
-    def is_about(entry: str) -> bool:
+    def matches(entry: str) -> bool:
         stripped_entry = entry.strip()
         return any(
             stripped_entry == tool_name.strip() or stripped_entry.startswith(f"{tool_name.strip()}(")
             for tool_name in (name, *other_names)
         )
 
-    return not any(map(is_about, exclude)) and (include is None or any(map(is_about, include)))
+    return not any(map(matches, exclude)) and (include is None or any(map(matches, include)))

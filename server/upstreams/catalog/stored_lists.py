@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "lists"  # in the user's state folder
 MAX_BYTES = 2 << 20  # limit per server; five hundred tools take less than half a megabyte
-MAX_BYTES_OF_ALL = 64 << 20
+MAX_TOTAL_BYTES = 64 << 20
 MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
@@ -47,7 +47,7 @@ NEVER_LISTED = ""  # in place of a revision: the server was too slow for the fir
 # How long a file with `NEVER_LISTED` is valid: a short time, because a server may only have been slow to install
 NEVER_LISTED_SECONDS = 3_600
 
-_ENDING = ".json"
+_SUFFIX = ".json"
 _VERSIONS = frozenset((NEVER_LISTED, *HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
 
 
@@ -114,7 +114,7 @@ class StoredLists:
 
     def __init__(self, state_folder: str) -> None:
         self._folder = os.path.join(state_folder, FOLDER)
-        self._written: dict[str, bytes] = {}  # digests of the files' contents, by key
+        self._digests: dict[str, bytes] = {}  # digests of the files' contents, by key
         self._has_warned = False
 
     async def read(self, keys: Iterable[str]) -> dict[str, LastRun]:
@@ -151,26 +151,26 @@ class StoredLists:
         try:
             content = _content(key, version, lists)
             digest = hashlib.sha256(content or b"").digest()
-            if self._written.get(key) == digest or (version == NEVER_LISTED and key in self._written):
+            if self._digests.get(key) == digest or (version == NEVER_LISTED and key in self._digests):
                 return
             with open_private_folder(self._folder, makes=True) as folder:
                 if content is None:
                     with suppress(FileNotFoundError):
-                        os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
+                        os.unlink(folder.named(key + _SUFFIX), dir_fd=folder.descriptor)
                 else:
-                    replace_private_file(folder, key + _ENDING, content)
+                    replace_private_file(folder, key + _SUFFIX, content)
                 # Remove expired files, and the oldest ones if there are too many or their total size is too large.
                 stats = ((name, folder.stat(name)) for name in folder.names())
                 files = [(info.st_mtime, info.st_size, name) for name, info in stats if info is not None]
-                oldest_time, remaining_bytes = time.time() - MAX_DAYS * 86_400, MAX_BYTES_OF_ALL
+                oldest_time, remaining_bytes = time.time() - MAX_DAYS * 86_400, MAX_TOTAL_BYTES
                 for position, (modified_at, size, name) in enumerate(sorted(files, reverse=True)):
                     remaining_bytes -= size
-                    if name.endswith(_ENDING) and (
+                    if name.endswith(_SUFFIX) and (
                         modified_at < oldest_time or remaining_bytes < 0 or position >= MAX_FILES
                     ):
                         with suppress(OSError):
                             os.unlink(folder.named(name), dir_fd=folder.descriptor)
-            self._written[key] = digest
+            self._digests[key] = digest
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True
@@ -184,7 +184,7 @@ def _read(folder: Folder, key: str) -> LastRun:
         OSError: The file cannot be read; links are not followed.
         ValueError: The file is unusable; the message says why.
     """
-    with folder.open_file(key + _ENDING) as file:
+    with folder.open_file(key + _SUFFIX) as file:
         info = file.info
         if not is_ours(info) or (sys.platform != "win32" and stat.S_IMODE(info.st_mode) & 0o022):
             raise ValueError("other users can write to its file")

@@ -16,11 +16,11 @@ from tools.contract.display import visible_line
 from tools.text.file_names import UNSEEN
 
 MAX_CHARS = 20_000  # maximum number of characters of a tool's text to check
-DEEPEST = 16  # maximum depth of the schema to check
+MAX_DEPTH = 16  # maximum depth of the schema to check
 SHOWN_CHARS = 60  # maximum length of the text that a label quotes
-FEWEST_NAME_CHARS = 6  # shorter tool names are not searched for in descriptions, because they may be ordinary words
-FEWEST_ALIKE = 0.8  # minimum fraction of words in common for two descriptions to count as alike
-FEWEST_WORDS = 4  # shorter descriptions say too little to compare
+MIN_NAME_CHARS = 6  # shorter tool names are not searched for in descriptions, because they may be ordinary words
+MIN_SIMILARITY = 0.8  # minimum fraction of words in common for two descriptions to count as alike
+MIN_WORDS = 4  # shorter descriptions say too little to compare
 
 _ENCODED = re.compile(r"(?:[A-Za-z0-9+/]{24,}={0,2}|(?:[0-9a-fA-F]{2}){20,})")
 # Encoded data is common; encoded commands are not.
@@ -103,13 +103,13 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
     """
     labels_by_tool: dict[tuple[str, str], list[str]] = {}
     texts = {
-        (alias, tool["name"]): "\n".join(_texts(tool, DEEPEST))[:MAX_CHARS]
+        (alias, tool["name"]): "\n".join(_model_texts(tool, MAX_DEPTH))[:MAX_CHARS]
         for alias, tools in servers.items()
         for tool in tools
     }
     owners: dict[str, set[str]] = {}
     for alias, name in texts:
-        if len(name) >= FEWEST_NAME_CHARS and not name.isalpha():
+        if len(name) >= MIN_NAME_CHARS and not name.isalpha():
             owners.setdefault(name, set()).add(alias)
     words = {key: Counter(re.findall(r"\w+", text.lower()[:2_000])) for key, text in texts.items()}
     for (alias, name), text in texts.items():
@@ -124,8 +124,8 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
             if texts[other_alias, name] == text:
                 continue
             own_words, other_words = words[alias, name], words[other_alias, name]
-            has_enough = min(own_words.total(), other_words.total()) >= FEWEST_WORDS
-            if has_enough and (own_words & other_words).total() >= FEWEST_ALIKE * (own_words | other_words).total():
+            has_enough = min(own_words.total(), other_words.total()) >= MIN_WORDS
+            if has_enough and (own_words & other_words).total() >= MIN_SIMILARITY * (own_words | other_words).total():
                 labels.append(f"resembles the tool with the same name on the server {other_alias}")
         if labels:
             labels_by_tool[alias, name] = labels
@@ -157,7 +157,7 @@ def _labels_of_text(text: str) -> Iterator[str]:
                 break
 
 
-def _texts(value: Any, depth: int) -> Iterator[str]:
+def _model_texts(value: Any, depth: int) -> Iterator[str]:
     """Yield those strings of a definition that a model reads."""
     if depth == 0:
         return
@@ -166,10 +166,10 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
             if isinstance(member, str) and key in ("title", "description", "default", "const", "$comment"):
                 yield member
             elif isinstance(member, list | Mapping) and key not in ("_meta", "icons", "outputSchema"):
-                yield from _texts(member, depth - 1)
+                yield from _model_texts(member, depth - 1)
     elif isinstance(value, list):
         for element in cast("Sequence[Any]", value):
             if isinstance(element, str):
                 yield element
             else:
-                yield from _texts(element, depth - 1)
+                yield from _model_texts(element, depth - 1)

@@ -12,7 +12,15 @@ from typing import Any
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.lock_file import WATCHED, Difference, Lock, Stop, stop_of, tool_differences, tool_entry
+from server.upstreams.catalog.lock_file import (
+    WATCHED,
+    Difference,
+    Lock,
+    ToolBlock,
+    block_of,
+    tool_differences,
+    tool_entry,
+)
 from server.upstreams.catalog.published_names import (
     NameList,
     NameMap,
@@ -25,9 +33,9 @@ from server.upstreams.catalog.published_names import (
 from server.upstreams.catalog.upstream_tool import (
     MAX_LOGGED_NAMES,
     Arguments,
+    BlockedMCPTool,
     Definition,
     DiscoveredMCPTool,
-    StoppedMCPTool,
     ToolHistory,
     UpstreamCall,
     app_links,
@@ -57,7 +65,7 @@ class _PreparedTool:
     entry: Json  # its lock file entry; empty without a lock file
     lock: Lock | None  # the lock that it was checked against
     differences: tuple[Difference, ...]  # the differences from the approved entry
-    stop: Stop | None  # replaces the tool if it is not approved
+    block: ToolBlock | None  # replaces the tool if it is not approved
 
 
 class ToolCatalog:
@@ -72,18 +80,20 @@ class ToolCatalog:
         self._budget = budget
         self._reserved = frozenset(reserved_names)
         self._entries: Mapping[str, UpstreamSettings] = {}
-        self._reaches: Mapping[str, str] = {}  # by alias, a digest of the settings with which the upstream is reached
+        self._reach_digests: Mapping[
+            str, str
+        ] = {}  # by alias, a digest of the settings with which the upstream is reached
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
         """Stores approvals of a server's tools in addition to those in the `Lock`, and checks all tools again."""
         self.approves_in_file = True  # whether approvals go into the lock file, not into the store
-        self._stops: dict[str, dict[str, Stop]] = {}  # by alias and name
-        # By alias and name, the `Stop.standing` that was last logged
+        self._blocks: dict[str, dict[str, ToolBlock]] = {}  # by alias and name
+        # By alias and name, the `ToolBlock.standing` that was last logged
         self._logged_standings: dict[str, dict[str, str]] = {}
         # By alias, the tools that the upstream's apps may call, with the names that the apps use
         self._for_apps: dict[str, dict[str, str]] = {}
-        self._stored: set[str] = set()  # aliases whose tools are known only from the last run
+        self._stored_aliases: set[str] = set()  # aliases whose tools are known only from the last run
         self.vanished: dict[str, frozenset[str]] = {}
         """By alias, the names from the last run that are missing from the first list of this run."""
         self._history = ToolHistory()
@@ -102,7 +112,7 @@ class ToolCatalog:
             if (now := entries.get(alias)) is None or not entry.is_reached_like(now)
         ]
         self._entries = dict(entries)
-        self._reaches = {alias: entry.reach_digest() for alias, entry in entries.items()}
+        self._reach_digests = {alias: entry.reach_digest() for alias, entry in entries.items()}
         for alias in stale_aliases:
             self._forget(alias)
         for alias in stale_aliases:
@@ -129,11 +139,11 @@ class ToolCatalog:
         self._for_apps.pop(alias, None)
         self._history.forget(alias)
         self._prepared.pop(alias, None)
-        self._stops.pop(alias, None)
-        self._stored.discard(alias)
+        self._blocks.pop(alias, None)
+        self._stored_aliases.discard(alias)
 
     @contextmanager
-    def at_once(self) -> Generator[None]:
+    def batch(self) -> Generator[None]:
         """When the context exits, publish everything that was listed within it, all at once."""
         self._is_publishing = True
         try:
@@ -169,7 +179,7 @@ class ToolCatalog:
             entry,
             lock,
             differences,
-            stop_of(alias, visible_definition, entry, differences, lock),
+            block_of(alias, visible_definition, entry, differences, lock),
         )
 
     def set_listed(
@@ -193,25 +203,25 @@ class ToolCatalog:
             if is_ours or is_included(name, entry.include_tools, entry.exclude_tools, other_names):
                 included_tools.setdefault(name, definition)
         prepared_tools = {name: self._prepared_of(alias, tool) for name, tool in included_tools.items()}
-        is_first, previous_names = alias in self._stored, self.names
+        is_first, previous_names = alias in self._stored_aliases, self.names
         # The lock file does not contain this server's own login tool.
         self._prepared[alias] = {} if is_ours else {**self._prepared.get(alias, {}), **prepared_tools}
         self._history.note(alias, {name: tool.digest for name, tool in prepared_tools.items()}, is_first=is_first)
         if self.lock is not None and not is_ours:
-            self._judge(alias, prepared_tools)
+            self._block_unapproved(alias, prepared_tools)
         else:
-            self._stops.pop(alias, None)
+            self._blocks.pop(alias, None)
         for name in prepared_tools:
-            self._history.record(alias, name).is_stopped = name in self._stops.get(alias, {})
+            self._history.record(alias, name).is_blocked = name in self._blocks.get(alias, {})
         self._offers[alias] = included_tools, call
         has_apps = any(True for tool in included_tools.values() for _ in app_links(tool))
         self._for_apps[alias] = {
             name: name_in_apps(tool) for name, tool in included_tools.items() if has_apps and is_for_apps(tool)
         }
         if is_stored:
-            self._stored.add(alias)
+            self._stored_aliases.add(alias)
         else:
-            self._stored.discard(alias)
+            self._stored_aliases.discard(alias)
         self._publish()
         if is_first and not is_stored:
             names = (*previous_names.published.items(), *previous_names.full.items())
@@ -219,23 +229,23 @@ class ToolCatalog:
                 name for name, origin in names if origin.alias == alias and self.names.find(name) is None
             )
 
-    def _judge(self, alias: str, prepared_tools: Mapping[str, _PreparedTool]) -> None:
+    def _block_unapproved(self, alias: str, prepared_tools: Mapping[str, _PreparedTool]) -> None:
         """Block tools that are not approved, and log those that were not blocked before."""
         logged_standings = self._logged_standings.get(alias, {})
-        stops: dict[str, Stop] = {}
+        blocks: dict[str, ToolBlock] = {}
         for name, tool in prepared_tools.items():
-            if tool.stop is not None:
-                stops[name] = tool.stop
+            if tool.block is not None:
+                blocks[name] = tool.block
             elif not tool.differences or not any(difference.field in WATCHED for difference in tool.differences):
                 record = self._history.record(alias, name)
-                record.first = record.now  # a person has approved exactly this version
-        self._stops[alias] = stops
-        self._logged_standings[alias] = {name: stop.standing for name, stop in stops.items()}
-        new_stops: dict[str, list[str]] = {}  # the names by status; each status gets one line in the log
-        for name, stop in stops.items():
-            if not stop.lock_problem and logged_standings.get(name) != stop.standing:
-                new_stops.setdefault(stop.standing, []).append(name)
-        for standing, names in new_stops.items():
+                record.first_digest = record.current_digest  # a person has approved exactly this version
+        self._blocks[alias] = blocks
+        self._logged_standings[alias] = {name: block.standing for name, block in blocks.items()}
+        new_blocks: dict[str, list[str]] = {}  # the names by status; each status gets one line in the log
+        for name, block in blocks.items():
+            if not block.lock_problem and logged_standings.get(name) != block.standing:
+                new_blocks.setdefault(block.standing, []).append(name)
+        for standing, names in new_blocks.items():
             omission = f" and {len(names) - MAX_LOGGED_NAMES} more" if len(names) > MAX_LOGGED_NAMES else ""
             listed_names = f"{', '.join(repr(name) for name in names[:MAX_LOGGED_NAMES])}{omission}"
             message = f"upstream {alias}: tools blocked until approved, {standing}: {listed_names}"
@@ -246,8 +256,8 @@ class ToolCatalog:
         tool = self._prepared.get(alias, {}).get(name)
         if tool is None or tool.lock is None:
             return ""
-        if tool.stop is not None:
-            return tool.stop.standing
+        if tool.block is not None:
+            return tool.block.standing
         fields = ", ".join(difference.field for difference in tool.differences)
         return f"approved ({fields} {'differ' if len(tool.differences) > 1 else 'differs'})" if fields else "approved"
 
@@ -257,23 +267,25 @@ class ToolCatalog:
         standings = (self.standing(alias, name) for name in names)
         return Counter(standing.partition(" ")[0] for standing in standings if standing)
 
-    def is_stopped_as(self, alias: str, name: str, version: str) -> bool:
+    def is_blocked_as(self, alias: str, name: str, version: str) -> bool:
         """Return whether exactly this version of a tool is blocked."""
-        stop = self._stops.get(alias, {}).get(name)
-        return stop is not None and stop.version == version
+        block = self._blocks.get(alias, {}).get(name)
+        return block is not None and block.version == version
 
-    async def approve(self, tool: StoppedMCPTool) -> None:
+    async def approve(self, tool: BlockedMCPTool) -> None:
         """Approve a tool as it was shown to a person.
 
         Raises:
             ToolError: The tool has changed since, or the approval cannot be written.
         """
         lock, outdated_reason = self.lock, tool.why_outdated()
-        if lock is None or tool.stop.lock_problem or outdated_reason:
-            message = tool.stop.lock_problem or f"Nothing was approved: {outdated_reason}. Look at the current version."
+        if lock is None or tool.block.lock_problem or outdated_reason:
+            message = (
+                tool.block.lock_problem or f"Nothing was approved: {outdated_reason}. Look at the current version."
+            )
             raise ToolError(ToolErrorType.EXECUTION_DENIED, message)
         assert self.write_approval is not None  # noqa: S101 - the pool sets it before tools are blocked
-        await self.write_approval(lock, tool.alias, {tool.upstream_name: tool.stop.entry})
+        await self.write_approval(lock, tool.alias, {tool.upstream_name: tool.block.entry})
         logger.warning(
             "a person has approved the current version of %s", visible_line(tool.name), extra={"upstream": tool.alias}
         )
@@ -281,7 +293,7 @@ class ToolCatalog:
     async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
         """Handle a call to a blocked tool after a person has agreed."""
         del params
-        assert isinstance(tool, StoppedMCPTool)  # noqa: S101 - only these tools call this method
+        assert isinstance(tool, BlockedMCPTool)  # noqa: S101 - only these tools call this method
         # Consent to an earlier version of the tool does not cover the current one.
         if context.answer is None or context.answer.channel is ConsentChannel.EARLIER:
             message = f"Nothing was sent: {tool.why_asked_again('')}. Call it again to ask the user for approval."
@@ -292,14 +304,14 @@ class ToolCatalog:
             "its description and arguments, then call it with the arguments that it needs."
         )
 
-    def called_by_apps(self, name: str) -> list[str]:
+    def tools_for_apps(self, name: str) -> list[str]:
         """Return the full names of the tools to which a bare name may refer when an app uses it."""
         tools = ((alias, own, bare) for alias in self._entries for own, bare in self._for_apps.get(alias, {}).items())
         return [full_name(alias, own) for alias, own, bare in tools if bare == name]
 
-    def lists_anything(self, alias: str) -> bool:
+    def has_current_list(self, alias: str) -> bool:
         """Return whether an upstream has listed its tools in this run, even if it has none."""
-        return alias in self._offers and alias not in self._stored
+        return alias in self._offers and alias not in self._stored_aliases
 
     def _publish(self) -> None:
         if self._is_publishing:
@@ -307,7 +319,7 @@ class ToolCatalog:
         self._is_publishing = True
         try:
             taken_names = self._registry.names_beside(self._entries) | self._reserved
-            self._name_all(taken_names)
+            self._assign_names(taken_names)
             tools_by_origin: dict[Origin, DiscoveredMCPTool] = {}
             bare = self._bare_names(taken_names)
             for alias, (definitions, call) in self._offers.items():
@@ -315,7 +327,7 @@ class ToolCatalog:
                 names_by_origin = {
                     origin: name for name, origin in self.names.published.items() if origin.alias == alias
                 }
-                stops = self._stops.get(alias, {})
+                blocks = self._blocks.get(alias, {})
                 listed_tools: list[DiscoveredMCPTool] = []
                 hidden_tools: list[DiscoveredMCPTool] = []
                 for name, definition in definitions.items():
@@ -326,10 +338,10 @@ class ToolCatalog:
                     bare_name = bare_name if bare_name in bare else ""
                     # Keep the object of an unchanged tool.
                     is_same = tool is not None and (tool.name, tool.bare_name) == (exposed_name, bare_name)
-                    if (stop := stops.get(name)) is not None:
-                        if not (is_same and isinstance(tool, StoppedMCPTool) and tool.stop is stop):
-                            tool = StoppedMCPTool(
-                                *(alias, exposed_name, stop, bare_name, self._approve, self.is_stopped_as),
+                    if (block := blocks.get(name)) is not None:
+                        if not (is_same and isinstance(tool, BlockedMCPTool) and tool.block is block):
+                            tool = BlockedMCPTool(
+                                *(alias, exposed_name, block, bare_name, self._approve, self.is_blocked_as),
                                 in_file=self.approves_in_file,
                             )
                     elif tool is None or not (is_same and tool.is_of(definition, call, record, trusted=is_trusted)):
@@ -342,11 +354,11 @@ class ToolCatalog:
                             call=call,
                             bare_name=bare_name,
                             record=record,
-                            reach=self._reaches[alias],
+                            reach=self._reach_digests[alias],
                             visible_definition=visible_definition,
                         )
                     tools_by_origin[origin] = tool
-                    is_listed = origin in names_by_origin and not (stop is not None and stop.lock_problem)
+                    is_listed = origin in names_by_origin and not (block is not None and block.lock_problem)
                     (listed_tools if is_listed else hidden_tools).append(tool)
                 self._registry.replace_source(alias, listed_tools, hidden_tools)
             self._tools = tools_by_origin
@@ -365,7 +377,7 @@ class ToolCatalog:
         unique_names = (name for name, count in counts.items() if count == 1)
         return {name for name in unique_names if not (name in taken_names or name.startswith(prefixes))}
 
-    def _name_all(self, taken_names: set[str]) -> None:
+    def _assign_names(self, taken_names: set[str]) -> None:
         name_lists: list[NameList] = []
         for alias, entry in self._entries.items():
             names = tuple(self._offers[alias][0]) if alias in self._offers else ()

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from server.protocol.json_rpc import Json, as_mapping
 from server.settings.settings_files import LOCK_NAME
-from server.upstreams.catalog.lock_file import COMMAND, WATCHED, Stop
+from server.upstreams.catalog.lock_file import COMMAND, WATCHED, ToolBlock
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
 from server.upstreams.session.list_reader import tool_with_visible_texts
 from server.upstreams.wire.own_meta import chain_of, with_origin
@@ -49,9 +49,9 @@ _FORGOTTEN = "forgotten"  # replaces the digest of a forgotten tool, and never e
 class ToolRecord:
     """A tool's history in this run, as digests of its definitions."""
 
-    first: str  # the digest when the tool was first listed; empty if unknown
-    now: str  # the current digest; empty once the operator has changed the server's entry
-    is_stopped: bool = False  # whether the lock file blocks the tool
+    first_digest: str  # the digest when the tool was first listed; empty if unknown
+    current_digest: str  # the current digest; empty once the operator has changed the server's entry
+    is_blocked: bool = False  # whether the lock file blocks the tool
     # Pairs of a client's key and a digest that the person behind that client agreed to
     consents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
 
@@ -77,24 +77,23 @@ class ToolHistory:
         earlier_records = self._records.get(alias, {})
         if is_first:
             earlier_records = {
-                name: record for name, record in earlier_records.items() if record.now == digests.get(name)
+                name: record for name, record in earlier_records.items() if record.current_digest == digests.get(name)
             }
         listed_records: dict[str, ToolRecord] = {}
-        for name, now in digests.items():
+        for name, digest in digests.items():
             record = earlier_records.get(name)
             if record is None:
-                record = ToolRecord("" if alias in self._forgetful else now, now)
-            elif record.now != now:
-                record.now = now
+                record = ToolRecord("" if alias in self._forgetful else digest, digest)
+            elif record.current_digest != digest:
+                record.current_digest = digest
                 changed_names.append(name)
             listed_records[name] = record
         unlisted_records = {name: record for name, record in earlier_records.items() if name not in listed_records}
         # Above the limit, forget tools that are no longer listed.
         surplus = min(len(unlisted_records), len(unlisted_records) + len(listed_records) - MAX_REMEMBERED)
         for name in list(itertools.islice(unlisted_records, max(surplus, 0))):
-            unlisted_records.pop(
-                name
-            ).now = _FORGOTTEN  # a pending answer must not apply to a later tool with this name
+            # A pending answer must not apply to a later tool with this name.
+            unlisted_records.pop(name).current_digest = _FORGOTTEN
         if surplus > 0 and alias not in self._forgetful:
             self._forgetful.add(alias)
             message = (
@@ -115,7 +114,7 @@ class ToolHistory:
     def forget(self, alias: str) -> None:
         """Forget a server whose entry the operator has changed, because it may be a different server now."""
         for record in self._records.pop(alias, {}).values():
-            record.now = ""
+            record.current_digest = ""
         self._forgetful.discard(alias)
 
 
@@ -178,8 +177,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         )
         self.definition = definition
         self._record = record
-        self._digest = record.now if record is not None else ""
-        self.version = f"{reach}-{record.now}" if record is not None else ""
+        self._digest = record.current_digest if record is not None else ""
+        self.version = f"{reach}-{record.current_digest}" if record is not None else ""
         self._trusted = trusted
         self._relay_call = call
         # Annotations count only if the server is trusted. Otherwise, the protocol's defaults apply: the worst case.
@@ -206,7 +205,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
     def is_of(self, definition: Mapping[str, Any], call: UpstreamCall, record: ToolRecord, *, trusted: bool) -> bool:
         """Return whether a tool created from these arguments would be the same as this one."""
         is_same = self.definition is definition and self._relay_call is call and self._trusted == trusted
-        return is_same and self._record is record and self._digest == record.now
+        return is_same and self._record is record and self._digest == record.current_digest
 
     @property
     def rule_names(self) -> tuple[str, ...]:
@@ -236,16 +235,16 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         """The upstream's own schema, with invisible characters marked only in text for people."""
         return self._visible_definition.get("inputSchema") or {"type": "object", "properties": {}}
 
-    def repeated_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
+    def parameter_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
         """Return the HTTP headers that repeat some of a call's arguments; `None` if the tool does not want any."""
-        if not self.repeated:
+        if not self.header_names:
             return None
         from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools need it
 
-        return mcp_param_headers(self.repeated, arguments)
+        return mcp_param_headers(self.header_names, arguments)
 
     @cached_property
-    def repeated(self) -> Mapping[tuple[str, ...], str]:
+    def header_names(self) -> Mapping[tuple[str, ...], str]:
         """The names of the headers that repeat arguments, keyed by the argument's path.
 
         Tools request them with `x-mcp-header` (2026-07-28 revision).
@@ -295,7 +294,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
 
     def why_asked_again(self, client_key: str) -> str:
         record, digest = self._record, self._digest
-        if record is None or digest == record.first or (client_key, digest) in record.consents:
+        if record is None or digest == record.first_digest or (client_key, digest) in record.consents:
             return ""
         return (
             f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
@@ -307,15 +306,15 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         Does nothing for the first version, which needs no consent, or for an empty `client_key`, which stands for no
         client.
         """
-        if self._record is not None and client_key and self._digest != self._record.first:
+        if self._record is not None and client_key and self._digest != self._record.first_digest:
             self._record.consents.add((client_key, self._digest))
 
     def why_outdated(self) -> str:
-        if self._record is not None and self._record.is_stopped:
+        if self._record is not None and self._record.is_blocked:
             return f"it is no longer approved in {LOCK_NAME}"
-        if self._record is None or self._record.now == self._digest:
+        if self._record is None or self._record.current_digest == self._digest:
             return ""
-        if not self._record.now:
+        if not self._record.current_digest:
             return f"the operator has changed the entry of the server {self.alias} since"
         return f"the server {self.alias} has changed this tool since (its description or its schema)"
 
@@ -341,7 +340,7 @@ tool, it is `ToolCatalog._approve`.
 Definition = Mapping[str, Any]
 
 
-class StoppedMCPTool(DiscoveredMCPTool):
+class BlockedMCPTool(DiscoveredMCPTool):
     """The placeholder for a blocked tool: calling it asks for approval, and does not reach the server.
 
     Args:
@@ -355,21 +354,21 @@ class StoppedMCPTool(DiscoveredMCPTool):
         self,
         alias: str,
         exposed_name: str,
-        stop: Stop,
+        block: ToolBlock,
         bare_name: str,
         approve: UpstreamCall,
         is_current: Callable[[str, str, str], bool],
         *,
         in_file: bool = True,
     ) -> None:
-        super().__init__(alias, exposed_name, stop.definition, trusted=False, call=approve, bare_name=bare_name)
-        self.stop = stop
-        self.version = stop.version
+        super().__init__(alias, exposed_name, block.definition, trusted=False, call=approve, bare_name=bare_name)
+        self.block = block
+        self.version = block.version
         self._is_current = is_current
         self._in_file = in_file
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StoppedMCPTool) and self.version == other.version and super().__eq__(other)
+        return isinstance(other, BlockedMCPTool) and self.version == other.version and super().__eq__(other)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -380,9 +379,9 @@ class StoppedMCPTool(DiscoveredMCPTool):
 
     def why_asked_again(self, client_key: str) -> str:
         del client_key
-        if self.stop.lock_problem:
+        if self.block.lock_problem:
             return f"{LOCK_NAME} cannot be used"
-        action = "added" if self.stop.standing == "new" else "changed"
+        action = "added" if self.block.standing == "new" else "changed"
         return f"the server {self.alias} has {action} this tool since its tools were approved in {LOCK_NAME}"
 
     def consented(self, client_key: str) -> None:
@@ -395,8 +394,8 @@ class StoppedMCPTool(DiscoveredMCPTool):
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         del params, context
-        if self.stop.lock_problem:
-            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.stop.lock_problem)
+        if self.block.lock_problem:
+            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.block.lock_problem)
         command = f"with `{COMMAND} --approve {shlex.quote(self.name)}` in a terminal, or " if self._in_file else ""
         return ApprovalConfirmation(
             title=f"Approve a tool of the MCP server {self.alias}",
@@ -407,11 +406,11 @@ class StoppedMCPTool(DiscoveredMCPTool):
     @property
     def words(self) -> str:
         """The current version of the tool, for the person who approves it."""
-        definition = self.stop.visible_definition
+        definition = self.block.visible_definition
         parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
         # Indent the description, so that none of its lines looks like a heading of this text.
         description = textwrap.indent(str(definition.get("description") or "(none)"), "  ")
-        parts += [f"State: {self.stop.standing}", "Its description now:", description]
+        parts += [f"State: {self.block.standing}", "Its description now:", description]
         parts += ["Its arguments now:", json.dumps(definition.get("inputSchema"), indent=1, ensure_ascii=False)]
         if "outputSchema" in definition:
             parts += ["Its results now:", json.dumps(definition["outputSchema"], indent=1, ensure_ascii=False)]

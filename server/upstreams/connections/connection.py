@@ -60,9 +60,9 @@ LAST_RETRY_SECONDS = 60.0
 before, up to the limit.
 """
 
-SOON_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
-CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
-MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than `SOON_SECONDS`
+CRASH_SECONDS = 10.0  # a connection that is lost this soon after its start counts as a crash
+MAX_CRASHES = 3  # after this many crashes in a row, the pauses get longer and longer
+MAX_WARNINGS = 20  # warnings per upstream, until a connection lasts longer than `CRASH_SECONDS`
 
 MAX_LIST_AGE_SECONDS = 60.0  # the maximum age of a list, if the upstream does not announce changes
 NEW_SESSION_LIST_AGE_SECONDS = 5.0  # the maximum age of a list when a client gets a new session
@@ -285,9 +285,9 @@ class Upstream:
                 if await self._connect(transport, self.entry.connect_timeout / 1000 / len(transports), audience):
                     transports, pause = [transport], FIRST_RETRY_SECONDS
                     is_refused = self.status.state is UpstreamState.NEEDS_AUTHENTICATION
-                    is_soon = anyio.current_time() - began < SOON_SECONDS and not is_refused
-                    losses = self.status.losses = self.status.losses + 1 if is_soon else 0
-                    if losses >= CRASHES:
+                    is_crash = anyio.current_time() - began < CRASH_SECONDS and not is_refused
+                    losses = self.status.losses = self.status.losses + 1 if is_crash else 0
+                    if losses >= MAX_CRASHES:
                         self.status.change(UpstreamState.CRASHING, f"it exited {losses} times soon after its start")
                     break
             if self.wants_login:
@@ -301,8 +301,8 @@ class Upstream:
             # The next attempt starts after the pause, when a request needs the upstream, or when somebody has logged in
             # to it. If the upstream keeps failing, a minimum pause remains, so that it is not restarted for each call.
             minimum_pause = FIRST_RETRY_SECONDS if self.status.attempts > 1 else 0.0
-            if self.status.losses >= CRASHES:
-                minimum_pause = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - CRASHES, 10)
+            if self.status.losses >= MAX_CRASHES:
+                minimum_pause = FIRST_RETRY_SECONDS * 2 ** min(self.status.losses - MAX_CRASHES, 10)
             minimum_pause = min(minimum_pause, LAST_RETRY_SECONDS)
             self._no_retry_before = time.monotonic() + minimum_pause
             with anyio.move_on_after(None if self.status.state is UpstreamState.LEFT_OUT else pause):
@@ -361,7 +361,7 @@ class Upstream:
                     self.transport, self.session, self.era = transport, session, session.era
                     is_modern = session.era.is_modern
                     self.change_stream = ChangeStream(self.alias, session.era, session.request) if is_modern else None
-                    await self._serve(session)
+                    await self._read_all_lists(session)
                     is_established = True
                     self.connected.set()
                     try:
@@ -374,7 +374,7 @@ class Upstream:
                         refusal, is_forgotten = session.refusal, session.is_forgotten
                     finally:
                         self.connected = anyio.Event()
-                    if time.perf_counter() > began + SOON_SECONDS:
+                    if time.perf_counter() > began + CRASH_SECONDS:
                         self._warnings.clear()
             state, reason = UpstreamState.FAILED, "it closed the connection"
             if refusal is not None:
@@ -391,7 +391,7 @@ class Upstream:
         self.warn_once("is not available", reason)
         return is_established
 
-    async def _serve(self, session: UpstreamSession) -> None:
+    async def _read_all_lists(self, session: UpstreamSession) -> None:
         """Read the upstream's lists.
 
         The upstream is available once its tools are known, even before its other lists have been read.

@@ -317,7 +317,7 @@ class UpstreamPool:
             keys = {upstream: self._key_of(upstream) for upstream in upstreams}
             with anyio.move_on_after(STORED_SECONDS):
                 last_runs = await stored_lists.read(keys.values())
-                with self.catalog.at_once():
+                with self.catalog.batch():
                     for upstream in upstreams:
                         last_run = last_runs.get(keys[upstream])
                         never_listed = last_run is not None and last_run.era.version == NEVER_LISTED
@@ -540,7 +540,7 @@ class UpstreamPool:
         ]
 
     def _is_unlisted(self, alias: str) -> bool:
-        return self._entries[alias].prefix == "none" and not self.catalog.lists_anything(alias)
+        return self._entries[alias].prefix == "none" and not self.catalog.has_current_list(alias)
 
     def _on_list_changed(self, upstream: Upstream, kind: OfferedKind, is_announced: bool) -> None:
         if self.by_alias.get(upstream.alias) is not upstream:

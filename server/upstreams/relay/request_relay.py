@@ -313,7 +313,7 @@ class Relay:
             "tools/call",
             _own_params(exchange, named),
             upstream.entry.timeout / 1000,
-            tool.repeated_headers(arguments),
+            tool.parameter_headers(arguments),
             f"{upstream.reach} {tool.version}",
         )
         try:

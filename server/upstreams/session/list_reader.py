@@ -35,15 +35,17 @@ MAX_REPORTED, MAX_REPORTED_CHARS = (
 TURN_SECONDS = 0.002
 """How long items are processed before other tasks may run."""
 
-DEEPEST = 64  # maximum depth to which schemas are searched
+MAX_DEPTH = 64  # maximum depth to which schemas are searched
 
-_TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
-_LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
+_TEXT_KEYWORDS = frozenset(
+    {"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"}
+)
+_TEXT_LIST_KEYWORDS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
 """Keywords whose value is a list of names or descriptions, one for each value of `enum`."""
 
-_VALUES = frozenset({"const", "default", "enum", "examples"})  # JSON Schema keywords whose values are data
+_DATA_KEYWORDS = frozenset({"const", "default", "enum", "examples"})  # JSON Schema keywords whose values are data
 
-_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_SCHEMA_MAP_KEYWORDS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """JSON Schema keywords that map names to schemas."""
 
 Item = TypeVar("Item")
@@ -256,7 +258,7 @@ def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
         visible_tool["annotations"] = {**cast("dict[str, Any]", annotations), "title": visible(title)}
     for key in ("inputSchema", "outputSchema"):
         if key in visible_tool:
-            visible_tool[key] = _visible_schema(visible_tool[key], DEEPEST)
+            visible_tool[key] = _visible_schema(visible_tool[key], MAX_DEPTH)
     return visible_tool
 
 
@@ -289,7 +291,7 @@ def _visible_item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def with_visible_form(schema: Any) -> Any:
     """Return a form's schema with every character visible, except in the names of fields and in choices."""
-    visible_schema = _visible_schema(schema, DEEPEST)
+    visible_schema = _visible_schema(schema, MAX_DEPTH)
     fields: Any = cast("dict[str, Any]", visible_schema).get("properties") if isinstance(visible_schema, dict) else None
     if not isinstance(fields, dict):
         return cast("Any", visible_schema)
@@ -321,15 +323,15 @@ def _visible_schema(schema: Any, depth: int) -> Any:
     keywords = cast("dict[str, Any]", schema)
     visible_keywords: dict[str, Any] = {}
     for key, value in keywords.items():
-        if key in _TEXTS and isinstance(value, str):
+        if key in _TEXT_KEYWORDS and isinstance(value, str):
             visible_keywords[key] = visible(value)
-        elif key in _LISTS_OF_TEXTS and isinstance(value, list):
+        elif key in _TEXT_LIST_KEYWORDS and isinstance(value, list):
             visible_keywords[key] = [
                 visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)
             ]
-        elif key in _VALUES:
+        elif key in _DATA_KEYWORDS:
             visible_keywords[key] = value
-        elif key in _MAPS and isinstance(value, dict):
+        elif key in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
             schemas_by_name = cast("dict[str, Any]", value)
             visible_schemas = {
                 name: _visible_schema(subschema, depth - 1) for name, subschema in schemas_by_name.items()

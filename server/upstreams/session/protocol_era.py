@@ -39,7 +39,7 @@ ENVELOPE_KEYS = frozenset(
 )
 """Keys of `_meta` that only describe a single connection and are never relayed."""
 
-_NAME_BEARING: Mapping[str, str] = {
+_NAME_PARAMETERS: Mapping[str, str] = {
     "tools/call": "name",
     "prompts/get": "name",
     "resources/read": "uri",
@@ -200,7 +200,7 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
     headers = {"mcp-protocol-version": era.version}
     if era.is_modern:
         headers["mcp-method"] = method
-        name = params.get(_NAME_BEARING.get(method, ""))
+        name = params.get(_NAME_PARAMETERS.get(method, ""))
         if isinstance(name, str):
             headers["mcp-name"] = encode_header(name)
     return headers

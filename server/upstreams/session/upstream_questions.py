@@ -166,12 +166,12 @@ class SessionQuestions:
         self._channel = channel
         self._tasks = tasks
         self._background = background
-        self._open: dict[str, UpstreamQuestion] = {}
-        self._live: dict[RequestId, LiveQuestion] = {}
+        self._open_questions: dict[str, UpstreamQuestion] = {}
+        self._live_questions: dict[RequestId, LiveQuestion] = {}
 
     def begin(self, call: InFlightCall) -> None:
         self.calls.append(call)
-        if self._open:
+        if self._open_questions:
             self.remind(call)
 
     def end(self, call: InFlightCall) -> None:
@@ -179,17 +179,17 @@ class SessionQuestions:
         if call not in self.calls:
             return
         self.calls.remove(call)
-        for live in self._live.values():
+        for live in self._live_questions.values():
             if call in live.calls:
                 live.calls.remove(call)
                 if not live.calls:
                     live.is_void = True
                     live.scope.cancel()
-        if self._open:
+        if self._open_questions:
             # Refuse this call's questions. If this was the last call, also refuse all questions that are not deferred.
             self.refuse(
                 key
-                for key, question in self._open.items()
+                for key, question in self._open_questions.items()
                 if question.call is call or not (self.calls or question.is_deferred)
             )
             for remaining_call in self.calls:
@@ -198,7 +198,7 @@ class SessionQuestions:
 
     def remind(self, call: InFlightCall) -> None:
         """If a question is waiting for this call, queue a `QuestionWaits` event behind the call's other messages."""
-        if self._waiting_for(call):
+        if self._questions_for(call):
             call.pending.put(QuestionWaits())
 
     def suspects(self) -> list[InFlightCall]:
@@ -215,9 +215,9 @@ class SessionQuestions:
 
     def receive(self, identity: RequestId, method: str, params: Json) -> None:
         options = self._options
-        if identity in self._live:
+        if identity in self._live_questions:
             return
-        if len(self._live) >= MAX_OPEN or is_too_large(params):
+        if len(self._live_questions) >= MAX_OPEN or is_too_large(params):
             self._log.info(
                 "a question from upstream %s was refused: it is too large, or too many are open", options.alias
             )
@@ -230,8 +230,8 @@ class SessionQuestions:
         if client is None and not calls and options.client is not None and options.client.can_be_asked(method, params):
             client = options.client
         if client is not None:
-            self._live[identity] = LiveQuestion(method, list(calls))
-            self._tasks.start_soon(self._relay_live, identity, method, labelled_params, client)
+            self._live_questions[identity] = LiveQuestion(method, list(calls))
+            self._tasks.start_soon(self._relay_live_question, identity, method, labelled_params, client)
             return
         # The session's only client may have roots, but can be asked for them only during calls.
         is_of_one = (
@@ -246,13 +246,15 @@ class SessionQuestions:
             refusal = refusal_of(method, options.folders) if is_declared else NO_ANSWER
             self._background.start(self._reply, identity, refusal)
             return
-        if len(self._open) >= MAX_OPEN:
+        if len(self._open_questions) >= MAX_OPEN:
             self._background.start(self._reply, identity, refusal_of(method))
             return
         key = f"{method.partition('/')[0]}-{secrets.token_hex(6)}"
         only_call = askable_calls[0] if askable_calls and options.is_shared else None
-        question = self._open[key] = UpstreamQuestion(key, identity, method, labelled_params, only_call, is_deferred)
-        self._tasks.start_soon(self._settle, question)
+        question = self._open_questions[key] = UpstreamQuestion(
+            key, identity, method, labelled_params, only_call, is_deferred
+        )
+        self._tasks.start_soon(self._await_answer, question)
         if is_deferred:
             self.wants_roots = True
             asyncio.get_running_loop().call_later(DOUBT_SECONDS, self._refuse_if_blocked, key)
@@ -260,12 +262,12 @@ class SessionQuestions:
             waiting_call.pending.put(QuestionWaits())
 
     def withdraw(self, identity: Any) -> None:
-        for question in tuple(self._open.values()):
+        for question in tuple(self._open_questions.values()):
             if question.identity == identity:
                 question.answer.cancel()
                 question.is_settled.set()
-                del self._open[question.key]
-        live = self._live.get(identity) if isinstance(identity, str | int) else None
+                del self._open_questions[question.key]
+        live = self._live_questions.get(identity) if isinstance(identity, str | int) else None
         if live is not None:
             live.scope.cancel()
 
@@ -274,7 +276,7 @@ class SessionQuestions:
 
         The caller must then see to it that they are answered or refused, or that the call is resumed.
         """
-        questions = self._waiting_for(call)
+        questions = self._questions_for(call)
         for question in questions:
             question.is_handed_out = True
         return questions
@@ -289,14 +291,18 @@ class SessionQuestions:
 
     async def wait_for_roots(self) -> bool:
         """Wait briefly while a client is being asked for its roots. Returns whether a client was being asked."""
-        roots_questions = [live for live in self._live.values() if live.method == "roots/list"]
+        roots_questions = [live for live in self._live_questions.values() if live.method == "roots/list"]
         with anyio.move_on_after(DOUBT_SECONDS):
             for live in roots_questions:
                 await live.is_settled.wait()
         return bool(roots_questions)
 
     def deferred_questions(self) -> list[UpstreamQuestion]:
-        return [question for question in self._open.values() if question.is_deferred and not question.answer.done()]
+        return [
+            question
+            for question in self._open_questions.values()
+            if question.is_deferred and not question.answer.done()
+        ]
 
     def answer(self, responses: Mapping[str, Any]) -> None:
         """Accept answers, which are keyed by their questions' keys; unknown keys are ignored."""
@@ -309,13 +315,13 @@ class SessionQuestions:
             question.answer.set_result(refusal_of(question.method))
 
     def _unanswered(self, keys: Iterable[str]) -> Sequence[UpstreamQuestion]:
-        questions = (self._open.get(key) for key in tuple(keys))
+        questions = (self._open_questions.get(key) for key in tuple(keys))
         return [question for question in questions if question is not None and not question.answer.done()]
 
-    def _waiting_for(self, call: InFlightCall) -> list[UpstreamQuestion]:
+    def _questions_for(self, call: InFlightCall) -> list[UpstreamQuestion]:
         return [
             question
-            for question in self._open.values()
+            for question in self._open_questions.values()
             if not (question.is_deferred or question.is_handed_out or question.answer.done())
             and question.call in (None, call)
             and call.exchange.can_be_asked(question.method, question.params)
@@ -329,7 +335,7 @@ class SessionQuestions:
         if self._channel.open_requests > len(self.calls):
             self.refuse([key])
 
-    async def _settle(self, question: UpstreamQuestion) -> None:
+    async def _await_answer(self, question: UpstreamQuestion) -> None:
         """Wait for the answer to a question and relay it. On timeout, the question is refused.
 
         While a client has the question, the question stays open for as long as the call stays suspended. If that call
@@ -345,19 +351,21 @@ class SessionQuestions:
                     if not question.is_handed_out:
                         response = refusal_of(question.method)
                         break
-            self._open.pop(question.key, None)
+            self._open_questions.pop(question.key, None)
             await self._reply(question.identity, response)
         except asyncio.CancelledError:
             if not question.answer.cancelled():
                 raise
         finally:
             # The question is no longer open, even if the answer cannot be delivered.
-            self._open.pop(question.key, None)
+            self._open_questions.pop(question.key, None)
             question.is_settled.set()
 
-    async def _relay_live(self, identity: RequestId, method: str, labelled_params: Json, client: Exchange) -> None:
+    async def _relay_live_question(
+        self, identity: RequestId, method: str, labelled_params: Json, client: Exchange
+    ) -> None:
         """Ask a client during its call, and relay the answer. The calls' timeouts are paused in the meantime."""
-        live = self._live[identity]
+        live = self._live_questions[identity]
         response = refusal_of(method)
         with ExitStack() as paused_clocks:
             for call in live.calls:
@@ -378,7 +386,7 @@ class SessionQuestions:
                 await self._reply(identity, response)
         finally:
             live.is_settled.set()
-            del self._live[identity]
+            del self._live_questions[identity]
 
     async def _ask_client(self, live: LiveQuestion, labelled_params: Json, client: Exchange) -> Json:
         """Ask a client. If its call ends before the answer, ask in another call that may have caused the question."""

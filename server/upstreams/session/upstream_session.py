@@ -224,7 +224,7 @@ class UpstreamSession:
                     self.options.list_changed(kind, False)
         elif method != LOG:
             if self._other_limit.admits():
-                self._pass_on(method, params)
+                self._relay_notification(method, params)
         elif self.log_limit.admits():
             # Prefix the logger with the alias, so that the upstream cannot imitate this server or another upstream.
             logger_name = params.get("logger")
@@ -233,13 +233,13 @@ class UpstreamSession:
                 if isinstance(logger_name, str) and logger_name
                 else self.alias
             )
-            self._pass_on(method, {**params, "logger": prefixed_name})
+            self._relay_notification(method, {**params, "logger": prefixed_name})
 
     def _send_drop_report(self, report: Json) -> None:
         if not self.lost.is_set():
-            self._pass_on(LOG, report)
+            self._relay_notification(LOG, report)
 
-    def _pass_on(self, method: str, params: Json) -> None:
+    def _relay_notification(self, method: str, params: Json) -> None:
         call = next((call for call in self.questions.suspects() if not call.is_suspended), None)
         if call is not None:
             call.pending.put(Notice(method, params))
@@ -294,7 +294,7 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
                 session.on_lost()
 
 
-def _attempt() -> asyncio.Future[None]:
+def _new_attempt() -> asyncio.Future[None]:
     return asyncio.get_running_loop().create_future()
 
 
@@ -302,14 +302,14 @@ def _attempt() -> asyncio.Future[None]:
 class _SubscriptionState:
     watchers: int = 0
     is_subscribed: bool = False
-    is_settling: bool = False
-    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # the attempt that current watchers wait for
+    is_updating: bool = False
+    attempt: asyncio.Future[None] = field(default_factory=_new_attempt)  # the attempt that current watchers wait for
 
     def fail(self, error: Exception) -> None:
         """Report an error to the current waiters; later waiters wait for another attempt."""
         self.attempt.set_exception(error)
         self.attempt.exception()  # mark the error as retrieved, because there may be no waiters
-        self.attempt = _attempt()
+        self.attempt = _new_attempt()
 
 
 class ResourceSubscriptions:
@@ -333,7 +333,7 @@ class ResourceSubscriptions:
         state = self._states.setdefault(uri, _SubscriptionState())
         state.watchers += 1
         attempt = state.attempt
-        self._settle(uri, state)
+        self._start_update(uri, state)
         try:
             await asyncio.shield(attempt)
         except asyncio.CancelledError:
@@ -345,18 +345,18 @@ class ResourceSubscriptions:
         state = self._states.get(uri)
         if state is not None and state.watchers:
             state.watchers -= 1
-            self._settle(uri, state)
+            self._start_update(uri, state)
 
-    def _settle(self, uri: str, state: _SubscriptionState) -> None:
+    def _start_update(self, uri: str, state: _SubscriptionState) -> None:
         """If the number of watchers requires it, subscribe or unsubscribe in a task that belongs to the session.
 
         A watcher's own task could be cancelled before the upstream has responded.
         """
-        if not state.is_settling and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
-            state.is_settling = True
-            self._tasks.start_soon(self._until_settled, uri, state)
+        if not state.is_updating and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
+            state.is_updating = True
+            self._tasks.start_soon(self._update_subscription, uri, state)
 
-    async def _until_settled(self, uri: str, state: _SubscriptionState) -> None:
+    async def _update_subscription(self, uri: str, state: _SubscriptionState) -> None:
         try:
             while bool(state.watchers) != state.is_subscribed:
                 if state.watchers:
@@ -369,13 +369,13 @@ class ResourceSubscriptions:
                         state.is_subscribed = True
                         state.attempt.set_result(None)
                     continue
-                state.is_subscribed, state.attempt = False, _attempt()
+                state.is_subscribed, state.attempt = False, _new_attempt()
                 try:
                     await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
                 except (RelayError, TimeoutError):
                     self._log.info("upstream %s did not confirm the end of a subscription", self._alias)
         finally:
-            state.is_settling = False
+            state.is_updating = False
             if not state.is_subscribed:
                 self._states.pop(uri, None)
                 state.fail(ConnectionLostError())
