@@ -100,9 +100,9 @@ STATUS: Json = {
 }
 
 OWN_SCHEMES = frozenset({"file", "memory", "todo", "coretools"})  # the schemes of this server's own resources
-FIRST_SKILLS_SECONDS = 0.5  # time limit for listing skills from the upstreams that were never asked for them
+FIRST_SKILLS_SECONDS = 0.5  # time limit for listing the skills of upstreams without an earlier request
 SKILLS_SECONDS = 5.0  # time limit for listing all upstreams' skills
-SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` is not asked again
+SILENT_SECONDS = 60.0  # how long a server that exceeded `SKILLS_SECONDS` gets no other request
 MAX_NAMED = 5  # maximum number of servers named in an error
 
 Result = TypeVar("Result")
@@ -244,16 +244,16 @@ class UpstreamRouter:
         self.watching.start(tasks)
         if self.pool.approvals is not None:
             tasks.start_soon(self.pool.approvals.follow, name="approvals")
-        is_one = self._dependencies.served_over == "stdio"
-        client = exchange_of(ctx, self._dependencies.key_of(ctx)) if is_one and ctx is not None else None
+        has_one_client = self._dependencies.served_over == "stdio"
+        client = exchange_of(ctx, self._dependencies.key_of(ctx)) if has_one_client and ctx is not None else None
         # A terminal command has no client. It prints the current state, so it does not use lists from the last run.
-        stored_lists = self._stored_lists if client is not None or not is_one else None
+        stored_lists = self._stored_lists if client is not None or not has_one_client else None
         self.pool.start(
             tasks,
             Audience(
                 capabilities=EVERYTHING if client is None else client.capabilities,
                 client=None if client is None else client.outside_request(),
-                is_one=is_one,
+                is_one=has_one_client,
                 is_modern=client is None or client.is_modern,
                 question_seconds=self._question_seconds,
                 observer_of=self._dependencies.observer_of,

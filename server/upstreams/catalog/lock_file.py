@@ -37,7 +37,9 @@ MAX_EXECUTABLE_BYTES = 32 << 20  # maximum size of a program to hash
 
 _FIELDS = ("title", "description", "inputSchema", "outputSchema", "annotations", "icons")
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-_BLOCKING_FIELDS = frozenset({"description", "inputSchema", "outputSchema"})  # the fields that models rely on
+_BLOCKING_FIELDS = frozenset(
+    {"description", "inputSchema", "outputSchema"}
+)  # a change to one of these fields blocks the tool, because models rely on them
 WATCHED = ("title", *sorted(_BLOCKING_FIELDS))  # the fields of a tool that models see
 _SEPARATE_FIELDS = frozenset(
     {"name", "_meta", *_FIELDS}
@@ -92,7 +94,7 @@ def server_entry(
 
 
 def executable_hash(entry: UpstreamSettings) -> str:
-    """Return the SHA-256 of a program given by its absolute path, otherwise an empty string. Blocks.
+    """Return the SHA-256 of a program given by its absolute path, otherwise an empty string. Does blocking I/O.
 
     A name such as `node` is not hashed, because it means a different program on each machine.
     """
@@ -131,14 +133,14 @@ def tool_differences(alias: str, name: str, approved: Json | None, now: Json | N
             yield Difference(alias, name, key, _change(key, approved, now), stops=key in _BLOCKING_FIELDS)
     before, after = as_mapping(approved.get("hints")), as_mapping(now.get("hints"))
     for hint in _HINTS:
-        was, is_now = before.get(hint), after.get(hint)
-        if was is not is_now:
+        old_hint, new_hint = before.get(hint), after.get(hint)
+        if old_hint is not new_hint:
             # Servers sometimes omit all annotations, for example after a reconnect. This does not block the tool,
             # because the defaults for missing annotations never lead to fewer requests for consent.
             milder = "annotations" in now and {
-                "readOnlyHint": is_now is True,
-                "destructiveHint": is_now is False or was is True,
-                "openWorldHint": is_now is False,
+                "readOnlyHint": new_hint is True,
+                "destructiveHint": new_hint is False or old_hint is True,
+                "openWorldHint": new_hint is False,
             }.get(hint, False)
             yield Difference(alias, name, f"annotations.{hint}", "milder" if milder else "changed", stops=milder)
 
@@ -348,7 +350,7 @@ def with_approved(servers: Mapping[str, Json], approvals: Mapping[str, Json]) ->
 
 
 def write_approved(path: str, alias: str, tools: Mapping[str, Json]) -> Lock:
-    """Approve these tools of a server in the file; everything else in it is unchanged. Blocks.
+    """Approve these tools of a server in the file; everything else in it is unchanged. Does blocking I/O.
 
     Raises:
         ToolError: The file cannot be used or written.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tools.contract.display import visible_line
 from tools.permissions.tool_names import BETWEEN
 
-MAX_NAME = 128  # the longest tool name in the specification (SEP-986)
+MAX_NAME = 128  # maximum length of a tool name in the specification (SEP-986)
 SEARCH_NAMES = ("search_tools", "describe_tool", "call_tool")  # the names of this server's own search tools
 MARK_LENGTH = 9  # length of a changed name's ending: a dash, a letter, seven hexadecimal digits
 

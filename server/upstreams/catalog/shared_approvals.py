@@ -77,8 +77,8 @@ class SharedApprovals:
                 try:
                     row = self._row = await self._rows.read(digest, self._row)
                     if row.value and not self._is_renewed:
-                        # Write the row again. This renews its lifetime and encrypts it with the first key, so that
-                        # other keys can be retired.
+                        # Write the row again, to renew its lifetime, and to encrypt it with the first key, so that
+                        # the other keys can be retired.
                         if version := await self._rows.write(digest, row.value, row.version):
                             self._row, self._is_renewed = SealedRow(row.value, version), True
                         else:

@@ -43,8 +43,8 @@ MAX_TOTAL_BYTES = 64 << 20
 MAX_FILES = 1_000
 MAX_DAYS = 30  # the age after which a file is removed
 
-NEVER_LISTED = ""  # in place of a revision: the server was too slow for the first list
-# How long a file with `NEVER_LISTED` is valid: a short time, because a server may only have been slow to install
+NEVER_LISTED = ""  # stored instead of a revision if the server was too slow for the first list
+# How long a file with `NEVER_LISTED` is valid: not long, because the server may be slow only while it is installed
 NEVER_LISTED_SECONDS = 3_600
 
 _SUFFIX = ".json"

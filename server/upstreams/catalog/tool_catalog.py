@@ -80,9 +80,8 @@ class ToolCatalog:
         self._budget = budget
         self._reserved = frozenset(reserved_names)
         self._entries: Mapping[str, UpstreamSettings] = {}
-        self._reach_digests: Mapping[
-            str, str
-        ] = {}  # by alias, a digest of the settings with which the upstream is reached
+        # By alias, a digest of the settings with which the upstream is reached
+        self._reach_digests: Mapping[str, str] = {}
         self._offers: dict[str, tuple[Mapping[str, Definition], UpstreamCall]] = {}
         self.lock: Lock | None = None  # see `use_lock`; `None` approves everything
         self.write_approval: Callable[[Lock, str, Mapping[str, Json]], Awaitable[None]] | None = None
@@ -291,7 +290,7 @@ class ToolCatalog:
         )
 
     async def _approve(self, tool: DiscoveredMCPTool, params: Arguments, context: ToolContext) -> ToolResult:
-        """Handle a call to a blocked tool after a person has agreed."""
+        """Approve a blocked tool that a client has called, after a person has consented."""
         del params
         assert isinstance(tool, BlockedMCPTool)  # noqa: S101 - only these tools call this method
         # Consent to an earlier version of the tool does not cover the current one.
@@ -306,8 +305,12 @@ class ToolCatalog:
 
     def tools_for_apps(self, name: str) -> list[str]:
         """Return the full names of the tools to which a bare name may refer when an app uses it."""
-        tools = ((alias, own, bare) for alias in self._entries for own, bare in self._for_apps.get(alias, {}).items())
-        return [full_name(alias, own) for alias, own, bare in tools if bare == name]
+        tools = (
+            (alias, upstream_name, bare_name)
+            for alias in self._entries
+            for upstream_name, bare_name in self._for_apps.get(alias, {}).items()
+        )
+        return [full_name(alias, upstream_name) for alias, upstream_name, bare_name in tools if bare_name == name]
 
     def has_current_list(self, alias: str) -> bool:
         """Return whether an upstream has listed its tools in this run, even if it has none."""
@@ -321,7 +324,7 @@ class ToolCatalog:
             taken_names = self._registry.names_beside(self._entries) | self._reserved
             self._assign_names(taken_names)
             tools_by_origin: dict[Origin, DiscoveredMCPTool] = {}
-            bare = self._bare_names(taken_names)
+            bare_names = self._bare_names(taken_names)
             for alias, (definitions, call) in self._offers.items():
                 is_trusted = self._entries[alias].trust
                 names_by_origin = {
@@ -335,7 +338,7 @@ class ToolCatalog:
                     exposed_name = names_by_origin.get(origin) or rule_name(alias, name)
                     tool = self._tools.get(origin)
                     bare_name = self._for_apps[alias].get(name, "")
-                    bare_name = bare_name if bare_name in bare else ""
+                    bare_name = bare_name if bare_name in bare_names else ""
                     # Keep the object of an unchanged tool.
                     is_same = tool is not None and (tool.name, tool.bare_name) == (exposed_name, bare_name)
                     if (block := blocks.get(name)) is not None:

@@ -292,8 +292,8 @@ class ToolIndex:
         first = [word for word in phrases if min(_OF_WORD.get(stem(word), [len(_GROUPS)])) < len(_ACTION_GROUPS)]
         text = " ".join((*first, _PHRASE.sub(lambda match: _PHRASES[match[0].lower()], query)))
         words = list(dict.fromkeys(map(stem, itertools.islice(words_of(text), MAX_WORDS))))
-        proper = {stem(name.lower()) for name in _PROPER.findall(text)}
-        concepts = [self._concept(word, is_name=word in proper) for word in words]
+        proper_names = {stem(name.lower()) for name in _PROPER.findall(text)}
+        concepts = [self._concept(word, is_name=word in proper_names) for word in words]
         scores: dict[int, float] = {}
         for concept in sorted(concepts, key=lambda concept: -concept.weight):
             best: dict[int, float] = {}
@@ -309,8 +309,8 @@ class ToolIndex:
         # The action in the first word, with its synonyms.
         actions = [group for group in _OF_WORD.get(words[0], ()) if group < len(_ACTION_GROUPS)] if words else []
         action_words = frozenset(words[:1]).union(*map(_GROUPS.__getitem__, actions)) if actions else frozenset[str]()
-        top = heapq.nlargest(MAX_RANKED, ((score, -number) for number, score in scores.items()))
-        fits = [(score, -number, self._fit(concepts, action_words, -number)) for score, number in top]
+        candidates = heapq.nlargest(MAX_RANKED, ((score, -number) for number, score in scores.items()))
+        fits = [(score, -number, self._fit(concepts, action_words, -number)) for score, number in candidates]
         fits.sort(key=lambda item: -item[0] * (1 + item[2]))
         return [(number, fit) for _, number, fit in fits]
 

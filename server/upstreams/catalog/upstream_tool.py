@@ -1,8 +1,8 @@
-"""Upstream tools as clients see them, also while they are not approved; the history of their definitions; their apps.
+"""Upstream tools as clients see them, including unapproved ones; the history of their definitions; their apps.
 
-MCP Apps (SEP-1865) are pages that are a tool's user interface. Clients take a page's URI from the tool's `_meta`, which
-must therefore contain the published URI. A page calls tools by the names that its own server uses, because it knows no
-other server.
+MCP Apps (SEP-1865) are pages that serve as a tool's user interface. Clients take a page's URI from the tool's `_meta`,
+which must therefore contain the published URI. A page calls tools by the names that its own server uses, because it
+knows no other server.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class ToolRecord:
     """A tool's history in this run, as digests of its definitions."""
 
     first_digest: str  # the digest when the tool was first listed; empty if unknown
-    current_digest: str  # the current digest; empty once the operator has changed the server's entry
+    # The current digest; empty after the operator has changed the server's entry, `_FORGOTTEN` for a forgotten tool
+    current_digest: str
     is_blocked: bool = False  # whether the lock file blocks the tool
     # Pairs of a client's key and a digest that the person behind that client agreed to
     consents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
@@ -70,7 +71,8 @@ class ToolHistory:
     def note(self, alias: str, digests: Mapping[str, str], *, is_first: bool = False) -> None:
         """Record each tool that an upstream lists, with its digest, and log changes.
 
-        With `is_first`, the list is the first one of this run, and is not compared with the list from the last run.
+        If `is_first` is true, the list is the first one of this run. Differences from the list of the last run then do
+        not count as changes.
         """
         log = logging.LoggerAdapter(logger, {"upstream": alias})
         changed_names: list[str] = []
@@ -236,7 +238,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         return self._visible_definition.get("inputSchema") or {"type": "object", "properties": {}}
 
     def parameter_headers(self, arguments: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Return the HTTP headers that repeat some of a call's arguments; `None` if the tool does not want any."""
+        """Return the HTTP headers that repeat some of a call's arguments; `None` if the tool requests none."""
         if not self.header_names:
             return None
         from mcp.shared.inbound import mcp_param_headers  # noqa: PLC0415 - few tools need it
@@ -315,8 +317,8 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
         if self._record is None or self._record.current_digest == self._digest:
             return ""
         if not self._record.current_digest:
-            return f"the operator has changed the entry of the server {self.alias} since"
-        return f"the server {self.alias} has changed this tool since (its description or its schema)"
+            return f"the operator has changed the entry of the server {self.alias} in the meantime"
+        return f"the server {self.alias} has changed this tool in the meantime (its description or its schema)"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         if self._trusted and not self.why_asked_again(context.client.key):
@@ -390,7 +392,7 @@ class BlockedMCPTool(DiscoveredMCPTool):
     def why_outdated(self) -> str:
         if self._is_current(self.alias, self.upstream_name, self.version):
             return ""
-        return f"the server {self.alias} has changed this tool since, or it was approved in the meantime"
+        return f"the server {self.alias} has changed this tool in the meantime, or somebody has approved it"
 
     async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
         del params, context

@@ -123,8 +123,8 @@ class ClientSessions:
             if slot.session is not None and slot.session.serial == serial and not slot.session.lost.is_set():
                 slot.last_used = anyio.current_time()
                 return slot.session
-        listing = self.upstream.live_session
-        return listing if listing is not None and listing.serial == serial else None
+        listing_session = self.upstream.live_session
+        return listing_session if listing_session is not None and listing_session.serial == serial else None
 
     def _open(self, key: SessionKey, exchange: Exchange, era_choice: EraChoice) -> _SessionSlot:
         upstream, entry = self.upstream, self.upstream.entry
@@ -262,9 +262,11 @@ class ClientSessions:
 
     def sessions_of(self, exchange: Exchange) -> list[UpstreamSession]:
         """Return the sessions that a client uses: its own, and the listing session if all clients share it."""
-        own = [slot.session for key, slot in self._slots.items() if key == key_of(exchange)]
+        own_sessions = [slot.session for key, slot in self._slots.items() if key == key_of(exchange)]
         is_shared = self.audience.is_one or self.upstream.entry.isolation == "shared"
-        return [session for session in (*own, self.upstream.session if is_shared else None) if session is not None]
+        return [
+            session for session in (*own_sessions, self.upstream.session if is_shared else None) if session is not None
+        ]
 
 
 def key_of(exchange: Exchange) -> SessionKey:

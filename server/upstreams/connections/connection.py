@@ -192,7 +192,7 @@ class Audience:
     capabilities: Json  # the capabilities to declare to upstreams
     client: Exchange | None  # the client, if there is only one and it can be reached at any time
     is_one: bool
-    is_modern: bool  # whether the client uses the 2026-07-28 revision; if there are several, whether most of them do
+    is_modern: bool  # whether the client uses the 2026-07-28 revision; true if there may be several clients
     question_seconds: float
     observer_of: Callable[[str, UpstreamSettings], Observer] | None = None
     """Creates the observer for a session's requests, from the upstream's alias and entry."""
@@ -498,7 +498,7 @@ class Upstream:
             self._change_noted = anyio.Event()
             stale, self._stale = self._stale, {}
             kinds = tuple(kind for kind in KINDS if kind.capability in stale)
-            began = anyio.current_time()
+            started_at = anyio.current_time()
             try:
                 await read_lists(session, kinds, self.entry.list_timeout / 1000, use_list, self.offer)
             except (UpstreamError, UnusableAnswerError, TimeoutError):
@@ -506,7 +506,7 @@ class Upstream:
             except ConnectionLostError:
                 return
             last_read = anyio.current_time()
-            read_seconds = last_read - began
+            read_seconds = last_read - started_at
             self._last_reads |= {kind.capability: last_read for kind in kinds}
             self._lists_reread.set()
             self._lists_reread = anyio.Event()
@@ -522,7 +522,7 @@ class Upstream:
             self._schedule_read(capability, NEW_SESSION_LIST_AGE_SECONDS)
 
     def schedule_read_for_client(self, capability: str) -> anyio.Event | None:
-        """Schedule a read of a list that a client wants, if the list is old and changes to it may not be announced.
+        """Schedule a read of a list that a client requests, if the list is old and changes to it may not be announced.
 
         An HTTP server may have no stream to announce changes, even if it declares that it announces them. The returned
         event is set after the read.

@@ -351,8 +351,8 @@ class UpstreamPool:
         for upstream in upstreams:
             scope = self._owners[upstream] = anyio.CancelScope()
             self._running += 1
-            own = partial(self._run_upstream, upstream, scope, audience, may_start)
-            tasks.start_soon(own, name=f"upstream {upstream.alias}")
+            run_upstream = partial(self._run_upstream, upstream, scope, audience, may_start)
+            tasks.start_soon(run_upstream, name=f"upstream {upstream.alias}")
 
     async def _run_upstream(
         self, upstream: Upstream, scope: anyio.CancelScope, audience: Audience, may_start: anyio.Event
@@ -441,9 +441,9 @@ class UpstreamPool:
         """Return the owner of a name, once every possible owner has made its first connection attempt.
 
         If several servers without prefixes offer the same tool name, the first one in the configuration owns it,
-        however long it takes to start. A bare name that apps call is valid while no other tool has it. A client may
-        know a tool from an earlier run, and many servers take longer to start than a list should wait. A call therefore
-        waits for each possible owner, up to that server's timeout.
+        however long it takes to start. Apps may call a tool by its bare name as long as no other tool has that name. A
+        client may know a tool from an earlier run, and many servers take longer to start than a list should wait. A
+        call therefore waits for each possible owner, up to that server's timeout.
         """
         awaited_upstreams: set[Upstream] = set()
         while True:

@@ -1,6 +1,6 @@
 """Reads an upstream's lists page by page, within limits, and drops whatever clients could not read.
 
-In copies for people, invisible characters in titles and descriptions are made visible, also in the forms of questions.
+In published copies, invisible characters in titles and descriptions are made visible, as in the forms of questions.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class EraChoice:
 
 
 def era_choice_for(protocol: Literal["auto", "legacy", "2026-07-28"], *, client_is_modern: bool) -> EraChoice:
-    """Choose the era: the operator's setting, or else the client's.
+    """Choose the operator's era if one is configured, otherwise the client's.
 
     A server that supports both eras may have fewer features in one of them (questions during a call, log messages). A
     client gets the most features if its own revision is used end to end.

@@ -274,7 +274,7 @@ class SessionQuestions:
     def hand_out(self, call: InFlightCall) -> list[UpstreamQuestion]:
         """Return the questions that this call may show and that no client has yet, and mark them as handed out.
 
-        The caller must then see to it that they are answered or refused, or that the call is resumed.
+        The caller must then ensure that they are answered or refused, or that the call is resumed.
         """
         questions = self._questions_for(call)
         for question in questions:
@@ -328,7 +328,7 @@ class SessionQuestions:
         ]
 
     def _refuse_if_blocked(self, key: str) -> None:
-        """Refuse the question if a request other than a call is open.
+        """Refuse the question if the upstream still has to respond to a request other than a call.
 
         The upstream may be waiting for the answer before it sends lists, which calls need.
         """
@@ -434,7 +434,7 @@ def refusal_of(method: str, folders: Iterable[str] = ()) -> Json:
 
 
 def is_too_large(params: Mapping[str, Any]) -> bool:
-    """Return whether a question is so large that nobody could read it, and that relaying it would block this server."""
+    """Return whether a question is too large to read, and to relay without blocking this server."""
     return len(to_json(params, inf_nan_mode="null")) > MAX_BYTES
 
 

@@ -182,7 +182,7 @@ class UpstreamSession:
             self.lost.set()
 
     async def set_level(self, level: str) -> None:
-        """Send the client's log level to a handshake-era upstream; other upstreams get it with each request."""
+        """Send the client's log level to a handshake-era upstream; other upstreams receive it with each request."""
         if self.era.is_modern or not self.era.announces("logging"):
             return
         try:
@@ -249,7 +249,7 @@ class UpstreamSession:
 
 @asynccontextmanager
 async def open_session(transport: Transport, options: SessionOptions) -> AsyncGenerator[UpstreamSession]:
-    """Open a session until the context exits. The context must be entered and exited in the same task.
+    """Open a session, which is closed when the context exits. The context must be entered and exited in the same task.
 
     Raises:
         IncompatibleError: There is no common revision.

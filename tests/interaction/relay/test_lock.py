@@ -212,7 +212,7 @@ async def test_a_yes_counts_for_the_definition_that_was_shown_alone(remote: Entr
         await client.call("up__change", {})
         before = path.read_bytes()
         said = refusal_of(await client.call("up__content", {}))
-        assert "the server up has changed this tool since" in said
+        assert "the server up has changed this tool in the meantime" in said
     assert path.read_bytes() == before
 
 
