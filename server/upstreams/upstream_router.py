@@ -303,8 +303,13 @@ class UpstreamRouter:
             if method != "server/discover" or not self._may_have_tasks:
                 del extensions[TASKS]
             return {**welcome, "capabilities": {**as_mapping(welcome.get("capabilities")), "extensions": extensions}}
-        of_other_era = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
-        if method not in _METHODS or method in of_other_era or not self.pool.upstreams or not ctx.connection.is_open:
+        other_era_methods = _HANDSHAKE_METHODS if ctx.is_modern else _TASK_METHODS
+        if (
+            method not in _METHODS
+            or method in other_era_methods
+            or not self.pool.upstreams
+            or not ctx.connection.is_open
+        ):
             return await call_next(ctx)
         self._dependencies.on_request(ctx)
         if method in _TASK_METHODS:

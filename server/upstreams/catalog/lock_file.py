@@ -315,8 +315,8 @@ def parse_lock(content: bytes) -> dict[str, Json]:
     try:
         _LockFile.model_validate(parsed)
     except ValidationError as error:
-        place = visible_line(".".join(str(step) for step in error.errors()[0]["loc"])[:MAX_PLACE_CHARS])
-        raise ValueError(f"the value at {place or 'its top'} does not belong in a lock file") from None
+        location = visible_line(".".join(str(key) for key in error.errors()[0]["loc"])[:MAX_PLACE_CHARS])
+        raise ValueError(f"the value at {location or 'its top'} does not belong in a lock file") from None
     return cast("dict[str, Json]", parsed["servers"])
 
 

@@ -98,8 +98,8 @@ def key_of(entry: UpstreamSettings) -> str:
     command, args, address = program_and_address(entry)
     program = [command, args, entry.cwd, working_folder()] if entry.endpoint is None else []
     names = [sorted(entry.env), sorted(entry.inherit_env), sorted(map(str.lower, entry.headers))]
-    decisive = [entry.transport, *program, address, names, our_name()["version"]]
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:32]
+    key_parts = [entry.transport, *program, address, names, our_name()["version"]]
+    return hashlib.sha256(json.dumps(key_parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)

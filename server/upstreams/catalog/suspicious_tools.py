@@ -124,8 +124,11 @@ def labels_of(servers: Mapping[str, Iterable[Mapping[str, Any]]]) -> dict[tuple[
             if texts[other_alias, name] == text:
                 continue
             own_words, other_words = words[alias, name], words[other_alias, name]
-            has_enough = min(own_words.total(), other_words.total()) >= MIN_WORDS
-            if has_enough and (own_words & other_words).total() >= MIN_SIMILARITY * (own_words | other_words).total():
+            has_enough_words = min(own_words.total(), other_words.total()) >= MIN_WORDS
+            if (
+                has_enough_words
+                and (own_words & other_words).total() >= MIN_SIMILARITY * (own_words | other_words).total()
+            ):
                 labels.append(f"resembles the tool with the same name on the server {other_alias}")
         if labels:
             labels_by_tool[alias, name] = labels

@@ -131,9 +131,9 @@ def stem(word: str) -> str:
         word = word[:-2]
     elif word.endswith("s") and not word.endswith(("ss", "us", "is")):
         word = word[:-1]
-    for ending, least in _ENDINGS:
+    for ending, min_length in _ENDINGS:
         rest = word.removesuffix(ending)
-        if rest != word and len(rest) >= least and not rest.isdigit():
+        if rest != word and len(rest) >= min_length and not rest.isdigit():
             if ending == "ied":
                 return rest + "y"
             if ending != "ion" and rest[-1] == rest[-2] and rest[-1] not in "lsz":

@@ -460,6 +460,6 @@ def is_for_models(tool: Mapping[str, Any]) -> bool:
     return _is_for("model", tool)
 
 
-def _is_for(whom: str, tool: Mapping[str, Any]) -> bool:
+def _is_for(caller: str, tool: Mapping[str, Any]) -> bool:
     visibility: Any = as_mapping(as_mapping(tool.get("_meta")).get("ui")).get("visibility")
-    return whom in cast("list[Any]", visibility) if isinstance(visibility, list) else True
+    return caller in cast("list[Any]", visibility) if isinstance(visibility, list) else True

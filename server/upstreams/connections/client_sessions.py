@@ -59,7 +59,7 @@ class ClientSessions:
     login_principal: Callable[[Exchange], str]
     idle_seconds: ClassVar[float] = IDLE_SECONDS
     _slots: dict[SessionKey, _SessionSlot] = field(default_factory=dict[SessionKey, _SessionSlot], init=False)
-    _may_shake_hands: bool = field(default=True, init=False)
+    _may_use_handshake: bool = field(default=True, init=False)
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -92,14 +92,14 @@ class ClientSessions:
             if is_shared:
                 return listing_session
             entry, transport = upstream.entry, upstream.transport
-            shakes_hands = entry.protocol == "auto" and not exchange.is_modern and self._may_shake_hands
+            uses_handshake = entry.protocol == "auto" and not exchange.is_modern and self._may_use_handshake
             # Without a handshake, a remote server has no state per connection, so no separate session is needed.
             is_remote = transport is not None and transport.name != "stdio"
-            if not shakes_hands and listing_session.era.is_modern and is_remote and not principal:
+            if not uses_handshake and listing_session.era.is_modern and is_remote and not principal:
                 return listing_session
             # Use the client's revision if the upstream may support it, otherwise the listing session's revision.
             listing_era = EraChoice(listing_session.era.is_modern, is_only=True)
-            slot = self._open(key_of(exchange), exchange, EraChoice(is_modern=False) if shakes_hands else listing_era)
+            slot = self._open(key_of(exchange), exchange, EraChoice(is_modern=False) if uses_handshake else listing_era)
         elif listing_session is None:
             # The client's own session still works, but nothing can be listed until there is a new listing session.
             upstream.retry_now()
@@ -204,7 +204,7 @@ class ClientSessions:
                     options = replace(options, folders=await self.audience.folders_of(exchange))
                 async with open_session(transport, options) as session:
                     scope.deadline = float("inf")
-                    self._may_shake_hands = options.era_choice.is_modern or not session.era.is_modern
+                    self._may_use_handshake = options.era_choice.is_modern or not session.era.is_modern
                     if (
                         not session.era.is_modern
                         and options.capabilities_to_declare(options.client_capabilities).get("roots") is not None

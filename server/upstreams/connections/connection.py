@@ -585,10 +585,10 @@ class Upstream:
     def warn_once(self, failure: str, reason: str) -> None:
         """Log a failure, as a warning at first, and at a lower level if it repeats."""
         message = f"{failure}: {reason}"
-        is_news = message not in self._warnings and len(self._warnings) < MAX_WARNINGS
-        if is_news:
+        is_new = message not in self._warnings and len(self._warnings) < MAX_WARNINGS
+        if is_new:
             self._warnings.add(message)
-        self.log.log(logging.WARNING if is_news else logging.DEBUG, "upstream %s %s", self.alias, message)
+        self.log.log(logging.WARNING if is_new else logging.DEBUG, "upstream %s %s", self.alias, message)
 
     @property
     def live_session(self) -> UpstreamSession | None:

@@ -141,7 +141,7 @@ class UpstreamPool:
         """Entries with variables unexpanded; changes with the settings."""
         self.is_recalling = False  # whether the stored lists are still being read; no list is sent before that is done
         self.listed: set[str] = set()  # the capabilities whose list a client has received
-        self._stored: StoredLists | None = None
+        self._stored_lists: StoredLists | None = None
         self.approvals: SharedApprovals | None = None  # the shared approvals of replicas, if there are any
         self.catalog.write_approval = self._approve
         self._stored_lists_offered: anyio.Event | None = None  # set once the stored lists are offered
@@ -171,7 +171,7 @@ class UpstreamPool:
         The stored lists of an upstream are offered until the upstream sends its current ones.
         """
         if self._audience is None:
-            self._audience, self._stored, self.tasks = audience, stored_lists, tasks
+            self._audience, self._stored_lists, self.tasks = audience, stored_lists, tasks
             self.is_recalling = stored_lists is not None and bool(self.upstreams)
             self._start(self.upstreams, tasks, audience)
 
@@ -302,8 +302,8 @@ class UpstreamPool:
         return key_of(self.written.get(upstream.alias, upstream.entry))
 
     async def _store(self, upstream: Upstream, version: str) -> None:
-        if self._stored is not None:
-            await self._stored.write(self._key_of(upstream), version, upstream.offer.lists)
+        if self._stored_lists is not None:
+            await self._stored_lists.write(self._key_of(upstream), version, upstream.offer.lists)
 
     async def _offer_stored_lists(
         self,
@@ -343,9 +343,11 @@ class UpstreamPool:
             self._runs_logins = True
             tasks.start_soon(self._login_store.run, name="logins")
         upstreams, may_start = list(upstreams), anyio.Event()
-        if self._stored is not None and upstreams:
+        if self._stored_lists is not None and upstreams:
             self._stored_lists_offered = anyio.Event()
-            tasks.start_soon(self._offer_stored_lists, self._stored, upstreams, self._stored_lists_offered, may_start)
+            tasks.start_soon(
+                self._offer_stored_lists, self._stored_lists, upstreams, self._stored_lists_offered, may_start
+            )
         else:
             may_start.set()
         for upstream in upstreams:
@@ -411,8 +413,10 @@ class UpstreamPool:
         for upstream in self.upstreams:
             if not (upstream.known.is_set() or upstream.offer.stored or upstream.alias in self._logged_as_late):
                 self._logged_as_late.add(upstream.alias)
-                if self._stored is not None and self.tasks is not None:
-                    self.tasks.start_soon(self._stored.write, self._key_of(upstream), NEVER_LISTED, dict[str, Any]())
+                if self._stored_lists is not None and self.tasks is not None:
+                    self.tasks.start_soon(
+                        self._stored_lists.write, self._key_of(upstream), NEVER_LISTED, dict[str, Any]()
+                    )
                 upstream.log.warning(
                     "upstream %s is late: the first list waited %g s for it, and its tools are announced when they "
                     "arrive. For clients that request the list only once, raise proxy.firstListWait",

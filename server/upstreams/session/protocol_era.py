@@ -134,10 +134,10 @@ async def negotiate(channel: JsonRpcChannel, choice: EraChoice, capabilities: Js
             if mutual is not None and attempt == 0:
                 version = mutual
                 continue
-            speaks_others = bool(supported_versions) and not any(
+            lacks_handshake = bool(supported_versions) and not any(
                 revision in HANDSHAKE_PROTOCOL_VERSIONS for revision in supported_versions
             )
-            if choice.is_only or speaks_others:
+            if choice.is_only or lacks_handshake:
                 raise IncompatibleError from None
         except (TimeoutError, IncompatibleError):
             if choice.is_only:
