@@ -104,7 +104,7 @@ async def _log_in(report: SettingsReport, replica: Replica, alias: str, principa
         if principal:
             sys.stdout.write(f"Logged in to {alias} as {principal}\n")
             return 0
-        await upstream.come_back()
+        await upstream.reconnect()
         return _report(upstream, f"Logged in to {alias}")
 
 

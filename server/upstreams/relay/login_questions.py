@@ -73,7 +73,7 @@ class LoginQuestions:
         texts = [f"Preparing a login to {login.alias}"]
         try:
             async with _pulse(exchange, texts):
-                attempt = await login.begin(tasks, needed.had, texts.append, exchange.readable_name)
+                attempt = await login.begin(tasks, needed.rejected_header, texts.append, exchange.readable_name)
         except LoginError as error:
             raise _failed(login, error.why) from None
         if attempt is None:  # another attempt has succeeded by now

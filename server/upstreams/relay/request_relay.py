@@ -313,7 +313,7 @@ class Relay:
             "tools/call",
             _own_params(exchange, named),
             upstream.entry.timeout / 1000,
-            tool.repeated_headers(arguments),
+            tool.parameter_headers(arguments),
             f"{upstream.reach} {tool.version}",
         )
         try:
@@ -405,10 +405,10 @@ class Relay:
                 self._seconds, how.is_local, has_pages=how.pages is not None, has_replicas=how.replica.shares_secrets
             )
         if upstream.wants_login and upstream.login is not None and await upstream.login.has_changed():
-            await upstream.come_back()  # somebody has logged in with the console command
+            await upstream.reconnect()  # somebody has logged in with the console command
             if not upstream.wants_login:
                 return None
-            needed.had = upstream.login.latest_header  # this new login was not sufficient either
+            needed.rejected_header = upstream.login.latest_header  # this new login was not sufficient either
 
         def seal(carried: Json) -> str:
             carried = {**carried, "target": target, "consented": is_consented, "logins": count}
@@ -420,7 +420,7 @@ class Relay:
             raise needed  # the upstream asks for another login after each one
         asked = await self._login_questions.ask(needed, exchange, tasks, seal)
         if asked is None:
-            await upstream.come_back()
+            await upstream.reconnect()
         return asked
 
     async def _send_once(self, request: RelayedRequest, exchange: Exchange) -> Json:
@@ -473,7 +473,7 @@ class Relay:
         questions = session.questions
         if (key := exchange.carried.get("deferred")) is not None:
             questions.wants_roots = False
-            deferred = questions.deferred()
+            deferred = questions.deferred_questions()
             keys = [question.key for question in deferred]
             questions.answer(dict.fromkeys(keys, exchange.input_responses.get(key)))
             questions.refuse(keys)
@@ -483,11 +483,11 @@ class Relay:
             return None
         if not exchange.can_be_asked("roots/list", {}):
             return None
-        if not questions.deferred():
+        if not questions.deferred_questions():
             questions.wants_roots = False
             await session.channel.notify("notifications/roots/list_changed")
             await session.flush()
-        if not (asked := questions.deferred()[:1]):
+        if not (asked := questions.deferred_questions()[:1]):
             return None
         return self._input_required(request, exchange, input_requests(asked), {"deferred": asked[0].key})
 
@@ -568,8 +568,8 @@ class Relay:
         result = await self._until_answer(session, call, request)
         if not session.era.is_modern and result.get("resultType") == "task":
             raise UnusableAnswerError("it promised a task in a revision without tasks")
-        if session.log_limit.left_out:
-            await exchange.log(session.log_limit.account())
+        if session.log_limit.dropped_count:
+            await exchange.log(session.log_limit.take_report())
         return result
 
     async def _until_answer(self, session: UpstreamSession, call: InFlightCall, request: RelayedRequest) -> Json:
@@ -632,7 +632,7 @@ class Relay:
             with suppress(ConnectionLostError):
                 await session.set_level(level)
 
-        await bounded_gather(tasks, [partial(tell, session) for session in self.pool.opened_by(exchange)])
+        await bounded_gather(tasks, [partial(tell, session) for session in self.pool.sessions_of(exchange)])
 
     def forget(self, client_key: str) -> None:
         """Forget a client: close its sessions, and cancel its suspended calls."""

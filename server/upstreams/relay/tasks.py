@@ -358,7 +358,7 @@ class Tasks:
         if carried["session"]:
             if carried["replica"] != self._replica:
                 raise at_other_replica(carried["replica"])
-            session = sessions.opened(carried["session"])
+            session = sessions.find_open(carried["session"])
             if session is None:
                 raise protocol_error(NO_SUCH_TASK)
         else:
