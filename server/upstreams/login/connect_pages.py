@@ -96,8 +96,8 @@ class ConnectPages:
     async def expect(self, redirect: Redirect, state: str) -> AsyncGenerator[Callable[[], str]]:
         """Accept one login, as `CallbackListener.expect` does.
 
-        Yields a function that returns the address at which the person starts the login. The address changes once a
-        browser has continued with the previous one, because that browser may be lost.
+        Yields a function that returns the address at which the person starts the login. Once a browser has continued
+        from one address, the function returns a new one, because the person may no longer have access to that browser.
         """
         login = self._states[state] = _OpenLogin(redirect)
 
@@ -125,27 +125,27 @@ class ConnectPages:
         if link.browser is not None and (browser is None or not hmac.compare_digest(link.browser, _digest(browser))):
             return _page_response(403, _ELSEWHERE)
         redirect = link.login.redirect
-        where, whose = urlsplit(redirect.url).netloc, redirect.readable_name or redirect.principal
-        ours = f"coretools-mcp at {self._host}"
-        about = {
+        host, person = urlsplit(redirect.url).netloc, redirect.readable_name or redirect.principal
+        this_server = f"coretools-mcp at {self._host}"
+        rows = {
             "Server": redirect.alias,
-            "You log in at": where,
-            "Your account is then used for the calls of": whose or f"everybody who can use {ours}",
+            "You log in at": host,
+            "Your account is then used for the calls of": person or f"everybody who can use {this_server}",
         }
         if redirect.readable_name:
-            about["Known to coretools-mcp as"] = redirect.principal
-        about["These calls go through"] = ours
+            rows["Known to coretools-mcp as"] = redirect.principal
+        rows["These calls go through"] = this_server
         # `bdi` isolates the text direction of names.
-        listed = "".join(
-            f"<dt>{name}</dt><dd><bdi>{html.escape(visible_line(said))}</bdi></dd>" for name, said in about.items()
+        items = "".join(
+            f"<dt>{name}</dt><dd><bdi>{html.escape(visible_line(value))}</bdi></dd>" for name, value in rows.items()
         )
         response = _page_response(
             200,
             "An MCP server used by coretools-mcp needs a login.",
-            f"<dl>{listed}</dl><p>Continue only if you just asked for this"
-            + (", and these calls are yours" if whose else "")
+            f"<dl>{items}</dl><p>Continue only if you just asked for this"
+            + (", and these calls are yours" if person else "")
             + ". If somebody else sent you this link, close this window: they would be able to use your account.</p>"
-            f'<form method="post"><button>Log in at {html.escape(visible_line(where))}</button></form>',
+            f'<form method="post"><button>Log in at {html.escape(visible_line(host))}</button></form>',
         )
         self._keep_cookie(response, browser or secrets.token_urlsafe(32))
         return response

@@ -99,7 +99,7 @@ class LoginQuestions:
             self._attempts[attempt.name] = attempt
             question = {"method": "elicitation/create", "params": asked}
             return input_required({LOGIN_KEY: question}, seal({"login": attempt.name}))
-        if attempt.questions and attempt.asked == address:  # another call has already asked
+        if attempt.questions and attempt.question_url == address:  # another call has already asked
             await _wait_for(login, attempt, exchange)
         else:
             await self._ask_and_wait(needed, attempt, exchange, asked)
@@ -110,7 +110,7 @@ class LoginQuestions:
     ) -> None:
         login, identity = needed.login, secrets.token_hex(12)
         attempt.questions += 1
-        attempt.asked = asked["url"]
+        attempt.question_url = asked["url"]
         try:
             answer = await exchange.ask("elicitation/create", {**asked, "elicitationId": identity}, self.seconds)
         except NotAskedError:
