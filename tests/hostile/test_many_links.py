@@ -38,7 +38,7 @@ def routes_of(*upstreams: Upstream) -> ResourceRoutes:
 def spelled(routes: ResourceRoutes, upstream: Upstream, uris: list[str]) -> list[str]:
     """The links of a result with these."""
     blocks: list[dict[str, Any]] = [{"type": "resource_link", "uri": uri, "name": "n"} for uri in uris]
-    result = with_links("tools/call", {"content": blocks}, partial(routes.published, upstream))
+    result = with_links("tools/call", {"content": blocks}, partial(routes.published_uri, upstream))
     return [block["uri"] for block in result["content"]]
 
 
@@ -87,8 +87,8 @@ def test_the_page_of_a_tool_that_a_template_of_another_server_fits_has_its_alias
     one, other = having("one"), having("other", "ui://{a}/{b}")
     tool = {"name": "t", "inputSchema": {"type": "object"}, "_meta": {"ui": {"resourceUri": "ui://x/page"}}}
     one.offer.lists[TOOLS.field] = [tool]
-    assert {*routes_of(one, other).known} == {"ui://one+x/page", "ui://{a}/{b}"}
-    assert {*routes_of(one).known} == {"ui://x/page"}
+    assert {*routes_of(one, other).by_uri} == {"ui://one+x/page", "ui://{a}/{b}"}
+    assert {*routes_of(one).by_uri} == {"ui://x/page"}
 
 
 @pytest.mark.parametrize("uri", ["x://" + "a" * 100 + "/1", "x://b/c/1", "x://", "x", "X://b/c/1", "x://b/"])

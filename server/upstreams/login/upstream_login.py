@@ -268,7 +268,7 @@ class Login:
         except AuthorizationServerDownError:
             raise
         except LoginError as error:
-            logger.warning("the login to %s could not be renewed: %s", self.alias, error.why)
+            logger.warning("the login to %s could not be renewed: %s", self.alias, error.reason)
             if error.code in _FORGOTTEN:
                 await self._write(replace(record, token=None, expires_at=None, client={}))
             elif error.code == "invalid_grant":
@@ -441,7 +441,7 @@ class Login:
                 error = LoginError("it could not be continued")
             if attempt is None:
                 raise error from None
-            attempt.problem = error.why
+            attempt.problem = error.reason
         finally:
             if attempt is not None:
                 attempt.ended_at = time.monotonic()
@@ -482,7 +482,7 @@ class Login:
                 attempt.is_forgotten = True
             elif error.code == "invalid_scope":
                 await self._want_scopes(lambda _: None)
-            return error.why
+            return error.reason
         return f"{server.label} took too long" if scope.cancelled_caught else ""
 
     def _client_of(self, record: StoredLogin, server: AuthorizationServer) -> OAuthClientInformationFull:
@@ -532,7 +532,7 @@ class Login:
         try:
             header, record = await self.header(), self._record
         except LoginError as error:
-            logger.info("the login to %s cannot be used: %s", self.alias, error.why)
+            logger.info("the login to %s cannot be used: %s", self.alias, error.reason)
             return False
         return header is not None and _has_all(record)
 
@@ -669,7 +669,7 @@ class Login:
         except LoginStoreUnavailableError:
             raise
         except LoginError as error:
-            logger.warning("the stored login to %s cannot be used: %s", self.alias, error.why)
+            logger.warning("the stored login to %s cannot be used: %s", self.alias, error.reason)
             return None
 
     async def _write(self, record: StoredLogin) -> None:

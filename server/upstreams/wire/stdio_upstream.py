@@ -48,7 +48,7 @@ logger.setLevel(logging.INFO)
 LOG_LINE_BYTES = 1 << 14  # maximum number of bytes of a line that are examined for the log
 LOG_LINE_CHARS = 2_000  # maximum length of a line in the log
 LAST_LINES = 5  # lines of a program's output kept to explain its exit
-LOG_LINES_PER_SECOND = 200  # lines shown per second (more than a traceback has); further lines are only counted
+LOG_LINES_PER_SECOND = 200  # lines shown per second, enough for a traceback; further lines are only counted
 
 FULL_LOG_PAUSE_SECONDS = 0.01
 """Pause between two chunks that are not shown, which limits a flood to a few megabytes per second."""
@@ -56,7 +56,7 @@ FULL_LOG_PAUSE_SECONDS = 0.01
 TURN_SECONDS = 0.005
 """If handling one read takes longer, as with very many short lines, reading pauses for as long as the handling took."""
 
-LARGE_READ_BYTES = 1 << 18  # bytes per read under load; without load, a pipe's initial capacity is read
+LARGE_READ_BYTES = 1 << 18  # bytes per read under load; otherwise, as many as a pipe's initial capacity
 WAITING_BYTES = 4 << 20  # bytes of queued messages before reading pauses
 
 FLUSH_SECONDS = 0.5
@@ -86,7 +86,7 @@ class StderrLog:
     def is_full(self) -> bool:
         return self._shown >= LOG_LINES_PER_SECOND and time.monotonic() < self._begun + 1
 
-    def add(self, line: bytes, what: str = "") -> None:
+    def add(self, line: bytes, prefix: str = "") -> None:
         if self.is_full:
             self._left_out += 1
             return
@@ -96,9 +96,9 @@ class StderrLog:
         self._shown += 1
         text = plain_text(line[:LOG_LINE_BYTES])
         is_cut = len(text) > LOG_LINE_CHARS or len(line) > LOG_LINE_BYTES
-        shown = (f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text).replace("\n", " ")
-        self.last.append(shown)
-        self._log.info("upstream %s: %s%s", self._alias, what, shown)
+        visible_text = (f"{text[:LOG_LINE_CHARS]} [...]" if is_cut else text).replace("\n", " ")
+        self.last.append(visible_text)
+        self._log.info("upstream %s: %s%s", self._alias, prefix, visible_text)
 
     def close(self) -> None:
         if self._left_out:
@@ -293,7 +293,7 @@ class StdinWriter:
             self._descriptor = -1
 
     def _write(self) -> None:
-        """Write the next pieces, as far as the pipe accepts them; the rest is written when the pipe has room."""
+        """Write as much of the next pieces as the pipe accepts; the rest is written when the pipe has room."""
         try:
             self._lines.written(os.writev(self._descriptor, self._lines.next_pieces()))
         except (BlockingIOError, InterruptedError):
@@ -342,10 +342,10 @@ class UpstreamProgram:
             return os.path.join(folder, self.command), folder
         entries = self.environment.get("PATH", os.defpath).split(os.pathsep)
         search_path = os.pathsep.join(os.path.join(folder, entry) for entry in entries)
-        found = shutil.which(self.command, path=search_path)
-        if found is None:
+        path = shutil.which(self.command, path=search_path)
+        if path is None:
             raise PermissionError if shutil.which(self.command, os.F_OK, search_path) else FileNotFoundError
-        return found, folder
+        return path, folder
 
     async def start(self, starter: ProcessStarter) -> tuple[Process, int]:
         """Start the program. Also returns the descriptor for its standard input, which the caller must close."""
