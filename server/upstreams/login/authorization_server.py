@@ -112,10 +112,10 @@ class AuthorizationServerClient:
         else:
             return await self._discover_by_origin()
         try:
-            is_ours = check_resource_allowed(resource_url_from_server_url(self.url), resource)
+            is_match = check_resource_allowed(resource_url_from_server_url(self.url), resource)
         except ValueError:  # the value is not an address
-            is_ours = False
-        if not is_ours:
+            is_match = False
+        if not is_match:
             raise LoginError(
                 f"the server calls itself {visible_line(resource[:_SHOWN_CHARS])}, which is not its address, so a "
                 "token for that name could be meant for another server"
@@ -129,7 +129,7 @@ class AuthorizationServerClient:
             if metadata:
                 scopes = " ".join(map(str, _list_of(resource_metadata, "scopes_supported"))) or None
                 return AuthorizationServer(
-                    str(metadata.get("issuer")), self._metadata(metadata, issuer), resource, scopes
+                    str(metadata.get("issuer")), self._parse_metadata(metadata, issuer), resource, scopes
                 )
         raise LoginError(
             f"its authorization server {visible_line(issuer[:_SHOWN_CHARS])} publishes no metadata (RFC 8414)"
@@ -145,13 +145,13 @@ class AuthorizationServerClient:
         self._check(origin)
         metadata = await self._get(f"{origin}/.well-known/oauth-authorization-server", "the server")
         if metadata:
-            return AuthorizationServer(str(metadata.get("issuer")), self._metadata(metadata, origin))
-        ends = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
-        addresses = {name: f"{origin}/{end}" for name, end in ends.items()}
+            return AuthorizationServer(str(metadata.get("issuer")), self._parse_metadata(metadata, origin))
+        paths = {"authorization_endpoint": "authorize", "token_endpoint": "token", "registration_endpoint": "register"}
+        addresses = {name: f"{origin}/{path}" for name, path in paths.items()}
         challenges = {"code_challenge_methods_supported": [_PKCE]}  # that revision requires PKCE of every server
         return AuthorizationServer(origin, OAuthMetadata.model_validate({"issuer": origin, **addresses, **challenges}))
 
-    def _metadata(self, document: Json, issuer: str) -> OAuthMetadata:
+    def _parse_metadata(self, document: Json, issuer: str) -> OAuthMetadata:
         host = visible_line(urlsplit(issuer).netloc[:_SHOWN_CHARS])
         # Compare the issuer byte for byte (RFC 8414, 3.3), except for the slash of an empty path, before pydantic
         # normalizes it.
@@ -268,14 +268,14 @@ class AuthorizationServerClient:
         self, server: AuthorizationServer, client: OAuthClientInformationFull, request: AuthorizationRequest, code: str
     ) -> OAuthToken:
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": request.redirect_uri}
-        return await self._token(server, client, {**form, "code_verifier": request.verifier})
+        return await self._request_token(server, client, {**form, "code_verifier": request.verifier})
 
     async def refresh(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, old_token: OAuthToken
     ) -> OAuthToken:
         """Exchange a refresh token for a new token. If the response has no new refresh token, the old one is kept."""
         form = {"grant_type": "refresh_token", "refresh_token": old_token.refresh_token or ""}
-        token = await self._token(server, client, form)
+        token = await self._request_token(server, client, form)
         fields = {
             "refresh_token": token.refresh_token or old_token.refresh_token,
             "scope": token.scope or old_token.scope,
@@ -307,7 +307,7 @@ class AuthorizationServerClient:
                     f"oauth.privateKey is not a private key (PEM) for the algorithm {oauth.signing_algorithm}"
                 ) from None
             form |= {"client_assertion_type": _ASSERTION, "client_assertion": assertion}
-        return await self._token(server, client, form)
+        return await self._request_token(server, client, form)
 
     async def revoke(self, server: AuthorizationServer, client: OAuthClientInformationFull, token: OAuthToken) -> None:
         """Revoke tokens (RFC 7009). If the authorization server does not support this, the tokens expire eventually."""
@@ -320,7 +320,7 @@ class AuthorizationServerClient:
         if status != 200:
             raise server.problem(f"did not revoke the tokens{_describe_failure(status, answer)}")
 
-    async def _token(
+    async def _request_token(
         self, server: AuthorizationServer, client: OAuthClientInformationFull, form: Mapping[str, str]
     ) -> OAuthToken:
         resource = {"resource": server.resource} if server.resource is not None else {}
@@ -403,8 +403,8 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
     """Return the client that the operator has registered; `None` if this program should register itself."""
     if oauth.client_id is not None:
         methods = server.metadata.token_endpoint_auth_methods_supported or _SECRET_METHODS
-        usable = [candidate for candidate in _SECRET_METHODS if candidate in methods] or list(_SECRET_METHODS)
-        method = usable[0] if oauth.client_secret is not None else "none"
+        usable_methods = [candidate for candidate in _SECRET_METHODS if candidate in methods] or list(_SECRET_METHODS)
+        method = usable_methods[0] if oauth.client_secret is not None else "none"
         credentials = {"client_id": oauth.client_id, "client_secret": oauth.client_secret}
         return OAuthClientInformationFull.model_validate({**credentials, "token_endpoint_auth_method": method})
     if oauth.client_metadata_url is not None and server.metadata.client_id_metadata_document_supported:
@@ -414,10 +414,10 @@ def configured_client(server: AuthorizationServer, oauth: OAuthSettings) -> OAut
 
 def may_be_reused(client: OAuthClientInformationFull, redirect_uri: str, scopes: str | None) -> bool:
     """Return whether a registration matches the callback address and scopes, and has not expired."""
-    ends = client.client_secret_expires_at
+    expires_at = client.client_secret_expires_at
     if client.scope is not None and not set((scopes or "").split()) <= set(client.scope.split()):
         return False
-    return AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (ends and ends <= time.time())
+    return AnyUrl(redirect_uri) in (client.redirect_uris or ()) and not (expires_at and expires_at <= time.time())
 
 
 def error_code(parameters: Mapping[str, Any]) -> str:
@@ -429,8 +429,8 @@ def error_code(parameters: Mapping[str, Any]) -> str:
 def error_text(parameters: Mapping[str, Any]) -> str:
     """Return an error's code, and the server's description of the error; empty if there is no error."""
     code, description = error_code(parameters), parameters.get(_DETAIL)
-    words = f'("{quoted(description)}")' if isinstance(description, str) and description else ""
-    return " ".join(filter(None, (code, words)))
+    quotation = f'("{quoted(description)}")' if isinstance(description, str) and description else ""
+    return " ".join(filter(None, (code, quotation)))
 
 
 def is_same_issuer(first: Any, second: Any) -> bool:

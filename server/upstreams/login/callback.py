@@ -42,7 +42,7 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "Connection": "close",
 }
-NOT_OURS = "This page does not belong to an open login: the login was completed or has timed out."
+NOT_OPEN = "This page does not belong to an open login: the login was completed or has timed out."
 
 
 class PortTakenError(Exception):
@@ -184,7 +184,7 @@ class CallbackListener:
         parameters = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS))
         redirect = self._redirects.pop(parameters.get("state", ""), None)
         if redirect is None:
-            return "400 Bad Request", "text/html", page(NOT_OURS), None
+            return "400 Bad Request", "text/html", page(NOT_OPEN), None
         return "200 OK", "text/html", page(await redirect.take(parameters)), redirect
 
 

@@ -34,11 +34,11 @@ SERVICE = "coretools-mcp"  # the service name in the keyring
 MAX_BYTES = 8 << 20  # limit per file, far more than a login needs
 
 _VERSION = 1  # version of the files' format
-_ENDING, _LOCK_ENDING = ".json", ".lock"
-_OPEN_PARTS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
-_CLIENT_SECRETS = ("client_secret", "registration_access_token")  # a registration's secret fields
-_NEW_LOGIN = "remove the login with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
-_INSTEAD = 'or set proxy.tokenStorage to "file", and log in again'
+_SUFFIX, _LOCK_SUFFIX = ".json", ".lock"
+_PUBLIC_TOKEN_FIELDS = ("token_type", "scope", "expires_in")  # a token's fields that are not secret
+_SECRET_CLIENT_FIELDS = ("client_secret", "registration_access_token")  # a registration's secret fields
+_NEW_LOGIN_HINT = "remove the login with coretools-mcp logout {0}, then log in with coretools-mcp login {0}"
+_FILE_HINT = 'or set proxy.tokenStorage to "file", and log in again'
 
 
 class TokenStoreError(Exception):
@@ -155,7 +155,7 @@ class TokenStore:
         key = key_of(resource, principal)
         try:
             with open_private_folder(self.folder, makes=False) as folder:
-                login = self._login(folder, key)
+                login = self._read_login(folder, key)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -180,7 +180,7 @@ class TokenStore:
     def stamp(self, resource: str, principal: str) -> object | None:
         """Return a value that changes whenever a login is written; `None` without a login. Does not read the login."""
         try:
-            return identity_of(os.lstat(os.path.join(self.folder, key_of(resource, principal) + _ENDING)))
+            return identity_of(os.lstat(os.path.join(self.folder, key_of(resource, principal) + _SUFFIX)))
         except OSError:
             return None
 
@@ -194,24 +194,24 @@ class TokenStore:
         file_login = login
         if self.storage == "keyring":
             client, token = login.client, login.token
-            of_client = {name: client[name] for name in _CLIENT_SECRETS if name in client}
-            secrets = _Secrets(login.issuer, client.get("client_id"), of_client, token, login.expires_at)
+            client_secrets = {name: client[name] for name in _SECRET_CLIENT_FIELDS if name in client}
+            secrets = _Secrets(login.issuer, client.get("client_id"), client_secrets, token, login.expires_at)
             secrets_text = json.dumps(asdict(secrets))
             with _keyring() as keyring:
                 keyring.set_password(SERVICE, key, secrets_text)
                 is_kept = keyring.get_password(SERVICE, key) == secrets_text
             if not is_kept:
-                raise TokenStoreError(f"The keyring has not stored the login and may be off: turn it on, {_INSTEAD}.")
+                raise TokenStoreError(f"The keyring has not stored the login and may be off: turn it on, {_FILE_HINT}.")
             file_login = replace(
                 login,
-                client={name: value for name, value in client.items() if name not in _CLIENT_SECRETS},
-                token=None if token is None else {name: token[name] for name in _OPEN_PARTS if name in token},
+                client={name: value for name, value in client.items() if name not in _SECRET_CLIENT_FIELDS},
+                token=None if token is None else {name: token[name] for name in _PUBLIC_TOKEN_FIELDS if name in token},
             )
         content = json.dumps(asdict(_Record(_VERSION, self.storage, file_login))).encode()
         try:
             with open_private_folder(self.folder, makes=True) as folder:
                 was_in_keyring = self.storage == "file" and self._storage_of(folder, key) == "keyring"
-                replace_private_file(folder, key + _ENDING, content, self.disk, waits=True)
+                replace_private_file(folder, key + _SUFFIX, content, self.disk, waits=True)
         except OSError as error:
             reason = error.strerror or "its disk has failed"
             raise TokenStoreError(
@@ -230,11 +230,11 @@ class TokenStore:
         key = key_of(resource, principal)
         try:
             with open_private_folder(self.folder, makes=False) as folder:
-                if folder.stat(key + _ENDING) is None:
+                if folder.stat(key + _SUFFIX) is None:
                     return False
                 if self._storage_of(folder, key) == "keyring":
                     _remove_from_keyring(key)
-                os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
+                os.unlink(folder.named(key + _SUFFIX), dir_fd=folder.descriptor)
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -247,9 +247,9 @@ class TokenStore:
         try:
             with open_private_folder(self.folder, makes=False) as folder:
                 for name in sorted(folder.names()):
-                    if name.endswith(_ENDING):
+                    if name.endswith(_SUFFIX):
                         try:
-                            entries.append(self._login(folder, name.removesuffix(_ENDING)))
+                            entries.append(self._read_login(folder, name.removesuffix(_SUFFIX)))
                         except FileNotFoundError:
                             pass  # removed in the meantime
                         except TokenStoreError as error:
@@ -272,7 +272,7 @@ class TokenStore:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         try:
             with open_private_folder(self.folder, makes=True) as folder:
-                name = folder.named(key_of(resource, principal) + _LOCK_ENDING)
+                name = folder.named(key_of(resource, principal) + _LOCK_SUFFIX)
                 descriptor = os.open(name, flags, PRIVATE_MODE, dir_fd=folder.descriptor)
         except OSError as error:
             raise _folder_error(error) from None
@@ -296,7 +296,7 @@ class TokenStore:
         except (FileNotFoundError, TokenStoreError):
             return self.storage
 
-    def _login(self, folder: Folder, key: str) -> StoredLogin:
+    def _read_login(self, folder: Folder, key: str) -> StoredLogin:
         """Return the login in a file.
 
         Raises:
@@ -304,9 +304,9 @@ class TokenStore:
         """
         record = _read(folder, key)
         if record.storage != self.storage:
-            place, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
-            problem = f"The secrets of the login to {alias} are {place}, but proxy.tokenStorage is {self.storage}:"
-            raise TokenStoreError(f"{problem} change that setting, or {_NEW_LOGIN.format(alias)}.")
+            location, alias = {"file": "in a file", "keyring": "in the keyring"}[record.storage], record.login.alias
+            problem = f"The secrets of the login to {alias} are {location}, but proxy.tokenStorage is {self.storage}:"
+            raise TokenStoreError(f"{problem} change that setting, or {_NEW_LOGIN_HINT.format(alias)}.")
         return record.login
 
 
@@ -354,7 +354,7 @@ def _read(folder: Folder, key: str) -> _Record:
         TokenStoreError: The file is unreadable or damaged, or others may have seen or changed it.
     """
     try:
-        with folder.open_file(key + _ENDING) as file:
+        with folder.open_file(key + _SUFFIX) as file:
             info, content = file.info, file.head(MAX_BYTES + 1)
     except FileNotFoundError:
         raise
@@ -374,7 +374,7 @@ def _read(folder: Folder, key: str) -> _Record:
 
 
 def _login_error(problem: str) -> TokenStoreError:
-    return TokenStoreError(f"A stored login {problem}: {_NEW_LOGIN.format('ALIAS')}.")
+    return TokenStoreError(f"A stored login {problem}: {_NEW_LOGIN_HINT.format('ALIAS')}.")
 
 
 def _folder_error(error: OSError) -> TokenStoreError:
@@ -408,16 +408,16 @@ def _keyring() -> Generator[Any]:
     except ImportError:
         raise TokenStoreError(
             "This login needs the system keyring, but the package keyring is missing: run pipx install --force "
-            f"'coretools-mcp[keyring]', {_INSTEAD}."
+            f"'coretools-mcp[keyring]', {_FILE_HINT}."
         ) from None
     try:
         yield cast("ModuleType", keyring)
     except errors.NoKeyringError:
         raise TokenStoreError(
-            f"There is no keyring here, as is usual over SSH and in containers: start one, {_INSTEAD}."
+            f"There is no keyring here, as is usual over SSH and in containers: start one, {_FILE_HINT}."
         ) from None
     except errors.KeyringLocked:
-        raise TokenStoreError(f"The keyring is locked: unlock it, {_INSTEAD}.") from None
+        raise TokenStoreError(f"The keyring is locked: unlock it, {_FILE_HINT}.") from None
     except Exception:  # noqa: BLE001 - each keyring has its own errors, and their texts may contain secrets
         problem = "The keyring has failed, or has no room for a login of this size:"
-        raise TokenStoreError(f"{problem} unlock it, {_INSTEAD}.") from None
+        raise TokenStoreError(f"{problem} unlock it, {_FILE_HINT}.") from None

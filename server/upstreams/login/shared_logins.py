@@ -87,16 +87,16 @@ class SharedLogins:
 
     async def remove(self, resource: str, principal: str) -> bool:
         key = key_of(resource, principal)
-        is_there = await self._access(self._rows.version(key)) != ABSENT
+        was_present = await self._access(self._rows.version(key)) != ABSENT
         await self._access(self._rows.remove(key))
         self._unsaved.pop(key, None)
         self._checks[key] = (time.monotonic(), ABSENT)
-        await self._list(key, is_there=False)
-        return is_there
+        await self._update_index(key, is_present=False)
+        return was_present
 
     async def all(self) -> list[StoredLogin | TokenStoreError]:
         entries: list[StoredLogin | TokenStoreError] = []
-        for key in await self._keys():
+        for key in await self._index_keys():
             row = await self._access(self._rows.read(key))
             if row.version != ABSENT:
                 try:
@@ -162,22 +162,22 @@ class SharedLogins:
             return None
         self._checks[key] = (time.monotonic(), version)
         with suppress(LoginsUnavailableError):  # if this fails, the next write adds the login to the index
-            await self._list(key, is_there=True)
+            await self._update_index(key, is_present=True)
         return replace(login, version=version)
 
-    async def _list(self, key: str, *, is_there: bool) -> None:
-        """Add a login to the index; if `is_there` is false, remove it."""
+    async def _update_index(self, key: str, *, is_present: bool) -> None:
+        """Add a login to the index; if `is_present` is false, remove it."""
         for _ in range(MAX_TRIES):
             entry = await self._access(self._store.get(_INDEX))
             keys = set[str]() if entry is None else set(entry.value.split())
-            if (key in keys) == is_there:
+            if (key in keys) == is_present:
                 return
-            text = " ".join(sorted(keys | {key} if is_there else keys - {key}))
+            text = " ".join(sorted(keys | {key} if is_present else keys - {key}))
             if await self._access(self._store.put(_INDEX, text, if_version=ABSENT if entry is None else entry.version)):
                 return
         logger.warning("the index of the logins in the store is being changed by too many processes at once")
 
-    async def _keys(self) -> list[str]:
+    async def _index_keys(self) -> list[str]:
         entry = await self._access(self._store.get(_INDEX))
         return [] if entry is None else entry.value.split()
 
@@ -187,7 +187,7 @@ class SharedLogins:
         Returns whether all logins were checked; a login that is locked is skipped.
         """
         is_done = True
-        for key in await self._keys():
+        for key in await self._index_keys():
             if (await self._access(self._rows.read(key))).is_current:
                 continue
             release = await self._lock(key)  # a renewal in progress would otherwise find its version replaced

@@ -177,7 +177,7 @@ class Login:
         self._stamp: object | None = None
         self._checked_at = time.monotonic()
         self._is_read = False
-        self._is_made_again = False  # whether another process has logged in since a person was last asked
+        self._has_new_login = False  # whether another process has logged in since a person was last asked
         self._writes = 0  # number of writes by this process
         self._renewal_lock, self._begin_lock = anyio.Lock(), anyio.Lock()
         self._renewed_at = float("-inf")  # when the latest token arrived, by the monotonic clock
@@ -243,7 +243,7 @@ class Login:
             LoginError: No `Authorization` header is available now.
         """
         async with self._renewal_lock:
-            if (header := _good_header(self._record, old_header)) is not None:
+            if (header := _fresh_header(self._record, old_header)) is not None:
                 return header  # another call has renewed it
             async with self._lock():
                 # A cancelled call must not lose the result of a renewal.
@@ -253,7 +253,7 @@ class Login:
 
     async def _renew_locked(self, old_header: str | None) -> str | None:
         record = await self._read()
-        if (header := _good_header(record, old_header)) is not None:
+        if (header := _fresh_header(record, old_header)) is not None:
             return header  # another process has renewed it
         if time.monotonic() < self._renewed_at + RENEWAL_PAUSE_SECONDS and (record is None or not _is_old(record)):
             return None
@@ -274,7 +274,7 @@ class Login:
             elif error.code == "invalid_grant":
                 await self._write(replace(record, token=None, expires_at=None))
             return None
-        return await self._take(record, token, old_token.get(_REQUESTED_SCOPES))
+        return await self._use_token(record, token, old_token.get(_REQUESTED_SCOPES))
 
     async def _renew_for_program(self, record: StoredLogin | None) -> str:
         if record is None or self.challenge is not None:
@@ -287,12 +287,14 @@ class Login:
         if (client := configured_client(server, self.oauth)) is None:
             raise LoginError("oauth.clientId is missing; set it to the client id that the authorization server issued")
         token = await self._servers.client_credentials(server, client, scopes)
-        return await self._take(self._record_for(server, client, scopes, None), token, scopes)
+        return await self._use_token(self._record_for(server, client, scopes, None), token, scopes)
 
-    async def _take(self, record: StoredLogin, token: OAuthToken, requested_scopes: str | None) -> str:
+    async def _use_token(self, record: StoredLogin, token: OAuthToken, requested_scopes: str | None) -> str:
         """Use a token, which was requested with `requested_scopes`, from now on."""
-        life = token.expires_in or 0
-        expires_at = time.time() + life if life > 0 else None  # otherwise the token is used until it is rejected
+        lifetime = token.expires_in or 0
+        expires_at = (
+            time.time() + lifetime if lifetime > 0 else None
+        )  # otherwise the token is used until it is rejected
         as_json = {**token.model_dump(mode="json", exclude_none=True), _REQUESTED_SCOPES: requested_scopes}
         self._renewed_at = time.monotonic()
         self.challenge = None
@@ -398,7 +400,7 @@ class Login:
                 if _header_of(record) not in (None, old_header):
                     task_status.started(None)  # another process was faster
                     return
-                self._is_made_again = False
+                self._has_new_login = False
                 server = await self._servers.discover(self.challenge)
                 self._servers.check_pkce(server)
                 self._check_issuer(server, record)
@@ -471,17 +473,17 @@ class Login:
                 # A code works only once, so the response must not be lost.
                 with anyio.move_on_after(RENEW_SECONDS, shield=True) as scope:
                     token = await self._servers.redeem(server, client, attempt.request, code)
-                    await self._take(record, token, record.scopes)
+                    await self._use_token(record, token, record.scopes)
         except TimeoutError:
             # Perhaps the authorization server has forgotten this client and has shown the person an error.
-            await self._forget(client, is_certain=False)
+            await self._remove_client(client, is_certain=False)
             return f"there was no redirect from {server.host} within {LOGIN_SECONDS / 60:g} minutes"
         except LoginError as error:
             if error.code in _FORGOTTEN:
-                await self._forget(client, is_certain=True)
+                await self._remove_client(client, is_certain=True)
                 attempt.is_forgotten = True
             elif error.code == "invalid_scope":
-                await self._want_scopes(lambda _: None)
+                await self._set_scopes(lambda _: None)
             return error.reason
         return f"{server.label} took too long" if scope.cancelled_caught else ""
 
@@ -534,7 +536,7 @@ class Login:
         except LoginError as error:
             logger.info("the login to %s cannot be used: %s", self.alias, error.reason)
             return False
-        return header is not None and _has_all(record)
+        return header is not None and _has_all_scopes(record)
 
     async def _is_made_elsewhere(self, old_header: str | None) -> bool:
         """Return whether another process has written a new token with all needed scopes.
@@ -545,7 +547,7 @@ class Login:
             with suppress(LoginStoreUnavailableError, ExhaustedError):
                 await self._read_usable()
         record = self._record
-        return self._is_made_again and _header_of(record) not in (None, old_header) and _has_all(record)
+        return self._has_new_login and _header_of(record) not in (None, old_header) and _has_all_scopes(record)
 
     async def end(self) -> bool:
         """Forget the login, even an unreadable one. Returns whether there was one.
@@ -567,15 +569,15 @@ class Login:
             await self._servers.revoke(server, client, OAuthToken.model_validate(record.token))
         return is_removed
 
-    async def _forget(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
+    async def _remove_client(self, client: OAuthClientInformationFull, *, is_certain: bool) -> None:
         """Remove a client that the authorization server no longer knows, and its tokens.
 
         If there are tokens, nothing is removed unless `is_certain` is true.
         """
         async with self._lock():
             record = await self._read_usable()
-            is_this = record is not None and record.client.get("client_id") == client.client_id
-            if record is not None and is_this and (is_certain or record.token is None):
+            is_same_client = record is not None and record.client.get("client_id") == client.client_id
+            if record is not None and is_same_client and (is_certain or record.token is None):
                 await self._write(replace(record, client={}, token=None, expires_at=None))
 
     async def is_renewed_elsewhere(self) -> bool:
@@ -589,11 +591,11 @@ class Login:
         if challenge_scopes is None:
             return
         with suppress(LoginError):  # if this fails, the next login still requests the scopes in its own challenge
-            await self._want_scopes(
+            await self._set_scopes(
                 lambda old_scopes: " ".join(dict.fromkeys([*(old_scopes or "").split(), *challenge_scopes.split()]))
             )
 
-    async def _want_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
+    async def _set_scopes(self, scopes: Callable[[str | None], str | None]) -> None:
         async with self._lock():  # the written record includes the token, which other processes may renew
             record = await self._read_usable()
             if record is not None:
@@ -654,7 +656,7 @@ class Login:
         if record is not None and client_id is not None and record.client.get("client_id") != client_id:
             record = None  # its tokens belong to another client
         if _header_of(record) not in (None, _header_of(self._record)):
-            self._is_made_again = True
+            self._has_new_login = True
         self._record = record
         return record
 
@@ -711,7 +713,7 @@ def _server_of(record: StoredLogin) -> AuthorizationServer:
     return AuthorizationServer(record.issuer, OAuthMetadata.model_validate(record.metadata), resource)
 
 
-def _has_all(record: StoredLogin | None) -> bool:
+def _has_all_scopes(record: StoredLogin | None) -> bool:
     """Return whether a login's token was requested with all the scopes that calls have needed."""
     if record is None or record.token is None:
         return False
@@ -722,7 +724,7 @@ def _header_of(record: StoredLogin | None) -> str | None:
     return None if record is None or record.token is None else f"Bearer {record.token.get('access_token')}"
 
 
-def _good_header(record: StoredLogin | None, old_header: str | None) -> str | None:
+def _fresh_header(record: StoredLogin | None, old_header: str | None) -> str | None:
     """Return the header of an unexpired login, if it differs from the one already used."""
     header = _header_of(record)
     return header if record is not None and not _is_old(record) and header != old_header else None
@@ -732,8 +734,8 @@ def _is_old(record: StoredLogin) -> bool:
     """Return whether a token has expired, or will expire before a response arrives."""
     if record.expires_at is None or record.token is None:
         return False
-    life = record.token.get("expires_in")
-    early = min(EARLY_SECONDS, life / 5) if isinstance(life, int) else EARLY_SECONDS
+    lifetime = record.token.get("expires_in")
+    early = min(EARLY_SECONDS, lifetime / 5) if isinstance(lifetime, int) else EARLY_SECONDS
     return record.expires_at - early <= time.time()
 
 

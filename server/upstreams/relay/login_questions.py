@@ -63,7 +63,7 @@ class LoginQuestions:
         attempt = self._attempts.get(name)
         action = as_mapping(as_mapping(exchange.params.get("inputResponses")).get(LOGIN_KEY)).get("action")
         if attempt is not None:
-            await self._until_done(login, attempt, action, exchange)
+            await self._wait_until_done(login, attempt, action, exchange)
             return None
         if name and self.has_replicas and action == "accept" and await _is_made_elsewhere(login, exchange):
             return None
@@ -72,7 +72,7 @@ class LoginQuestions:
             raise login_needed
         texts = [f"Preparing a login to {login.alias}"]
         try:
-            async with _pulse(exchange, texts):
+            async with _progress_reports(exchange, texts):
                 attempt = await login.begin(tasks, login_needed.had, texts.append, exchange.readable_name)
         except LoginError as error:
             raise _login_failed(login, error.reason) from None
@@ -93,7 +93,7 @@ class LoginQuestions:
             )
         params: Json = {"mode": "url", "url": address, "message": self._message(login, attempt, address)}
         if not exchange.can_be_asked("elicitation/create", params):
-            _give_up_unless_wanted(attempt)
+            _abort_unless_needed(attempt)
             raise _login_failed(login, "its authorization server has an address that cannot be displayed safely")
         if exchange.is_modern:
             self._attempts[attempt.name] = attempt
@@ -118,10 +118,10 @@ class LoginQuestions:
         finally:
             attempt.questions -= 1
         if answer is None:
-            _give_up_unless_wanted(attempt)
+            _abort_unless_needed(attempt)
             raise login_needed
         try:
-            await self._until_done(login, attempt, answer.get("action"), exchange)
+            await self._wait_until_done(login, attempt, answer.get("action"), exchange)
         finally:
             if attempt.done.is_set():
                 await exchange.notify("notifications/elicitation/complete", {"elicitationId": identity})
@@ -134,9 +134,9 @@ class LoginQuestions:
             f"{'on its own server' if page_hint else 'on this machine'}, for this MCP server only."
         )
 
-    async def _until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
+    async def _wait_until_done(self, login: Login, attempt: LoginAttempt, action: object, exchange: Exchange) -> None:
         if action != "accept" and not attempt.done.is_set():
-            _give_up_unless_wanted(attempt)
+            _abort_unless_needed(attempt)
             what_next = f"Continue without it, or ask them to run `{login.command}` in a terminal."
             raise ToolError(
                 ToolErrorType.EXECUTION_DENIED, f"The user did not log in to the server {login.alias}. {what_next}"
@@ -148,13 +148,13 @@ class LoginQuestions:
             attempt.questions -= 1
 
 
-def _give_up_unless_wanted(attempt: LoginAttempt) -> None:
+def _abort_unless_needed(attempt: LoginAttempt) -> None:
     if not attempt.questions:  # otherwise another call is waiting for the login
         attempt.give_up()
 
 
 async def _wait_for(login: Login, attempt: LoginAttempt, exchange: Exchange) -> None:
-    async with _pulse(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
+    async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
         await attempt.done.wait()
     if attempt.problem:
         raise _login_failed(login, attempt.problem)
@@ -165,7 +165,7 @@ async def _is_made_elsewhere(login: Login, exchange: Exchange) -> bool:
 
     The time is limited, because this replica may never learn that the login has failed.
     """
-    async with _pulse(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
+    async with _progress_reports(exchange, [f"Waiting for the login to {login.alias} in the browser"]):
         with anyio.move_on_after(ELSEWHERE_SECONDS):
             while not await login.is_complete():  # noqa: ASYNC110 - another process completes the login
                 await anyio.sleep(CHECK_SECONDS)
@@ -182,7 +182,7 @@ def _login_failed(login: Login, reason: str) -> ToolError:
 
 
 @asynccontextmanager
-async def _pulse(exchange: Exchange, texts: Sequence[str]) -> AsyncGenerator[None]:
+async def _progress_reports(exchange: Exchange, texts: Sequence[str]) -> AsyncGenerator[None]:
     """Until the context exits, report progress to the client at intervals, with the latest message in `texts`."""
 
     async def report() -> None:

@@ -43,7 +43,7 @@ _UNKNOWN = re.compile(
 _BLOCKS = {"text": "TextContent", "image": "ImageContent", "audio": "AudioContent", "resource_link": "ResourceLink"}
 
 # Maximum number of links per result to compare with templates; this many take about ten milliseconds
-MAX_SOUGHT = 1_000
+MAX_COMPARED_LINKS = 1_000
 _LINKS = {
     "tools/call": "content",
     "prompts/get": "messages",
@@ -95,10 +95,10 @@ def readable_result(result: Json, *, is_modern: bool) -> Json:
                 fields["resource"] = fitted(kind, resource)[0]
             blocks.append(fitted(name, fields)[0])
         except UnfitError:
-            blocks.append(_as_text(block))
+            blocks.append(_text_block(block))
     if not is_modern and not isinstance(structured_content := result.get("structuredContent", {}), dict):
         del result["structuredContent"]
-        blocks = blocks or [_as_text(structured_content)]
+        blocks = blocks or [_text_block(structured_content)]
     if not isinstance(result.get("_meta", {}), dict):
         del result["_meta"]
     return {**result, "content": blocks}
@@ -108,7 +108,7 @@ def _without_nulls(value: Any) -> Json:
     return {name: item for name, item in as_mapping(value).items() if item is not None}
 
 
-def _as_text(value: Any) -> Json:
+def _text_block(value: Any) -> Json:
     return {"type": "text", "text": value if isinstance(value, str) else to_json(value, inf_nan_mode="null").decode()}
 
 
@@ -138,7 +138,7 @@ def with_links(method: str, result: Json, published_uri: Callable[[str, bool], s
         if not isinstance(uri, str):
             return item
         if uri not in cache:
-            cache[uri] = published_uri(uri, len(cache) < MAX_SOUGHT)
+            cache[uri] = published_uri(uri, len(cache) < MAX_COMPARED_LINKS)
         return item if cache[uri] == uri else {**item, "uri": cache[uri]}
 
     new_items: list[Any] = []
@@ -197,34 +197,41 @@ class LargeResults:
         content = await THREADS.run(partial(_in_lines, texts))
         file = folder.open()
         file.write(content)
-        on_disk = 0
+        saved_bytes = 0
         with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
             await file.close()
-            on_disk = file.kept
+            saved_bytes = file.kept
         reads_files = self.has_file_tools(exchange.rights)
-        note = self._note(tool, file, content, on_disk, limit, reads_files=reads_files)
+        note = self._note(tool, file, content, saved_bytes, limit, reads_files=reads_files)
         answer: list[Json] = [{"type": "text", "text": note}]
-        if not on_disk:
+        if not saved_bytes:
             folder.discard(file)
         elif not reads_files and exchange.version >= LINKS_SINCE:
-            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": on_disk}
+            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": saved_bytes}
             answer.append({"type": "resource_link", "uri": RESULTS_URI + os.path.basename(file.path), **link})
-        facts = {"outputBytes": len(content), "outputFile": file.path if on_disk else None}
+        facts = {"outputBytes": len(content), "outputFile": file.path if saved_bytes else None}
         meta = {**as_mapping(result.get("_meta")), FACTS_KEY: facts}
         return {**shorter, "content": [*answer, *other_blocks], "_meta": meta}
 
     def _note(
-        self, tool: DiscoveredMCPTool, file: OutputFile, content: bytes, on_disk: int, limit: int, *, reads_files: bool
+        self,
+        tool: DiscoveredMCPTool,
+        file: OutputFile,
+        content: bytes,
+        saved_bytes: int,
+        limit: int,
+        *,
+        reads_files: bool,
     ) -> str:
         from tools.shell.result_text import size  # noqa: PLC0415 - imported with the first large result
 
-        excerpt = content[: MAX_SHOWN if on_disk else limit].decode("utf-8", "ignore")
+        excerpt = content[: MAX_SHOWN if saved_bytes else limit].decode("utf-8", "ignore")
         total, beginning = size(len(content)), size(len(excerpt.encode()))
         summary = f"Note: the result of {tool.name} is {total} long; its first {beginning} follow."
-        if not on_disk:
+        if not saved_bytes:
             hint = "The rest is lost because it could not be written to a file (is the disk full?). Request less."
             return f"{summary} {hint}\n\n{excerpt}"
-        missing_bytes = len(content) - on_disk
+        missing_bytes = len(content) - saved_bytes
         part = f"All but the last {size(missing_bytes)}" if missing_bytes else "All of it"
         location = f"the resource {RESULTS_URI}{os.path.basename(file.path)}."
         if reads_files:
@@ -285,20 +292,20 @@ def _in_lines(texts: Sequence[str]) -> bytes:
             start = 0
             for token in _JSON_TOKEN.finditer(line) if is_json else ():
                 if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:  # JSON allows a line break after these
-                    lines += _cut(line[start : token.end()])
+                    lines += _split_line(line[start : token.end()])
                     start = token.end()
-            lines += _cut(line[start:])
+            lines += _split_line(line[start:])
     return "\n".join(lines).encode("utf-8", "replace")
 
 
-def _cut(line: str) -> Iterator[str]:
+def _split_line(line: str) -> Iterator[str]:
     """Split a line into parts of at most `LINE_CHARS`, if possible after an escaped JSON line break or a space."""
     start = 0
     while len(line) - start > LINE_CHARS:
         end = start + LINE_CHARS
-        for mark in ("\\n", " "):
-            if (position := line.rfind(mark, start + LINE_CHARS // 2, end - len(mark))) >= 0:
-                end = position + len(mark)
+        for separator in ("\\n", " "):
+            if (position := line.rfind(separator, start + LINE_CHARS // 2, end - len(separator))) >= 0:
+                end = position + len(separator)
                 break
         yield line[start:end]
         start = end

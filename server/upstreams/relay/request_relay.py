@@ -151,7 +151,7 @@ class SuspendedCall:
     owner: str
     session: UpstreamSession
     call: InFlightCall | FollowedTask
-    handed_out: list[str]
+    question_keys: list[str]
     expiry: asyncio.TimerHandle | None = None
 
     async def cancel(self) -> None:
@@ -164,7 +164,7 @@ class SuspendedCall:
             return
         with anyio.CancelScope(shield=True):
             await self.call.pending.aclose()
-            self.session.questions.refuse(self.handed_out)
+            self.session.questions.refuse(self.question_keys)
             self.session.questions.end(self.call)
 
 
@@ -423,7 +423,7 @@ class Relay:
 
         def seal(state: Json) -> str:
             state = {**state, "target": target, "consented": is_consented, "logins": count}
-            return self._sealed(method, exchange, {**state, "ours": upstream.is_login_offered})
+            return self._seal(method, exchange, {**state, "ours": upstream.is_login_offered})
 
         if logins.has_principals and not login_needed.login.principal:
             raise login_needed  # only the operator may create a login that clients share
@@ -460,7 +460,7 @@ class Relay:
             call = suspended_call.call
             if isinstance(call, FollowedTask):
                 return await self._follow(call, request, exchange)
-            suspended_call.session.questions.resume(call, exchange, suspended_call.handed_out)
+            suspended_call.session.questions.resume(call, exchange, suspended_call.question_keys)
             return await self._until_answer(suspended_call.session, call, request)
         if name is not None:
             raise SuspendedCallGoneError
@@ -526,8 +526,8 @@ class Relay:
                 if knows_tasks(exchange):
                     return self.tasks.register(request.upstream, session, result, exchange)
                 # Release the slot when the upstream has finished the task, or its session is gone.
-                leave = (request.slot or ExitStack()).pop_all().close
-                task = FollowedTask(session, exchange, result, request.patience, leave)
+                release_slot = (request.slot or ExitStack()).pop_all().close
+                task = FollowedTask(session, exchange, result, request.patience, release_slot)
                 return await self._follow(task, request, exchange)
             if kind != "input_required":
                 return result
@@ -629,9 +629,9 @@ class Relay:
 
     def _input_required(self, request: RelayedRequest, exchange: Exchange, requests: Json, state: Json) -> Json:
         state = {**state, "target": request.target, "replica": self._replica}
-        return input_required(requests, self._sealed(request.method, exchange, state))
+        return input_required(requests, self._seal(request.method, exchange, state))
 
-    def _sealed(self, method: str, exchange: Exchange, state: Json) -> str:
+    def _seal(self, method: str, exchange: Exchange, state: Json) -> str:
         return STATE_MARK + self._states.seal(_digest(method, exchange.params), exchange.client_key, state)
 
     async def set_level(self, level: str, exchange: Exchange, tasks: TaskGroup) -> None:

@@ -66,7 +66,7 @@ ACKNOWLEDGE_SECONDS = 2.0  # time limit for an upstream to acknowledge a subscri
 
 _TASK = "task"  # the purpose for which this server's task ids are encrypted
 _FINAL = ("completed", "failed", "cancelled")
-_OF_ONE_STATE = frozenset({"inputRequests", "requestState", "result", "error"})
+_STATUS_FIELDS = frozenset({"inputRequests", "requestState", "result", "error"})
 _PROGRESS_FIELDS = ("status", "statusMessage", "lastUpdatedAt")  # fields that change when a task makes progress
 
 NO_SUCH_TASK: Json = {
@@ -124,7 +124,7 @@ def _state_of(task: Json) -> Json:
 
     `requestState` is removed too, because only a result with questions has it.
     """
-    return {key: value for key, value in task.items() if key not in _OF_ONE_STATE}
+    return {key: value for key, value in task.items() if key not in _STATUS_FIELDS}
 
 
 def _result_of(task: Json) -> Json:
@@ -149,7 +149,7 @@ class TaskQuestions:
     keys: dict[str, str] = field(default_factory=dict[str, str])
     answered_keys: set[str] = field(default_factory=set[str])  # the upstream's keys of the answered questions
 
-    async def outstanding(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
+    async def open_questions(self, session: UpstreamSession, task: Json, exchange: Exchange, seconds: float) -> Json:
         """Return a task's unanswered questions that its client may be asked; refuse the others."""
         requests = as_mapping(task.get("inputRequests"))
         self.answered_keys &= requests.keys()
@@ -208,7 +208,9 @@ class FollowedTask:
                     self._end()
                     return {}
                 case "input_required":
-                    questions = await self._questions.outstanding(self.session, self.task, self.exchange, self.patience)
+                    questions = await self._questions.open_questions(
+                        self.session, self.task, self.exchange, self.patience
+                    )
                     if questions:
                         return questions
                 case "working":
@@ -321,25 +323,27 @@ class Tasks:
         """
         params = exchange.params
         route = await self._route(params.get("taskId"), exchange)
-        own: Json = {**params, "taskId": route.id}
+        upstream_params: Json = {**params, "taskId": route.id}
         seconds = route.upstream.entry.timeout / 1000
-        asking = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
+        fetch_exchange = replace(exchange, params={"taskId": route.name, "_meta": exchange.meta})
         if method == "tasks/update" and route.is_of_other and (exchange.client_key, route.name) not in self._questions:
             # Another replica returned the questions, so fetch them here first.
-            await self.request("tasks/get", asking)
+            await self.request("tasks/get", fetch_exchange)
         questions, answers = self._questions.get((exchange.client_key, route.name), TaskQuestions()), Json()
         if method == "tasks/update":
-            answers = own["inputResponses"] = questions.valid_answers(as_mapping(params.get("inputResponses")))
+            answers = upstream_params["inputResponses"] = questions.valid_answers(
+                as_mapping(params.get("inputResponses"))
+            )
         try:
             try:
-                answer = await route.session.request(method, own, seconds, exchange)
+                answer = await route.session.request(method, upstream_params, seconds, exchange)
             except UpstreamError as error:
                 if error.code != INVALID_PARAMS:
                     raise
                 if not answers:
                     raise UpstreamError(NO_SUCH_TASK) from None
                 # A `tasks/get` request shows whether the task is unknown or the answers are invalid.
-                await self.request("tasks/get", asking)
+                await self.request("tasks/get", fetch_exchange)
                 raise
             questions.answered_keys |= answers.keys()
             if method != "tasks/get":
@@ -396,8 +400,8 @@ class Tasks:
                 if len(self._questions) > MAX_ASKING:
                     ((greediest, _),) = Counter(owner for owner, _ in self._questions).most_common(1)
                     del self._questions[next(key for key in self._questions if key[0] == greediest)]
-                own, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
-                input_requests = await questions.outstanding(route.session, own, exchange, seconds)
+                upstream_task, seconds = {**task, "taskId": route.id}, route.upstream.entry.timeout / 1000
+                input_requests = await questions.open_questions(route.session, upstream_task, exchange, seconds)
                 # If no question is left, the client has answered all of them, or this server has refused them.
                 report |= {"inputRequests": input_requests} if input_requests else {"status": "working"}
             case "working" | "cancelled":
@@ -424,11 +428,11 @@ class Tasks:
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
             stream = _TaskStream(ctx, exchange, self._for_client, group.cancel_scope)
-            async with anyio.create_task_group() as beginning:
+            async with anyio.create_task_group() as start_group:
                 for session, routes in by_session.items():
                     ready = anyio.Event()
                     group.start_soon(stream.listen, session, routes, ready)
-                    beginning.start_soon(ready.wait)
+                    start_group.start_soon(ready.wait)
             try:
                 yield replace(ctx, outbound=stream)
             except Exception as error:  # noqa: BLE001 - raised again later, without an exception group
@@ -462,8 +466,8 @@ class _TaskStream:
         When the upstream's stream ends, the client's stream is closed too; the client can open another.
         """
         by_id = {route.id: route for route in routes}
-        news: dict[str, Json] = {}  # the latest unsent report of each task
-        has_news = asyncio.Event()
+        reports: dict[str, Json] = {}  # the latest unsent report of each task
+        has_reports = asyncio.Event()
         identity, reported_names = "", list[str]()
 
         def receive(method: str, params: Json) -> None:
@@ -476,16 +480,16 @@ class _TaskStream:
                 limit.deadline = math.inf if reported_names else -math.inf
                 ready.set()
             elif (name := str(params.get("taskId"))) in by_id:
-                news[name] = params
-                has_news.set()
+                reports[name] = params
+                has_reports.set()
 
         async def send_reports() -> None:
             await self.acknowledged.wait()
-            while await has_news.wait():
-                has_news.clear()
-                while news:
-                    name = next(iter(news))
-                    params = news.pop(name)
+            while await has_reports.wait():
+                has_reports.clear()
+                while reports:
+                    name = next(iter(reports))
+                    params = reports.pop(name)
                     with suppress(RelayError, ToolError, TimeoutError):
                         report = await self.for_client(by_id[name], params, self.exchange)
                         meta = {**as_mapping(params.get("_meta")), SUBSCRIPTION_ID_META_KEY: self.ctx.request_id}

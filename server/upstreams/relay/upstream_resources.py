@@ -30,7 +30,7 @@ from server.upstreams.catalog.upstream_tool import app_links
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
 from server.upstreams.connections.pool import bounded_gather
-from server.upstreams.relay.relayed_results import MAX_SOUGHT
+from server.upstreams.relay.relayed_results import MAX_COMPARED_LINKS
 from server.upstreams.relay.request_relay import Relay
 from server.upstreams.session.list_reader import RESOURCES, SKILLS, TEMPLATES, TOOLS, resource_with_visible_texts
 from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession
@@ -136,7 +136,7 @@ class ResourceRoutes:
         """By scheme, each template's owner, and the literal parts between the template's expressions."""
         # By scheme, the aliases treated as matching every URI with that scheme.
         self._whole_schemes: dict[str, set[str]] = {}
-        self._named_apart = set[tuple[str, str]]()
+        self._prefixed_uris = set[tuple[str, str]]()
         """Pairs of an alias and a skill's URI. If one URI of a skill is ambiguous, all URIs of that skill are
         published with the alias.
         """
@@ -169,7 +169,7 @@ class ResourceRoutes:
             for skill in offer.items(SKILLS):
                 files = skill_uris(skill)
                 if not all(self._is_plain(alias, uri, is_compared=is_compared) for uri in files):
-                    self._named_apart |= {(alias, uri) for uri in files}
+                    self._prefixed_uris |= {(alias, uri) for uri in files}
             for kind, published_items in ((RESOURCES, self.resources), (TEMPLATES, self.templates)):
                 for item in offer.items(kind):
                     uri = item[kind.key]
@@ -183,7 +183,7 @@ class ResourceRoutes:
 
     def _is_plain(self, alias: str, uri: str, *, is_compared: bool, is_template: bool = False) -> bool:
         """Return whether a URI can be published unchanged, because it can only mean this upstream's resource."""
-        if self._is_alone or (alias, uri) in self._named_apart:
+        if self._is_alone or (alias, uri) in self._prefixed_uris:
             return self._is_alone
         is_shared = len(self.claims.get(uri, ())) != 1 or without_alias(uri)[0] in self._aliases
         if is_shared or self.is_ours(uri):
@@ -207,7 +207,7 @@ class ResourceRoutes:
         for scheme in {scheme_of(uri), ""} if is_compared else {scheme_of(uri)}:
             owners |= self._whole_schemes.get(scheme, set())
             for alias, texts in self._templates.get(scheme, ()):
-                if alias not in owners and (not is_compared or _fits(texts, uri)):
+                if alias not in owners and (not is_compared or _may_match(texts, uri)):
                     owners.add(alias)
         return owners
 
@@ -241,19 +241,19 @@ class ResourceRoutes:
             )
         return next((Route(upstream, uri, uri) for upstream in self._upstreams if upstream.alias in owners), None)
 
-    def published_uri(self, upstream: Upstream, uri: str, is_sought: bool) -> str:
+    def published_uri(self, upstream: Upstream, uri: str, is_compared: bool) -> str:
         """Return the URI under which clients reach a resource of an upstream, listed or not.
 
-        If `is_sought` is true, an unlisted URI is compared with templates. Otherwise, it is published with the alias,
+        If `is_compared` is true, an unlisted URI is compared with templates. Otherwise, it is published with the alias,
         which is always unambiguous.
         """
         # An unlisted URI that this server serves is unchanged, because a link to a file may be for the user's editor.
         if self._is_alone or (self.is_ours(uri) and uri not in self.claims):
             return uri
-        if (upstream.alias, uri) in self._named_apart:
+        if (upstream.alias, uri) in self._prefixed_uris:
             return with_alias(upstream.alias, uri)
         route = self.by_uri.get(uri)
-        if route is None and is_sought:
+        if route is None and is_compared:
             with suppress(SharedUriError):
                 route = self.find(uri)
         is_plain = route is not None and (route.upstream, route.uri) == (upstream, uri)
@@ -262,7 +262,9 @@ class ResourceRoutes:
     def published_skill(self, upstream: Upstream, skill: Json) -> Json:
         """Return a skill with the published URIs of the skill and of its files; everything else is unchanged."""
         uris = skill_uris(skill)
-        if all(self.published_uri(upstream, uri, number < MAX_SOUGHT) == uri for number, uri in enumerate(uris)):
+        if all(
+            self.published_uri(upstream, uri, number < MAX_COMPARED_LINKS) == uri for number, uri in enumerate(uris)
+        ):
             return skill
 
         def with_published_uri(item: Any) -> Any:
@@ -278,7 +280,7 @@ class ResourceRoutes:
         )
 
 
-def _fits(texts: list[str], uri: str) -> bool:
+def _may_match(texts: list[str], uri: str) -> bool:
     """Return whether a template may match a URI.
 
     A template may match if the URI consists of its literal parts (`texts`) in order, with other text in between.
@@ -356,10 +358,10 @@ class Watch:
         if session.era.is_modern:
             # Use the single stream of the listing session, unless that session is already lost, because its `on_lost`
             # would then never be called.
-            listing, stream = upstream.session, upstream.change_stream
-            if listing is None or stream is None or listing.lost.is_set():
+            listing_session, stream = upstream.session, upstream.change_stream
+            if listing_session is None or stream is None or listing_session.lost.is_set():
                 raise ConnectionLostError
-            session = listing
+            session = listing_session
             stream.watch(self.uri)
         else:
             await session.subscriptions.watch(self.uri)
@@ -369,14 +371,14 @@ class Watch:
         self._is_begun = True
         session.on_lost = lambda: on_lost(self.alias)
         if self.is_ended:
-            self._leave()
+            self._unwatch()
 
     def end(self) -> None:
         if not self.is_ended:
             self.is_ended = True
-            self._leave()
+            self._unwatch()
 
-    def _leave(self) -> None:
+    def _unwatch(self) -> None:
         session, stream = self._session, self._stream
         self._session = self._stream = None
         if stream is not None:
@@ -439,10 +441,10 @@ class Watching:
     async def subscribe(self, route: Route, exchange: Exchange) -> None:
         """Subscribe a handshake-era client to a resource. Raises an error if this fails."""
         client = exchange.outside_request()
-        old_watches = self._of(exchange, route)
+        old_watches = self._watches_of(exchange, route)
         if client is None or any(watch.is_active for watch in old_watches):
             return
-        if not old_watches and len(self._of(exchange)) >= MAX_WATCHED:
+        if not old_watches and len(self._watches_of(exchange)) >= MAX_WATCHED:
             raise TooManyWatchedError
         if id(exchange.connection) not in self._connections:
             # Add the callback only once per connection, because the connection keeps callbacks until it is closed.
@@ -453,7 +455,7 @@ class Watching:
             self._end(old_watch)
 
     def unsubscribe(self, route: Route, exchange: Exchange) -> None:
-        for watch in self._of(exchange, route):
+        for watch in self._watches_of(exchange, route):
             self._end(watch)
 
     @asynccontextmanager
@@ -482,9 +484,9 @@ class Watching:
                 route.upstream.resource_updated(route.uri, key_of(exchange))
 
         try:
-            work = [partial(begin, route) for route in dict.fromkeys(routes[:MAX_WATCHED])]
-            if work and self._tasks is not None:
-                is_late = not await bounded_gather(self._tasks, work, scope)
+            jobs = [partial(begin, route) for route in dict.fromkeys(routes[:MAX_WATCHED])]
+            if jobs and self._tasks is not None:
+                is_late = not await bounded_gather(self._tasks, jobs, scope)
             yield
         finally:
             scope.cancel()
@@ -516,7 +518,7 @@ class Watching:
             self._watches[watch.alias, watch.uri] = remaining
         watch.end()
 
-    def _of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
+    def _watches_of(self, exchange: Exchange, route: Route | None = None) -> list[Watch]:
         """Return all subscriptions of a handshake-era client, or only those to `route`.
 
         While a subscription is being renewed, there may be two to the same resource.
@@ -528,7 +530,7 @@ class Watching:
 
     def _forget(self, exchange: Exchange) -> None:
         self._connections.discard(id(exchange.connection))
-        for watch in self._of(exchange):
+        for watch in self._watches_of(exchange):
             self._end(watch)
 
     def _on_lost(self, alias: str) -> None:
@@ -538,7 +540,11 @@ class Watching:
 
     def _lost_watches(self, alias: str) -> list[Watch]:
         return [
-            watch for (of, _), watches in self._watches.items() if of == alias for watch in watches if watch.is_lost
+            watch
+            for (owner, _), watches in self._watches.items()
+            if owner == alias
+            for watch in watches
+            if watch.is_lost
         ]
 
     async def _renew(self, alias: str) -> None:

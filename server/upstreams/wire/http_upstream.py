@@ -72,7 +72,7 @@ _POST_HEADERS = {"accept": "application/json, text/event-stream", "content-type"
 # Statuses that servers send for an unknown session
 _UNKNOWN_SESSION_STATUSES = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 _INVALID_MESSAGE = "its message is not valid JSON-RPC, incomplete or too long"
-_FORGOTTEN = "it no longer knows the session"
+_SESSION_UNKNOWN = "it no longer knows the session"
 MAX_HOPS = 3  # maximum number of consecutive redirects
 MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
 MAX_ID_CHARS = 4_096  # maximum length of an event's id, which is sent back in a header
@@ -161,7 +161,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             return httpx2.Response(status, headers=response.headers, content=b"")
         if status < HTTPStatus.BAD_REQUEST:
             if isinstance(stream, httpx2.AsyncByteStream):
-                is_single = _kind_of(response) != _EVENTS
+                is_single = _media_type(response) != _EVENTS
                 response.stream = _CarefulStream(stream, MESSAGE_BYTES if is_single else None)
             return response
         # Report the JSON-RPC messages in the body, or else the status.
@@ -175,7 +175,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
         reason = describe_status(response, b"" if is_challenged else body, beginning)
         if self.challenge is not None:
             self.challenge = replace(self.challenge, description=reason)
-        texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _kind_of(response) == _EVENTS else [body]
+        texts = re.findall(rb"(?m)^data: ?(.*)$", body) if _media_type(response) == _EVENTS else [body]
         answers = [
             message for text in texts for message in _messages_of(text) if isinstance(message, Response | ErrorResponse)
         ]
@@ -244,7 +244,7 @@ class CarefulTransport(httpx2.AsyncBaseTransport):
             await self._inner.aclose()
 
 
-def _kind_of(response: httpx2.Response) -> str:
+def _media_type(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -323,12 +323,12 @@ class _Writer:
         self._tasks = tasks
         # By id of an open request, the scope that cancels it, and whether its revision is 2026-07-28.
         self._open: dict[RequestId, tuple[anyio.CancelScope, bool]] = {}
-        self._newest = 0  # the id of the latest request
+        self._newest_id = 0  # the id of the latest request
 
     def _begin(self, request: Request, headers: Mapping[str, str], *, is_modern: bool) -> None:
         scope = anyio.CancelScope()
         self._open[request.id] = scope, is_modern
-        self._newest = own_number(request.id)
+        self._newest_id = own_number(request.id)
         self._tasks.start_soon(self._run_request, request, headers, scope)
 
     async def _run_request(self, request: Request, headers: Mapping[str, str], scope: anyio.CancelScope) -> None:
@@ -338,10 +338,10 @@ class _Writer:
                     await self._exchange(request, headers)
                 except RefusedError as refusal:
                     identity, answers = request.id, () if refusal.hides_answers else refusal.answers
-                    own = next(
+                    response = next(
                         (answer._replace(id=identity) for answer in answers if self._is_for(answer, identity)), None
                     )
-                    self.inbox.put(own or unusable(identity, refusal.reason, refusal.challenge))
+                    self.inbox.put(response or unusable(identity, refusal.reason, refusal.challenge))
                 except Exception as error:  # noqa: BLE001 - an error must not end other requests
                     logger.info("a request to an upstream failed (%s)", type(error).__name__)
                     self.inbox.put(unusable(request.id, cause_of(error)))
@@ -355,7 +355,7 @@ class _Writer:
         the stream may bring a late response to an abandoned request.
         """
         number = own_number(answer.id)
-        is_of_another = number in self._open or (is_stream and 0 < number <= self._newest)
+        is_of_another = number in self._open or (is_stream and 0 < number <= self._newest_id)
         return number == identity or not is_of_another
 
     async def _deliver(self, message: Message, headers: Mapping[str, str]) -> None:
@@ -387,7 +387,7 @@ async def streamable_streams(
     """Speak Streamable HTTP."""
     async with _careful_client(headers, transport) as client, anyio.create_task_group() as tasks:
         writer = StreamableWriter(client, url, tasks, Inbox(), transport.on_doubt)
-        writer.inbox.cleaned = transport.without_secrets
+        writer.inbox.transform = transport.without_secrets
         try:
             yield writer.inbox, writer
         finally:
@@ -434,7 +434,7 @@ class StreamableWriter(_Writer):
         all_headers, is_modern = {**self._headers(), **(headers or {})}, self._version in MODERN_PROTOCOL_VERSIONS
         if isinstance(message, Request):
             if self._is_forgotten:
-                self._refused[message.id] = _FORGOTTEN
+                self._refused[message.id] = _SESSION_UNKNOWN
                 self._decide(message.id)
                 return
             self._undecided.add(message.id)
@@ -467,7 +467,7 @@ class StreamableWriter(_Writer):
         return {**own, **{name: value for name, value in session_headers.items() if value is not None}}
 
     async def _exchange(self, request: Request, headers: Mapping[str, str]) -> None:
-        reading, is_refused = _StreamReading(request.id), False
+        reading, is_unknown_session = _StreamReading(request.id), False
         try:
             async with self._post(request, headers) as response:
                 if request.method == "initialize":
@@ -477,9 +477,9 @@ class StreamableWriter(_Writer):
                     reading.problem = _redirect_error(response)
                 elif response.status_code == HTTPStatus.ACCEPTED:
                     reading.problem = "it accepted the request without answering it"
-                elif _kind_of(response) == "application/json":
+                elif _media_type(response) == "application/json":
                     self._receive(await response.aread(), reading)
-                elif _kind_of(response) == _EVENTS:
+                elif _media_type(response) == _EVENTS:
                     await self._read(response, reading)
                 else:
                     reading.problem = "its answer is neither JSON nor an event stream"
@@ -487,11 +487,11 @@ class StreamableWriter(_Writer):
             is_answered = _SESSION not in headers or refusal.answers_to(request.id)
             if is_answered or not await self._is_session_unknown(refusal.status, headers):
                 raise
-            self._is_forgotten = is_refused = True
-            self._refused[request.id] = f"{_FORGOTTEN} (HTTP status {refusal.status})"
+            self._is_forgotten = is_unknown_session = True
+            self._refused[request.id] = f"{_SESSION_UNKNOWN} (HTTP status {refusal.status})"
         finally:
             self._decide(request.id)
-        if is_refused:
+        if is_unknown_session:
             # Give the server time to accept or refuse the session's other requests, because the first reported error
             # ends the session.
             await anyio.sleep(ACCEPT_SECONDS)
@@ -534,7 +534,7 @@ class StreamableWriter(_Writer):
         max_refusals = math.inf if reading.identity is None else MAX_REFUSED
         while refusals < max_refusals:
             began, count = anyio.current_time(), reading.count
-            status = await self._get(reading)
+            status = await self._open_stream(reading)
             if reading.is_answered:
                 return
             refusals = 0 if status == HTTPStatus.OK else refusals + 1
@@ -549,21 +549,21 @@ class StreamableWriter(_Writer):
                         self._on_doubt()
                 return
             is_known = is_known or status == HTTPStatus.OK
-            has_gone_on = reading.identity is not None and reading.count > count
-            if has_gone_on or anyio.current_time() > began + pause:
+            has_progressed = reading.identity is not None and reading.count > count
+            if has_progressed or anyio.current_time() > began + pause:
                 pause = FIRST_PAUSE_SECONDS
             # For a pending response, wait as long as the upstream requests, but at least a tenth of `pause`.
             min_pause = pause / 10 if reading.identity is not None and reading.pause else pause
             await anyio.sleep(max(reading.pause, min_pause))
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
-    async def _get(self, reading: _StreamReading) -> int:
+    async def _open_stream(self, reading: _StreamReading) -> int:
         headers = self._headers(_GET_HEADERS)
         if reading.last_event:
             headers["last-event-id"] = reading.last_event
         try:
             async with stream_within_origin(self._client, "GET", self._url, headers=headers) as response:
-                if response.status_code == HTTPStatus.OK and _kind_of(response) == _EVENTS:
+                if response.status_code == HTTPStatus.OK and _media_type(response) == _EVENTS:
                     await self._read(response, reading)
                 return response.status_code
         except RefusedError as refusal:
@@ -618,7 +618,7 @@ async def sse_streams(
 ) -> AsyncGenerator[tuple[Inbox, SseWriter]]:
     """Speak the older HTTP+SSE transport: the server sends its messages on one stream, and gets messages by POST."""
     inbox = Inbox()
-    inbox.cleaned = transport.without_secrets
+    inbox.transform = transport.without_secrets
 
     async def read(response: httpx2.Response, *, task_status: TaskStatus[str]) -> None:
         # The first event says where to post messages.
@@ -650,7 +650,7 @@ async def sse_streams(
     ):
         if not response.is_success:
             raise UnusableAnswerError(_redirect_error(response))
-        if _kind_of(response) != _EVENTS:
+        if _media_type(response) != _EVENTS:
             raise UnusableAnswerError("its answer is not an event stream")
         address = await tasks.start(read, response)
         yield inbox, SseWriter(client, address, tasks, inbox)
@@ -709,18 +709,18 @@ async def events_in(chunks: AsyncIterable[bytes], max_bytes: int) -> AsyncGenera
             first, *other_parts = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
             line += first
             for part in other_parts:
-                whole, line[:] = bytes(line), part
+                full_line, line[:] = bytes(line), part
                 if is_first:
-                    is_first, whole = False, whole.removeprefix(codecs.BOM_UTF8)
-                if not whole and event is not None:
+                    is_first, full_line = False, full_line.removeprefix(codecs.BOM_UTF8)
+                if not full_line and event is not None:
                     event.data = b"\n".join(data)
                     yield event
                     event, data, size = None, [], 0
-                if not whole or whole[:1] == b":":
+                if not full_line or full_line[:1] == b":":
                     continue
                 event = event or Event()
-                size += len(whole) + LINE_COST
-                name, _, value = whole.partition(b":")
+                size += len(full_line) + LINE_COST
+                name, _, value = full_line.partition(b":")
                 value = value.removeprefix(b" ")
                 text = value[:MAX_ID_CHARS].decode("utf-8", "replace")
                 if name == b"data":

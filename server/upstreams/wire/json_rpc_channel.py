@@ -243,7 +243,7 @@ class Inbox:
     """Received messages that are not processed yet. `on_empty` is called when all have been processed."""
 
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
-        self.cleaned: Callable[[Message], Message] | None = None  # transforms each message on arrival
+        self.transform: Callable[[Message], Message] | None = None  # transforms each message on arrival
         self.count = 0  # number of queued messages
         self.size = 0  # size of the queued messages in bytes
         self._messages: deque[Message] = deque()
@@ -253,8 +253,8 @@ class Inbox:
 
     def put(self, message: Message, size: int = 0) -> None:
         """Add a message; a listener gets it at once."""
-        if self.cleaned is not None:
-            message = self.cleaned(message)
+        if self.transform is not None:
+            message = self.transform(message)
         if self._listener is not None:
             self._listener(message)
             return
@@ -323,8 +323,8 @@ class PendingRequest:
     """Called when the response arrives or the connection is lost, and when the caller stops waiting; possibly twice."""
     deadline: float | None = None  # when the request expires, by the loop's clock
     _events: deque[Any] = field(default_factory=deque[Any])
-    _waiting_bytes: int = 0
-    _newest: Progress | None = None  # the latest queued progress message
+    _queued_bytes: int = 0
+    _last_progress: Progress | None = None  # the latest queued progress message
     _dropped_count: int = 0
     _waiter: asyncio.Future[None] | None = None
     _patience: float | None = None
@@ -363,19 +363,19 @@ class PendingRequest:
         elif self._events:
             if is_progress or isinstance(event, Notice):
                 event.size = len(to_json(event.params, inf_nan_mode="null"))
-                if len(self._events) >= MAX_EVENTS or self._waiting_bytes + event.size > MAX_EVENT_BYTES:
+                if len(self._events) >= MAX_EVENTS or self._queued_bytes + event.size > MAX_EVENT_BYTES:
                     if not is_progress:
                         self._dropped_count += 1
                         return
-                    if (newest := self._newest) is not None:
-                        self._waiting_bytes += event.size - newest.size
+                    if (newest := self._last_progress) is not None:
+                        self._queued_bytes += event.size - newest.size
                         newest.params, newest.size = event.params, event.size
                         return
-                self._waiting_bytes += event.size
+                self._queued_bytes += event.size
             elif event in self._events:
                 return  # an equal event is already queued
         if is_progress:
-            self._newest = event
+            self._last_progress = event
         self._events.append(event)
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -389,9 +389,9 @@ class PendingRequest:
                 self._waiter = None
         event = self._events.popleft()
         if type(event) is Progress or type(event) is Notice:
-            self._waiting_bytes -= event.size
-            if event is self._newest:
-                self._newest = None
+            self._queued_bytes -= event.size
+            if event is self._last_progress:
+                self._last_progress = None
         return event
 
     async def result(self) -> Json:
@@ -495,9 +495,9 @@ class JsonRpcChannel:
                         unusable_answer = _unusable_answer(content)
                         pending.put(RpcAnswer({}, unusable_answer))
                         challenge = unusable_answer.challenge
-                        is_shut = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
+                        is_unauthorized = challenge is not None and challenge.status == HTTPStatus.UNAUTHORIZED
                         is_unknown = isinstance(unusable_answer, SessionUnknownError)
-                        if is_unknown or (is_shut and not self._pending):
+                        if is_unknown or (is_unauthorized and not self._pending):
                             self.on_refusal(challenge)
                     else:
                         pending.put(RpcAnswer({}, UpstreamError(content, pending.method)))
@@ -575,11 +575,11 @@ class JsonRpcChannel:
         """
         if self._pending.pop(pending.identity, None) is not None and pending.client_key is not None:
             self._forget_abandoned()
-            until = self._loop.time() + ABANDONED_SECONDS
+            expires_at = self._loop.time() + ABANDONED_SECONDS
             if len(self._abandoned) < MAX_ABANDONED:
-                self._abandoned[pending.identity] = pending.client_key, until
+                self._abandoned[pending.identity] = pending.client_key, expires_at
             else:
-                self._extra_clients[pending.client_key if len(self._extra_clients) < MAX_ABANDONED else ""] = until
+                self._extra_clients[pending.client_key if len(self._extra_clients) < MAX_ABANDONED else ""] = expires_at
         if pending.method not in NEVER_CANCELLED and not self._is_lost:
             params = {"requestId": pending.identity, "reason": "The caller has stopped waiting."}
             with anyio.move_on_after(CANCEL_SECONDS, shield=True):
@@ -595,7 +595,9 @@ class JsonRpcChannel:
         now = self._loop.time()
         while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
             del self._abandoned[next(iter(self._abandoned))]
-        self._extra_clients = {client: until for client, until in self._extra_clients.items() if until > now}
+        self._extra_clients = {
+            client: expires_at for client, expires_at in self._extra_clients.items() if expires_at > now
+        }
 
     async def notify(self, method: str, params: Json | None = None, headers: Mapping[str, str] | None = None) -> None:
         await self._send(Notification(method, params), headers)

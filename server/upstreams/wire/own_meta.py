@@ -34,10 +34,10 @@ MAX_HOPS = 8  # maximum number of coretools-mcp servers that a request may pass 
 
 _OWN_NAME = OWN_KEYS.rstrip("/")
 
-_DATA = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
+_DATA_KEYS = frozenset({"structuredContent", "input", "data", "inputSchema", "outputSchema", "requestedSchema"})
 """Keys of possibly large data, which is searched only if its JSON contains this server's prefix."""
 
-_OF_PROTOCOL: Mapping[str, Callable[[Any], bool]] = {
+_PROTOCOL_KEYS: Mapping[str, Callable[[Any], bool]] = {
     "progressToken": lambda token: type(token) in (str, int),
     "io.modelcontextprotocol/related-task": lambda task: type(as_mapping(task).get("taskId")) is str,
 }
@@ -46,7 +46,7 @@ for a response forever.
 """
 
 _COMPOUND = frozenset({dict, list})
-_LISTED = 2  # the depth of list items in a response
+_ITEM_DEPTH = 2  # the depth of list items in a response
 
 
 def remove_own_keys(message: Json, *, is_list: bool = False) -> None:
@@ -68,19 +68,21 @@ def remove_own_keys(message: Json, *, is_list: bool = False) -> None:
             if _COMPOUND.isdisjoint(map(type, fields.values())):
                 continue
             if meta := as_mapping(fields.get("_meta")):
-                kept_key = CHAIN_KEY if is_list and depth <= _LISTED else ""
-                ours = [key for key in meta if key != kept_key and f"{key.lower()}/".startswith(OWN_KEYS)]
+                kept_key = CHAIN_KEY if is_list and depth <= _ITEM_DEPTH else ""
+                own_keys = [key for key in meta if key != kept_key and f"{key.lower()}/".startswith(OWN_KEYS)]
                 if not depth:
-                    ours += [key for key, is_right in _OF_PROTOCOL.items() if key in meta and not is_right(meta[key])]
-                for key in ours:
+                    own_keys += [
+                        key for key, is_valid in _PROTOCOL_KEYS.items() if key in meta and not is_valid(meta[key])
+                    ]
+                for key in own_keys:
                     del meta[key]
                 # Remove `_meta` only if it has become empty here: one that was already empty may be a schema.
-                if ours and not meta:
+                if own_keys and not meta:
                     del fields["_meta"]
             for name, value in fields.items():
                 if type(value) not in _COMPOUND:
                     continue
-                if name in _DATA:
+                if name in _DATA_KEYS:
                     # Searching the JSON costs a fraction of visiting each part.
                     with suppress(ValueError):
                         if _OWN_NAME.encode() not in to_json(value, inf_nan_mode="null").lower():
@@ -130,18 +132,18 @@ def listed_for(meta: Mapping[str, Any], items: Iterable[Mapping[str, Any]]) -> l
     Another coretools-mcp server does not receive items that have already passed through it or through too many servers;
     other clients do not receive server ids.
     """
-    asker = set(chain_of(meta))
+    client_chain = set(chain_of(meta))
     new_items: list[Json] = []
     for item in items:
-        own = as_mapping(item.get("_meta"))
-        chain = chain_of(own)
-        if asker and (len(chain) >= MAX_HOPS or asker.intersection(chain)):
+        item_meta = as_mapping(item.get("_meta"))
+        chain = chain_of(item_meta)
+        if client_chain and (len(chain) >= MAX_HOPS or client_chain.intersection(chain)):
             continue
-        if not asker and CHAIN_KEY not in own:
+        if not client_chain and CHAIN_KEY not in item_meta:
             new_items.append(dict(item))
             continue
-        new_meta = {key: value for key, value in own.items() if key != CHAIN_KEY}
-        if asker:
+        new_meta = {key: value for key, value in item_meta.items() if key != CHAIN_KEY}
+        if client_chain:
             new_meta[CHAIN_KEY] = [THIS_SERVER, *chain]
         new_item = {key: value for key, value in item.items() if key != "_meta"}
         new_items.append({**new_item, "_meta": new_meta} if new_meta else new_item)

@@ -75,9 +75,9 @@ def transports_to(
     from server.upstreams.wire.http_upstream import CarefulTransport, sse_streams, streamable_streams  # noqa: PLC0415 - imported only for HTTP
 
     url, headers = entry.endpoint or "", entry.headers
-    careful = partial(CarefulTransport, login=login, by_proxy=by_proxy)
-    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, careful(on_doubt)))
-    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, careful(on_doubt)))
+    make_transport = partial(CarefulTransport, login=login, by_proxy=by_proxy)
+    http = Transport("http", lambda on_doubt, _: streamable_streams(url, headers, make_transport(on_doubt)))
+    sse = Transport("sse", lambda on_doubt, _: sse_streams(url, headers, make_transport(on_doubt)))
     return [transport for transport in (http, sse) if entry.transport in (transport.name, "detect", None)]
 
 
@@ -97,16 +97,16 @@ async def _program(
         from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415 - imported only on Windows
 
         # Windows has no broker, so the SDK starts the program.
-        with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+        with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as working_folder:
             parameters = StdioServerParameters(
                 command=entry.command or "",
                 args=list(entry.args),
                 env=environment,
-                cwd=place,
+                cwd=working_folder,
                 encoding_error_handler="replace",
             )
-            async with stdio_client(parameters, errlog=sys.stderr) as (reading, writing):
-                yield _SdkReader(reading), _SdkWriter(writing)
+            async with stdio_client(parameters, errlog=sys.stderr) as (read_stream, write_stream):
+                yield _SdkReader(read_stream), _SdkWriter(write_stream)
         return
     from server.upstreams.wire.stdio_upstream import UpstreamProgram, stdio_streams  # noqa: PLC0415 - imported with the first upstream
 
