@@ -10,7 +10,7 @@ import pytest
 from server.settings import UpstreamSettings
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.relay import upstream_resources
-from server.upstreams.relay.relayed_results import MAX_SOUGHT, with_links
+from server.upstreams.relay.relayed_results import MAX_COMPARED_LINKS, with_links
 from server.upstreams.relay.upstream_resources import MAX_TEMPLATES, ResourceRoutes
 from server.upstreams.session.list_reader import RESOURCES, TEMPLATES, TOOLS
 
@@ -47,7 +47,7 @@ def test_links_beyond_what_is_compared_have_their_alias_and_lead_where_all_other
     routes = routes_of(many, having("other", "y://{a}"))
     uris = [f"x://a/{number}" for number in range(5_000)]
     links = spelled(routes, many, [*uris, listed])
-    assert links == [*uris[:MAX_SOUGHT], *(f"many+{uri}" for uri in uris[MAX_SOUGHT:]), listed]
+    assert links == [*uris[:MAX_COMPARED_LINKS], *(f"many+{uri}" for uri in uris[MAX_COMPARED_LINKS:]), listed]
     for link, uri in zip(links, [*uris, listed], strict=True):
         if link in {links[0], links[-2], links[-1]}:
             route = routes.find(link)

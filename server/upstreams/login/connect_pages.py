@@ -71,7 +71,7 @@ class ConnectPages:
 
     Args:
         public_url: This server's public address, as browsers write it.
-        place: The name of this replica, for load balancers; empty if there are no other replicas.
+        replica_name: The name of this replica, for load balancers; empty if there are no other replicas.
     """
 
     def __init__(self, public_url: str, replica_name: str = "") -> None:

@@ -292,9 +292,8 @@ class Login:
     async def _use_token(self, record: StoredLogin, token: OAuthToken, requested_scopes: str | None) -> str:
         """Use a token, which was requested with `requested_scopes`, from now on."""
         lifetime = token.expires_in or 0
-        expires_at = (
-            time.time() + lifetime if lifetime > 0 else None
-        )  # otherwise the token is used until it is rejected
+        # Without a lifetime, the token is used until it is rejected.
+        expires_at = time.time() + lifetime if lifetime > 0 else None
         as_json = {**token.model_dump(mode="json", exclude_none=True), _REQUESTED_SCOPES: requested_scopes}
         self._renewed_at = time.monotonic()
         self.challenge = None
