@@ -37,7 +37,7 @@ _INDEX = "logins"  # the store's key for the digests of all logins, separated by
 
 @dataclass(slots=True)
 class _WatchedLock:
-    """Another replica's lock, which did not change between `since` and `last`, two times by the monotonic clock."""
+    """Another replica's lock, which did not change between `since` and `last`, both by the monotonic clock."""
 
     version: str
     since: float
