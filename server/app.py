@@ -297,7 +297,7 @@ class App:
         registered_tool = self.registry.find(tool)
         return (
             registered_tool.parameter_schema
-            if isinstance(registered_tool, DiscoveredMCPTool) and registered_tool.repeated
+            if isinstance(registered_tool, DiscoveredMCPTool) and registered_tool.header_names
             else None
         )
 

@@ -291,7 +291,7 @@ class UpstreamRouter:
             self.watching.updated(upstream, uri, session_key)
 
     def published_uri(self, upstream: Upstream, uri: str, is_sought: bool = False) -> str:
-        return self.routes.published(upstream, uri, is_sought)
+        return self.routes.published_uri(upstream, uri, is_sought)
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
         method = ctx.method
@@ -568,7 +568,7 @@ class UpstreamRouter:
         """
         if not isinstance(uri, str):
             return None
-        if not (self._own_offer.has(uri) or uri in self.routes.known):
+        if not (self._own_offer.has(uri) or uri in self.routes.by_uri):
             self._refuse_denied(without_alias(uri)[0], uri, RESOURCES, TEMPLATES)
         try:
             return self.routes.find(uri)

@@ -139,7 +139,7 @@ def failure_of(error: BaseException) -> tuple[UpstreamState, str]:
             return state, reason
     challenge = challenge_of(error)
     if challenge is not None and (challenge.could_be_met or isinstance(error, NeedsAuthenticationError)):
-        return UpstreamState.NEEDS_AUTHENTICATION, challenge.told
+        return UpstreamState.NEEDS_AUTHENTICATION, challenge.description
     if isinstance(error, RelayError):
         return UpstreamState.FAILED, why_failed(error)
     logger.warning("a connection to an upstream failed (%s)", type(error).__name__)

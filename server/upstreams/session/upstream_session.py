@@ -419,7 +419,7 @@ class ChangeStream:
                 try:
                     await self._request("subscriptions/listen", {"notifications": filters}, None)
                 except UnusableAnswerError as error:
-                    self._log.info("upstream %s: the stream of changes ended: %s", self._alias, error.why)
+                    self._log.info("upstream %s: the stream of changes ended: %s", self._alias, error.reason)
                 except UpstreamError as error:
                     self._log.info("upstream %s refused the stream of changes (error %s)", self._alias, error.code)
                     return
