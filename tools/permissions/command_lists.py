@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import islice, takewhile
 from os.path import basename
 
-from tools.permissions.command_text import CommandText, Words, is_wrapper, programs_behind
+from tools.permissions.command_text import CommandText, Words, is_wrapper, programs_run_by
 
 _READER_NAMES = """
 cd : [ [[ test true false echo printf export source . sleep seq pwd type command read set shift return exit wait local
@@ -121,7 +121,7 @@ def is_reader(words: Words) -> bool:
     """Return True if a simple command usually changes nothing."""
     if words[:2] in (("command", "-v"), ("command", "-V")):
         return True
-    *_, words = programs_behind(words, loosely=False)
+    *_, words = programs_run_by(words, loosely=False)
     if not words or words[0] is None:
         return False
     if len(words) == 2 and words[1] in _ABOUT_ITSELF:
@@ -130,7 +130,7 @@ def is_reader(words: Words) -> bool:
     if name not in _READERS and not _fits(_READING, name, arguments):
         return False
     # Also check the commands that `find` and `xargs` run.
-    return all(map(is_reader, islice(programs_behind(words, loosely=True), 1, None)))
+    return all(map(is_reader, islice(programs_run_by(words, loosely=True), 1, None)))
 
 
 def changes_scratch_alone(words: Words) -> bool:
@@ -140,14 +140,16 @@ def changes_scratch_alone(words: Words) -> bool:
 
 def needs_network(words: Words) -> bool:
     """Return True if the known words of a simple command show that it needs the network."""
-    for each in programs_behind(words, loosely=True):
-        name, arguments = _called(each)
-        if not _OFFLINE.isdisjoint(each) or (len(each) == 2 and each[1] in _ABOUT_ITSELF):
+    for program_words in programs_run_by(words, loosely=True):
+        name, arguments = _called(program_words)
+        if not _OFFLINE.isdisjoint(program_words) or (len(program_words) == 2 and program_words[1] in _ABOUT_ITSELF):
             continue
         if _fits(_NETWORK, name, arguments):
             return True
         if name in ("curl", "wget"):
-            addresses = [word for word in each[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))]
+            addresses = [
+                word for word in program_words[1:] if word and (_ADDRESS.fullmatch(word) or _LOOPBACK.fullmatch(word))
+            ]
             if not addresses or not all(map(_LOOPBACK.fullmatch, addresses)):
                 return True
     return False
@@ -192,9 +194,9 @@ def changes_by_git_alone(text: CommandText) -> bool:
     is_plain = not (text.doubt or text.may_run_more or text.has_background)
     return (
         is_plain
-        and not any(each.is_output for each in text.redirections)
+        and not any(redirection.is_output for redirection in text.redirections)
         and any(command.program == "git" for command in text.commands)
-        and all(plain_name(each.name or "") == "git" or is_on_short_list(each.words) for each in text.commands)
+        and all(plain_name(command.name or "") == "git" or is_on_short_list(command.words) for command in text.commands)
     )
 
 
@@ -215,7 +217,7 @@ def first_words(words: Words) -> str:
     These are the program's name and, for a program with subcommands, scripts or modules, the word that names one. Empty
     if no such rule is possible.
     """
-    *_, words = programs_behind(words, loosely=False)
+    *_, words = programs_run_by(words, loosely=False)
     plain = _plain_words(words)
     name = basename(plain[0]) if plain else ""
     if is_wrapper(name):
@@ -267,7 +269,7 @@ _HARMLESS_OPTIONS = _by_program({
     """,
     "git-branch": r"-(a|r|v|vv)|--(all|remotes|verbose|list|show-current|no-color)",
 })  # fmt: skip
-# Maximum operands. With one more, the program would write a file, set the clock or create a branch
+# Maximum number of operands. With one more operand, the program would write a file, set the clock or create a branch
 _MAX_OPERANDS = {"uniq": 1, "date": 0, "git-branch": 0}
 _JQ_LOADING = re.compile(r"import|include|modulemeta").search  # how a jq program refers to other files
 _SED_SHOWING_LINES = re.compile(r"-n\0(\d+(,\d+)?|\$)p(\0[^-][^\0]*)*")
