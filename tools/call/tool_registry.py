@@ -15,7 +15,7 @@ from tools.permissions.tool_names import BETWEEN
 AnyTool = BaseTool[Any]
 
 NEAR = 0.55  # minimum similarity of a proposed name, from 0 to 1
-MEANT: Mapping[str, str] = {
+COUNTERPARTS: Mapping[str, str] = {
     **dict.fromkeys(("bash", "sh", "shell", "exec", "execute", "run", "command", "terminal"), "run_shell_command"),
     **dict.fromkeys(("cat", "read", "open", "view"), "read_file"),
     **dict.fromkeys(("ls", "dir", "list"), "list_directory"),
@@ -91,10 +91,10 @@ class ToolRegistry:
             tools: The tools to list. Their aliases also work in calls, unless a tool has the alias as its name.
             unlisted: The tools to omit from lists. Calls may use their names and aliases unless another tool has them.
         """
-        fresh = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
-        if fresh == self._sources.get(source, _Source()):
+        new_source = _Source({tool.name: tool for tool in tools}, {tool.name: tool for tool in unlisted})
+        if new_source == self._sources.get(source, _Source()):
             return
-        self._sources[source] = fresh
+        self._sources[source] = new_source
         self._changed()
 
     def drop_source(self, source: str) -> None:
@@ -128,21 +128,21 @@ class ToolRegistry:
     ) -> ToolNotRegisteredError:
         """Return the error for an unknown name, with up to three names that may have been meant."""
         name = name[:128]
-        folded, visible = name.casefold(), [listed for listed, tool in self._visible.items() if is_proposed(tool)]
-        meant = {listed.casefold(): listed for listed in visible}
-        meant.update({spelling.casefold(): listed for spelling, listed in self._aliases.items()})
-        meant.update(MEANT)
-        nearest = [meant[folded]] if meant.get(folded) in visible else []
+        key, candidates = name.casefold(), [name for name, tool in self._visible.items() if is_proposed(tool)]
+        by_spelling = {candidate.casefold(): candidate for candidate in candidates}
+        by_spelling.update({spelling.casefold(): candidate for spelling, candidate in self._aliases.items()})
+        by_spelling.update(COUNTERPARTS)
+        nearest = [by_spelling[key]] if by_spelling.get(key) in candidates else []
         # Also suggest upstream tools that have this name after their upstream's alias, and tools of an upstream with a
         # similar alias.
-        nearest += [listed for listed in visible if listed.partition(BETWEEN)[2].casefold() == folded]
-        alias, between, own = folded.partition(BETWEEN)
+        nearest += [candidate for candidate in candidates if candidate.partition(BETWEEN)[2].casefold() == key]
+        alias, between, suffix = key.partition(BETWEEN)
         if between:
-            aliases = {listed.partition(BETWEEN)[0] for listed in visible if BETWEEN in listed}
-            for like in difflib.get_close_matches(alias, aliases, n=1):
-                there = [listed for listed in visible if listed.startswith(f"{like}{BETWEEN}")]
-                nearest += difflib.get_close_matches(f"{like}{BETWEEN}{own}", there, n=1, cutoff=NEAR)
-        nearest += difflib.get_close_matches(name, visible, n=3, cutoff=NEAR)
+            aliases = {candidate.partition(BETWEEN)[0] for candidate in candidates if BETWEEN in candidate}
+            for match in difflib.get_close_matches(alias, aliases, n=1):
+                siblings = [candidate for candidate in candidates if candidate.startswith(f"{match}{BETWEEN}")]
+                nearest += difflib.get_close_matches(f"{match}{BETWEEN}{suffix}", siblings, n=1, cutoff=NEAR)
+        nearest += difflib.get_close_matches(name, candidates, n=3, cutoff=NEAR)
         return ToolNotRegisteredError(name, tuple(dict.fromkeys(nearest))[:3])
 
     def canonical(self, name: str) -> str:
@@ -157,10 +157,10 @@ class ToolRegistry:
         """Return every name that a call may use, including aliases."""
         return {*self._visible, *self._aliases, *self._others}
 
-    def names_beside(self, sources: Container[str]) -> set[str]:
+    def names_except(self, sources: Container[str]) -> set[str]:
         """Return the names and aliases of all listed tools, except those of `sources`."""
-        others = (source.listed for name, source in self._sources.items() if name not in sources)
-        return {*self._builtin, *self._aliases, *chain.from_iterable(others)}
+        other_tools = (source.listed for name, source in self._sources.items() if name not in sources)
+        return {*self._builtin, *self._aliases, *chain.from_iterable(other_tools)}
 
     def get_all_tools(self) -> list[AnyTool]:
         """Return all listed tools in order."""

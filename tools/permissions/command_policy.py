@@ -524,7 +524,9 @@ class _CommandPolicy:
         stores = self._stores if hides and not (view.is_asked and self._uses_git) else ()
         file_restrictions = _restrictions(self._hidden, self._request, view, stores)
         return replace(
-            view, restrictions=file_restrictions, look=partial(_current_restrictions, self._request, view, stores)
+            view,
+            restrictions=file_restrictions,
+            current_restrictions=partial(_current_restrictions, self._request, view, stores),
         )
 
     # The meaning of the command's words

@@ -289,7 +289,7 @@ class PermissionPolicy:
             is_reached = workspace.holds(subject.path)  # outside the workspace, tools change only the user's own memory
             location = workspace.at(subject.path) if is_reached else None
             display_path = subject.path if location is None else location.relative
-            guarded_reason = None if subject.in_scratch else self.guarded.why((subject.path, subject.named))
+            guarded_reason = None if subject.in_scratch else self.guarded.why((subject.path, subject.unresolved_path))
             if subject.in_scratch:
                 reason = why_protected(display_path)
             else:
@@ -352,8 +352,8 @@ class PermissionPolicy:
 
 def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
     match subject:
-        case PathSubject(path=path, named=named):
-            paths = (path,) if rule.verdict is Verdict.ALLOW else (path, named)
+        case PathSubject(path=path, unresolved_path=unresolved_path):
+            paths = (path,) if rule.verdict is Verdict.ALLOW else (path, unresolved_path)
             return rule.fits_path(paths, workspace.roots)
         case HostSubject(host=host):
             return rule.fits_host(host)

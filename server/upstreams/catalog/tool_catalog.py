@@ -296,7 +296,7 @@ class ToolCatalog:
             return
         self._is_publishing = True
         try:
-            taken = self._registry.names_beside(self._entries) | self._reserved
+            taken = self._registry.names_except(self._entries) | self._reserved
             self._name_all(taken)
             made: dict[Origin, DiscoveredMCPTool] = {}
             bare = self._bare_names(taken)

@@ -293,7 +293,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
         )
 
-    def consented(self, client_key: str) -> None:
+    def record_consent(self, client_key: str) -> None:
         """Record consent to exactly this version, even if the upstream has changed the tool since.
 
         The first version needs no consent, and an empty `client_key` stands for no client.
@@ -376,7 +376,7 @@ class StoppedMCPTool(DiscoveredMCPTool):
         what = "added" if self.stop.standing == "new" else "changed"
         return f"the server {self.alias} has {what} this tool since its tools were approved in {LOCK_NAME}"
 
-    def consented(self, client_key: str) -> None:
+    def record_consent(self, client_key: str) -> None:
         """Do nothing: an approval applies to everybody, so nothing is recorded per client."""
 
     def why_outdated(self) -> str:

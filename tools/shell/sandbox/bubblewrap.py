@@ -194,7 +194,7 @@ class SandboxedCommand(ConfinedCommand):
     # `ViewPreparation.prepare`, called once bubblewrap is running
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
     gate: MountGate = field(repr=False, kw_only=True)
-    # `CommandView.look`, which returns what file rules now deny to the command
+    # `CommandView.current_restrictions`, which returns what file rules now deny to the command
     look: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
     _prepared: PreparedView | None = field(default=None, repr=False, init=False)
 
@@ -518,7 +518,7 @@ class BubblewrapConfinement:
             withheld=hidden.withheld,
             prepare=preparation.prepare,
             gate=gate,
-            look=allowed.look,
+            look=allowed.current_restrictions,
         )
 
     def _wrapped(self, program: str, spec: ProcessSpec, gate: MountGate, *, may_take_shares: bool) -> ProcessSpec:

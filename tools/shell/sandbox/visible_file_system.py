@@ -192,7 +192,7 @@ class ViewPreparation:
         """Prepare the view. Raises a `ToolError` if a path cannot be shown or protected as required."""
         hidden, stand_ins = self.hidden, self.stand_ins
         workspace = writable(self.roots)
-        restrictions = self.allowed.look()
+        restrictions = self.allowed.current_restrictions()
         # Folders opened by consent are treated like workspace folders, including their guarded files.
         opened, files = _opened(self.site, self.allowed, workspace)
         present = writable((*(() if self.is_reading else workspace), *opened))
