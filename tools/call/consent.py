@@ -334,7 +334,7 @@ def refuse(permission: Permission) -> NoReturn:
         if permission.setting:
             way_out += f" The operator can change {permission.setting}."
         elif permission.grants:
-            way_out += f" The operator can allow it by {_allowing(permission)}."
+            way_out += f" The operator can allow it by {_allow_setting(permission)}."
     raise ExecutionDeniedError(f"The call is refused: {permission.reason}. Nothing was done. {way_out}")
 
 
@@ -387,7 +387,7 @@ def _way_out(judgement: Judgement) -> str:
         return "This question is asked in every mode, and no rule can allow the call."
     if not permission.grants:
         return ""  # even another approval mode might not allow the call
-    ways = [_allowing(permission)]
+    ways = [_allow_setting(permission)]
     if isinstance(judgement.details, McpConfirmation):
         ways.append("trust: true for this upstream server")
     if isinstance(judgement.details, EditConfirmation) or judgement.tool.kind in (ToolKind.FETCH, ToolKind.SEARCH):
@@ -399,5 +399,5 @@ def _way_out(judgement: Judgement) -> str:
     return f"The operator can allow such calls by {', or by '.join(ways)}."
 
 
-def _allowing(permission: Permission) -> str:
+def _allow_setting(permission: Permission) -> str:
     return f"permissions.allow with {', '.join(json.dumps(grant.rule) for grant in permission.grants)}"

@@ -49,8 +49,8 @@ class ToolRegistry:
         self._builtin: dict[str, AnyTool] = {}
         self._aliases: dict[str, str] = {}
         self._sources: dict[str, _Source] = {}
-        self._visible: dict[str, AnyTool] = {}
-        self._others: dict[str, AnyTool] = {}  # tools from sources, keyed by their names and aliases
+        self._listed: dict[str, AnyTool] = {}
+        self._source_tools: dict[str, AnyTool] = {}  # tools from sources, keyed by their names and aliases
         self._listeners: list[Callable[[], None]] = []
         self._discoveries: dict[str, Callable[[], Awaitable[None]]] = {}
 
@@ -65,12 +65,12 @@ class ToolRegistry:
                 raise ValueError(f"two built-in tools have the name {name!r}")
         self._builtin[tool.name] = tool
         self._aliases.update(dict.fromkeys(tool.aliases, tool.name))
-        self._changed()
+        self._rebuild()
 
     def replace_tool(self, tool: AnyTool) -> None:
         """Replace the built-in tool of the same name. Calls in progress finish with the old one."""
         self._builtin[tool.name] = tool
-        self._changed()
+        self._rebuild()
 
     def declare_source(self, source: str, discover: Callable[[], Awaitable[None]] | None = None) -> None:
         """Reserve a source's place in the order before its tools are known.
@@ -95,13 +95,13 @@ class ToolRegistry:
         if new_source == self._sources.get(source, _Source()):
             return
         self._sources[source] = new_source
-        self._changed()
+        self._rebuild()
 
     def drop_source(self, source: str) -> None:
         """Remove a source and its tools. If it is declared again, it comes last."""
         self._discoveries.pop(source, None)
         if self._sources.pop(source, _Source()) != _Source():
-            self._changed()
+            self._rebuild()
 
     async def discover_all_tools(self) -> None:
         """Wait until every source has reported its tools, even if it has none."""
@@ -128,7 +128,7 @@ class ToolRegistry:
     ) -> ToolNotRegisteredError:
         """Return the error for an unknown name, with up to three names that may have been meant."""
         name = name[:128]
-        key, candidates = name.casefold(), [name for name, tool in self._visible.items() if is_proposed(tool)]
+        key, candidates = name.casefold(), [name for name, tool in self._listed.items() if is_proposed(tool)]
         by_spelling = {candidate.casefold(): candidate for candidate in candidates}
         by_spelling.update({spelling.casefold(): candidate for spelling, candidate in self._aliases.items()})
         by_spelling.update(COUNTERPARTS)
@@ -151,11 +151,11 @@ class ToolRegistry:
 
     def find(self, name: str) -> AnyTool | None:
         """Return the tool that currently has this name or alias."""
-        return self._visible.get(name) or self._builtin.get(self._aliases.get(name, "")) or self._others.get(name)
+        return self._listed.get(name) or self._builtin.get(self._aliases.get(name, "")) or self._source_tools.get(name)
 
     def names(self) -> set[str]:
         """Return every name that a call may use, including aliases."""
-        return {*self._visible, *self._aliases, *self._others}
+        return {*self._listed, *self._aliases, *self._source_tools}
 
     def names_except(self, sources: Container[str]) -> set[str]:
         """Return the names and aliases of all listed tools, except those of `sources`."""
@@ -164,16 +164,16 @@ class ToolRegistry:
 
     def get_all_tools(self) -> list[AnyTool]:
         """Return all listed tools in order."""
-        return list(self._visible.values())
+        return list(self._listed.values())
 
-    def _changed(self) -> None:
-        self._visible = dict(self._builtin)
-        self._others = {}
+    def _rebuild(self) -> None:
+        self._listed = dict(self._builtin)
+        self._source_tools = {}
         for source in self._sources.values():
             for name, tool in source.listed.items():
-                self._visible.setdefault(name, tool)
+                self._listed.setdefault(name, tool)
             for tool in (*source.listed.values(), *source.unlisted.values()):
                 for name in (tool.name, *tool.aliases):
-                    self._others.setdefault(name, tool)
+                    self._source_tools.setdefault(name, tool)
         for listener in self._listeners:
             listener()

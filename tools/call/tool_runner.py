@@ -61,10 +61,10 @@ from tools.permissions.verdict import Permission, Verdict
 logger = logging.getLogger(__name__)
 
 PROGRESS_AFTER_SECONDS = 0.2  # calls that finish sooner report no progress
-APART_SECONDS = 0.03  # pause between the last report and the result, which some clients would otherwise reorder
+REPORT_GAP_SECONDS = 0.03  # pause between the last report and the result, which some clients would otherwise reorder
 
 
-_FOR_EVERYBODY = Permission(
+_SHARED_APPROVAL = Permission(
     Verdict.DENY,
     "the tool has changed, and a client with restricted rights cannot approve it for everybody",
     way_out="Tell the user that the operator has to review the tool.",
@@ -199,7 +199,7 @@ class ToolRunner:
         details = await tool.should_confirm_execute(params, context)
         permission = permission or self.policy.judge_details(request, details)
         if isinstance(details, ApprovalConfirmation) and context.rights != ALL_RIGHTS:
-            permission = _FOR_EVERYBODY
+            permission = _SHARED_APPROVAL
         if permission.verdict is not Verdict.ASK:
             return Judgement(tool, params, permission)
         permission = replace(permission, grants=grants_for(tool, details, permission, subjects, workspace))
@@ -259,9 +259,9 @@ class LateProgress:
     async def end(self) -> None:
         """Stop reporting and wait until enough time has passed since the last report."""
         if self.report_task is not None:
-            await asyncio.wait([self.report_task], timeout=APART_SECONDS)
+            await asyncio.wait([self.report_task], timeout=REPORT_GAP_SECONDS)
             self.report_task.cancel()
-        delay = self._last_report + APART_SECONDS - monotonic()
+        delay = self._last_report + REPORT_GAP_SECONDS - monotonic()
         if delay > 0:
             await anyio.sleep(delay)
 

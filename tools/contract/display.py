@@ -32,7 +32,7 @@ MAX_BLOCK_CHARS = 400_000
 CUT_HERE = "Cut here: it is too long to be shown in full."
 # Limit for a display next to the result, because most clients give every block to the model.
 MAX_BLOCK_BYTES = 4_096
-ROOM_FOR_TOTALS = 80  # bytes reserved in the block for the line with the totals
+TOTALS_BYTES = 80  # bytes reserved in the block for the line with the totals
 MAX_DROPPED_CHARS = 200  # an incomplete last line up to this length is dropped; a longer one is truncated
 _BLANK = "[ \t\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]"
 # Long runs of whitespace or empty lines, which push the text after them out of sight
@@ -50,11 +50,11 @@ _URL = re.compile(
 )
 
 # Browsers treat a backslash as a slash and other programs do not, so both readings are checked.
-_ENDS_OF_AUTHORITY = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
+_AUTHORITY_ENDS = (re.compile(r"[\s/\\?#]"), re.compile(r"[\s/?#]"))
 # Quotes may surround the host, because a shell removes quotes
 _HOST = re.compile(r"[\"'`]*(\[[^\s\]]{1,64}\]|[^\s/\\?#:@\"'`<>)\]]{1,300})")
 # Only a user part with one of these characters can be mistaken for a host, so `ssh://git@host` is not misleading
-_LIKE_A_HOST = re.compile("[.%\u3002\uff0e\uff61]")
+_HOST_LIKE = re.compile("[.%\u3002\uff0e\uff61]")
 _CONTROL_PICTURES = 0x2400
 _LAST_C0 = 0x1F
 
@@ -99,7 +99,7 @@ def true_hosts(text: str) -> list[str]:
     The part before an `@` is a user name and a password, and letters of other scripts can look like Latin ones.
     """
     warnings: dict[str, None] = {}
-    readings = [_Authorities(text, end) for end in _ENDS_OF_AUTHORITY]
+    readings = [_Authorities(text, end) for end in _AUTHORITY_ENDS]
     for match in _URL.finditer(text):
         is_web = (match["usual"] or "")[:4].lower() == "http"
         seen_hosts: set[str] = set()
@@ -108,12 +108,16 @@ def true_hosts(text: str) -> list[str]:
             if not host or host in seen_hosts:
                 continue
             seen_hosts.add(host)
-            if user and (is_web or _LIKE_A_HOST.search(user)):
+            if user and (is_web or _HOST_LIKE.search(user)):
                 programs = "some programs " if number else ""
                 display_user = visible_line(user[:MAX_HOST_CHARS])
-                warnings[f"Note: the link with {display_user} leads {programs}to the host {_plain(host)}."] = None
+                warnings[f"Note: the link with {display_user} leads {programs}to the host {_display_host(host)}."] = (
+                    None
+                )
             elif not host.isascii() and (match["usual"] or match["scheme"]):
-                warnings[f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_plain(host)}."] = None
+                warnings[
+                    f"Note: the host {visible_line(host[:MAX_HOST_CHARS])} in a link is {_display_host(host)}."
+                ] = None
         if len(warnings) >= MAX_HOST_WARNINGS:
             break
     return list(warnings)[:MAX_HOST_WARNINGS]
@@ -153,7 +157,7 @@ def ascii_host(host: str) -> str:
     return idna.encode(host, uts46=True, transitional=False).decode("ascii")
 
 
-def _plain(host: str) -> str:
+def _display_host(host: str) -> str:
     """Show a host in ASCII, where no letter of another script can look like a Latin one."""
     try:
         return visible_line(ascii_host(host[:MAX_HOST_CHARS])[:MAX_HOST_CHARS])
@@ -326,7 +330,7 @@ def display_block(display: ReturnDisplay) -> str | None:
         )
     else:
         return None
-    text, is_cut = cut_at_line(whole, MAX_BLOCK_BYTES - ROOM_FOR_TOTALS)
+    text, is_cut = cut_at_line(whole, MAX_BLOCK_BYTES - TOTALS_BYTES)
     is_cut = is_cut or (isinstance(display, FileDiff) and display.truncated)
     return f"{text}\n[{totals}]" if whole and is_cut else text or None
 

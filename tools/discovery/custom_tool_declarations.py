@@ -52,7 +52,7 @@ OUTDATED = frozenset({"dependencies", "$recursiveRef", "$recursiveAnchor"})
 TEXTS = frozenset({"title", "description"})  # keywords whose value is text for people and models
 NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}  # the schema of a tool without parameters
 
-_UNDERSCORED = {
+_CAMEL_CASE_KEYS = {
     "any_of": "anyOf",
     "additional_properties": "additionalProperties",
     "max_items": "maxItems",
@@ -102,7 +102,7 @@ def _normalise(node: Any) -> Any:
         raise SchemaError(f"{brief(json.dumps(node))} is not a schema")
     fields: dict[str, Any] = {}
     for raw_key, value in cast("dict[str, Any]", node).items():
-        key = _UNDERSCORED.get(raw_key, raw_key)
+        key = _CAMEL_CASE_KEYS.get(raw_key, raw_key)
         if (value is None and key != "const") or key in IDENTITY | OUTDATED:
             continue
         if key in COUNTS and isinstance(value, str) and value.isascii() and value.isdigit():
@@ -168,7 +168,7 @@ def schema_at(schema: Mapping[str, Any], pointer: str) -> dict[str, Any] | bool 
 # Maximum number of references that a check follows. Without a limit, checking against even a small schema could take
 # forever if its references branch at every level.
 MAX_REFERENCES = 2_000
-QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
+MAX_QUICK_VALUES = 1_000  # arguments with more values are checked in a thread
 MAX_PROBLEMS = 5  # maximum number of invalid values listed in one message
 _COERCED = ("boolean", "integer", "array", "object")  # types that models often write as a string
 # Keywords whose checks may take a very long time, and whose steps cannot be counted to enforce a limit. The tool itself
@@ -253,8 +253,8 @@ class ArgumentCheck:
             value_count += 1
             if isinstance(value, dict | list):
                 children = cast("list[Any]", list(value.values()) if isinstance(value, dict) else value)
-                waiting += children[: QUICK_VALUES + 1]
-            if value_count + len(waiting) > QUICK_VALUES:
+                waiting += children[: MAX_QUICK_VALUES + 1]
+            if value_count + len(waiting) > MAX_QUICK_VALUES:
                 raise LongCheckError
         return self.problem_of(arguments)
 
@@ -319,9 +319,9 @@ _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]|_(?=_)")
 # Rules name upstream tools `mcp_server_tool`, `mcp__server__tool` or `server__tool`. A custom tool with such a name
 # would be mistaken for an upstream tool.
-OF_SERVERS = "mcp_"
+UPSTREAM_PREFIX = "mcp_"
 # Names of other coding agents' built-in tools, except those that are aliases of this server's tools.
-OF_CODING_AGENTS = frozenset(
+AGENT_TOOL_NAMES = frozenset(
     {"apply_patch", "exec_command", "KillBash", "local_shell", "NotebookEdit", "NotebookRead", "patch", "TodoRead"}
 )
 
@@ -386,7 +386,7 @@ def read_declarations(output: bytes, reserved: frozenset[str]) -> Declarations:
             declarations += cast("list[Any]", fields[wrapper])
         else:
             result.warn(f"Entry {number} was left out: its '{wrapper}' is not an array.")
-    used_names = frozenset(name.casefold() for name in (*reserved, *OF_CODING_AGENTS))
+    used_names = frozenset(name.casefold() for name in (*reserved, *AGENT_TOOL_NAMES))
     chars_left = MAX_LISTED_CHARS
     for number, declaration in enumerate(declarations, start=1):
         fields = cast("dict[str, Any]", declaration) if isinstance(declaration, dict) else {}
@@ -438,8 +438,10 @@ def _parse_declaration(declaration: Any, used_names: frozenset[str]) -> Declared
         name = f"{_NOT_IN_NAMES.sub('-', declared_name)[: MAX_NAME - len(digest) - 1]}-{digest}"
     if name.casefold() in used_names or declared_name.casefold() in used_names:
         raise _SkippedError("built-in tools, rules or other coding agents use this name, regardless of case")
-    if declared_name.casefold().startswith(OF_SERVERS):
-        raise _SkippedError(f"rules name upstream tools this way; choose a name that does not begin with {OF_SERVERS}")
+    if declared_name.casefold().startswith(UPSTREAM_PREFIX):
+        raise _SkippedError(
+            f"rules name upstream tools this way; choose a name that does not begin with {UPSTREAM_PREFIX}"
+        )
     texts = {key: text for key in ("title", "description") if isinstance(text := fields.get(key), str)}
     description = visible(texts.get("description", ""))
     key = next((key for key in _SCHEMAS if fields.get(key) is not None), None)

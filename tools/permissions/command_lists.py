@@ -25,7 +25,7 @@ date env printenv which whereis id uname hostname whoami nproc df du ps free upt
 locale getconf getent ldd nm objdump readelf size man help cal ss lsof xargs shellcheck dig nslookup
 """
 _READERS = frozenset(_READER_NAMES.split())
-_ABOUT_ITSELF = frozenset(("--version", "-version", "-V", "-v", "--help"))
+_INFORMATION_OPTIONS = frozenset(("--version", "-version", "-V", "-v", "--help"))
 
 
 def _by_program(forms: Mapping[str, str]) -> Mapping[str, re.Pattern[str]]:
@@ -34,7 +34,7 @@ def _by_program(forms: Mapping[str, str]) -> Mapping[str, re.Pattern[str]]:
 
 
 # Programs that only read if their arguments, joined by spaces, match the pattern
-_READING = _by_program({
+_READER_FORMS = _by_program({
     "git": r"""
         (status|diff(-tree|-index|-files)?|log|show(-ref)?|blame|annotate|rev-parse|ls-files|ls-tree|grep|describe
         |shortlog|reflog|cat-file|name-rev|merge-base|rev-list|for-each-ref|symbolic-ref|count-objects|whatchanged
@@ -74,7 +74,7 @@ _READING = _by_program({
 })  # fmt: skip
 
 # Programs that change only what belongs to the view (`/tmp` and processes), if their arguments match the pattern
-_IN_SCRATCH = _by_program({
+_SCRATCH_CHANGERS = _by_program({
     "mkdir rmdir touch rm mv tee": r"(-\S+\ )*/tmp/\S+(\ /tmp/\S+)*",
     "mktemp": r"(-\S+\ ?)*(/tmp/\S+)?",
     "cp": r".*\ /tmp(/\S*)?",
@@ -106,7 +106,7 @@ _NETWORK = _by_program({
     "terraform": r"(init|get)\b.*",
     "playwright": r"install\b.*",
 })  # fmt: skip
-_OFFLINE = {"--offline", "--no-index", "--no-install"}  # options that turn the network off
+_OFFLINE_OPTIONS = {"--offline", "--no-index", "--no-install"}  # options that turn the network off
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR].*|--(dereference-)?recursive")
 _ADDRESS = re.compile(r"\w+://.*", re.DOTALL)
 _LOOPBACK = re.compile(
@@ -114,7 +114,7 @@ _LOOPBACK = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 # Options before git's subcommand that take the next word as their value
-_GLOBAL_VALUED = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
+_GIT_OPTIONS_WITH_VALUE = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
 
 
 def is_reader(words: Words) -> bool:
@@ -124,10 +124,10 @@ def is_reader(words: Words) -> bool:
     *_, words = programs_run_by(words, loosely=False)
     if not words or words[0] is None:
         return False
-    if len(words) == 2 and words[1] in _ABOUT_ITSELF:
+    if len(words) == 2 and words[1] in _INFORMATION_OPTIONS:
         return True  # the program's location does not matter, because an impostor can change nothing in a reading view
-    name, arguments = _called(words)
-    if name not in _READERS and not _fits(_READING, name, arguments):
+    name, arguments = _program_and_arguments(words)
+    if name not in _READERS and not _matches(_READER_FORMS, name, arguments):
         return False
     # Also check the commands that `find` and `xargs` run.
     return all(map(is_reader, islice(programs_run_by(words, loosely=True), 1, None)))
@@ -135,16 +135,18 @@ def is_reader(words: Words) -> bool:
 
 def changes_scratch_alone(words: Words) -> bool:
     """Return True if a simple command changes only what belongs to its view: files in `/tmp` and its processes."""
-    return _fits(_IN_SCRATCH, *_called(words))
+    return _matches(_SCRATCH_CHANGERS, *_program_and_arguments(words))
 
 
 def needs_network(words: Words) -> bool:
     """Return True if the known words of a simple command show that it needs the network."""
     for program_words in programs_run_by(words, loosely=True):
-        name, arguments = _called(program_words)
-        if not _OFFLINE.isdisjoint(program_words) or (len(program_words) == 2 and program_words[1] in _ABOUT_ITSELF):
+        name, arguments = _program_and_arguments(program_words)
+        if not _OFFLINE_OPTIONS.isdisjoint(program_words) or (
+            len(program_words) == 2 and program_words[1] in _INFORMATION_OPTIONS
+        ):
             continue
-        if _fits(_NETWORK, name, arguments):
+        if _matches(_NETWORK, name, arguments):
             return True
         if name in ("curl", "wget"):
             addresses = [
@@ -161,7 +163,7 @@ def searches_folders(words: Words) -> bool:
     return basename(words[0] or "") == "rg" or is_recursive if words else False
 
 
-def _called(words: Words) -> tuple[str, str]:
+def _program_and_arguments(words: Words) -> tuple[str, str]:
     """Return the name of the program or Python module that runs, and its arguments as text (`?` for unknown ones)."""
     name, arguments = basename(words[0] or "") if words else "", words[1:]
     if arguments[:1] == ("-m",) and re.fullmatch(r"python(3(\.\d+)?)?", name):
@@ -171,7 +173,7 @@ def _called(words: Words) -> tuple[str, str]:
     return name, " ".join(word or "?" for word in arguments)
 
 
-def _fits(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bool:
+def _matches(forms: Mapping[str, re.Pattern[str]], name: str, arguments: str) -> bool:
     return name in forms and forms[name].fullmatch(arguments) is not None
 
 
@@ -185,7 +187,7 @@ def without_git_options(arguments: Words) -> Words:
     """Return git's arguments from the subcommand on, without the options before it."""
     at = 0
     while at < len(arguments) and (word := arguments[at]) is not None and word.startswith("-"):
-        at += 2 if word in _GLOBAL_VALUED else 1
+        at += 2 if word in _GIT_OPTIONS_WITH_VALUE else 1
     return arguments[at:]
 
 

@@ -20,12 +20,14 @@ from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleComma
 from tools.permissions.protected_files import why_protected
 from tools.permissions.repositories import why_protected_at
 
-_OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")
+_SYSTEM_FOLDERS = (*SYSTEM, "/proc", "/dev", "/sys")
 # A path in a word that is an option: after the letters (`-I/usr`), or somewhere in the value (`--file=/etc/x`)
 _PATH_OF_OPTION = re.compile(r"-(?:\w*|.*?[=:,@])([/~].*)", re.DOTALL)
-_CODE = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in inline code, but not in ordinary paths
-_BETWEEN_NAMES = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
-_ANYWHERE = re.compile(r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]")  # an absolute path whose first component is not literal
+_CODE_CHARACTERS = re.compile(r"[\n\0;(){}\"'<>|]")  # occurs in inline code, but not in ordinary paths
+_SEPARATORS = re.compile(r"[\s=:,;'\"`(){}<>|&$]+")
+_NONLITERAL_PATH = re.compile(
+    r"(?<![\w.~-])/[\w.-]*[*?\[{$\\'\"`]"
+)  # an absolute path whose first component is not literal
 MAX_LETTERS = 9  # a path attached to an option must start before this position in the word
 _MAKES_WORK_TREE = re.compile(r"(clone|init|worktree add|submodule add)\b")  # git subcommands
 STREAMS = (os.devnull, "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/dev/fd/2")
@@ -50,7 +52,7 @@ class CommandPaths:
         self._text = text
         self._command = command
         self._site = command.site
-        self._is_held = command.site.engine is Engine.BUBBLEWRAP
+        self._has_bubblewrap = command.site.engine is Engine.BUBBLEWRAP
         self._workspace = workspace
         self._roots = workspace.roots
         self._home = home
@@ -73,8 +75,8 @@ class CommandPaths:
             # The index of the first word that may name a work tree created by git
             first_new = len(words) - len(after_options) + len(makes[0].split()) if makes else len(words)
             for at, word in enumerate(words):
-                pieces = _pieces(word) if word and (at > 0 or "/" in word) else ()
-                if word and not self._is_held:  # without bubblewrap, only the words show what is read
+                pieces = _possible_paths(word) if word and (at > 0 or "/" in word) else ()
+                if word and not self._has_bubblewrap:  # without bubblewrap, only the words show what is read
                     pieces = (*pieces, *_option_suffixes(word))
                 is_new = command.program == "git" and at >= first_new and ":" not in (word or "")
                 for paths in self._paths(pieces, command.folder):
@@ -94,7 +96,7 @@ class CommandPaths:
     ) -> Iterator[tuple[str, str]]:
         """Yield the paths that words may mean: each as written, and with every symlink resolved."""
         for word in words:
-            is_path = word and not _CODE.search(word) and not word.startswith(CONNECTIONS)
+            is_path = word and not _CODE_CHARACTERS.search(word) and not word.startswith(CONNECTIONS)
             if is_path and (path := self.absolute(word, folder)) is not None:
                 try:
                     inner = self._in_scratch(path)
@@ -141,11 +143,14 @@ class CommandPaths:
             for path in (named_path.path, named_path.real_path)
         }
         used_paths = [(named_path.path, named_path.real_path) for named_path in self.named_paths]
-        if not self._is_held:  # without bubblewrap, only the words show what a command uses
+        if not self._has_bubblewrap:  # without bubblewrap, only the words show what a command uses
             text = self._text.source
-            if _ANYWHERE.search(text) is not None:
+            if _NONLITERAL_PATH.search(text) is not None:
                 return True
-            tokens = {*_BETWEEN_NAMES.split(text), *(piece for value in self._text.values for piece in _pieces(value))}
+            tokens = {
+                *_SEPARATORS.split(text),
+                *(piece for value in self._text.values for piece in _possible_paths(value)),
+            }
             letters = (piece for token in tokens for piece in _option_suffixes(token))
             used_paths += self._paths((*tokens, *letters), "")
         scratch = (SCRATCH_NAME, "/proc", *filter(None, (self._site.scratch,)))  # symlinks in `/proc` can lead anywhere
@@ -177,14 +182,14 @@ class CommandPaths:
         real_path, path = named_path.real_path, named_path.path
         if is_inside(real_path, self._roots) or path in STREAMS:
             return False
-        if is_inside(path, _OF_THE_SYSTEM):
-            return named_path.is_written and self._is_held
-        if contains(SCRATCH_NAME, path) and self._is_held:
+        if is_inside(path, _SYSTEM_FOLDERS):
+            return named_path.is_written and self._has_bubblewrap
+        if contains(SCRATCH_NAME, path) and self._has_bubblewrap:
             is_elsewhere = self._site.scratch is not None and not os.path.lexists(self._in_scratch(path))
             is_own = named_path.is_written or path == SCRATCH_NAME or is_inside(path, self._changed_scratch_paths)
             return is_elsewhere and not is_own and os.path.lexists(path)
         if named_path.is_written:
-            return self._is_held
+            return self._has_bubblewrap
         if any(contains(visible_path, real_path) for visible_path in self._site.shown):
             return False
         parent = os.path.dirname(path)
@@ -209,10 +214,10 @@ class CommandPaths:
         False for system folders, and for folders that contain the home folder or a workspace folder.
         """
         is_too_much = any(contains(named_path.real_path, folder) for folder in (*self._roots, self._home))
-        return not is_too_much and not is_inside(named_path.real_path, _OF_THE_SYSTEM)
+        return not is_too_much and not is_inside(named_path.real_path, _SYSTEM_FOLDERS)
 
 
-def _pieces(word: str) -> Iterator[str]:
+def _possible_paths(word: str) -> Iterator[str]:
     """Yield the parts of a word that may be paths: the word, the text after `=`, and an option's attached value."""
     option_match = _PATH_OF_OPTION.match(word)
     letter_value = word[2:] if word.startswith("-") and not word.startswith("--") else ""

@@ -59,7 +59,7 @@ from tools.text.file_names import shown_path
 
 # Git commands that need consent, because git's settings are read-only for all other commands
 _GIT_CHANGES_SETTINGS = ("config", "remote", "submodule", "worktree")
-_MORE = "bash may run more than the command's words show"
+_RUNS_MORE = "bash may run more than the command's words show"
 _NAME_ITS_FOLDER = (
     "Write to the workspace or /tmp. Or name the file's folder in the command, unless that folder contains the home "
     "folder, the workspace or the system."
@@ -131,7 +131,7 @@ class _CommandPolicy:
         self._roots = request.workspace.roots
         self._is_plan = request.mode is ApprovalMode.PLAN
         self._is_yolo = request.mode is ApprovalMode.YOLO
-        self._is_held = self._site.engine is Engine.BUBBLEWRAP
+        self._has_bubblewrap = self._site.engine is Engine.BUBBLEWRAP
 
     def judge(self) -> Permission:
         """Return the decision of the first step that makes one."""
@@ -139,7 +139,7 @@ class _CommandPolicy:
             return refusal
         if self._is_plan and (not self._is_reading or self._needs_network):
             return self._permission(Verdict.DENY, PLAN_MODE.reason, way_out=PLAN_MODE.way_out)
-        question = self._collect_question()
+        question = self._collect_reasons()
         if question.refusal:
             return self._permission(Verdict.DENY, question.refusal, way_out=_NAME_ITS_FOLDER)
         exemption = self._exemption()
@@ -150,7 +150,7 @@ class _CommandPolicy:
             return network
         view = self._view(network, question)
         if not question.reasons:
-            return replace(self._permission(Verdict.ALLOW, exemption), view=self._restricted(view))
+            return replace(self._permission(Verdict.ALLOW, exemption), view=self._with_restrictions(view))
         # The client's own dialog does not show what consent gives access to, so consent given there gives no access to
         # hidden files, auto-run files or git's settings.
         dialog_view = replace(
@@ -169,9 +169,9 @@ class _CommandPolicy:
             is_explicit=is_explicit,
             no_rule_allows=question.widens_access,
             is_guarded=question.is_guarded,
-            view=self._restricted(view),
-            dialog_view=self._restricted(dialog_view),
-            offers_sandboxed=self._is_held and may_last and (self._needs_network or not self._is_reading),
+            view=self._with_restrictions(view),
+            dialog_view=self._with_restrictions(dialog_view),
+            offers_sandboxed=self._has_bubblewrap and may_last and (self._needs_network or not self._is_reading),
         )
 
     def _exemption(self) -> str:
@@ -181,11 +181,11 @@ class _CommandPolicy:
         """
         if self._is_reading:
             return "it is known to be read-only" if self._site.engine is Engine.NONE else "it only reads"
-        if self._allowed_by and self._needs is None:
-            return "; ".join(dict.fromkeys(map(str, self._allowed_by.values())))
+        if self._allowing_rules and self._needs is None:
+            return "; ".join(dict.fromkeys(map(str, self._allowing_rules.values())))
         if self._is_yolo:
             return "approval mode yolo"
-        is_sandboxed = self._request.is_sandboxed and self._is_held and self._needs is not Needs.WRITE
+        is_sandboxed = self._request.is_sandboxed and self._has_bubblewrap and self._needs is not Needs.WRITE
         return "every command that stays in the sandbox may run" if is_sandboxed else ""
 
     def _refusal(self) -> Permission | None:
@@ -212,7 +212,7 @@ class _CommandPolicy:
 
     # Questions
 
-    def _collect_question(self) -> _Question:
+    def _collect_reasons(self) -> _Question:
         """Collect the reasons to ask in every mode."""
         question = _Question()
         self._ask_about_words(question)
@@ -236,9 +236,13 @@ class _CommandPolicy:
                 question.add(f"it names {named_path.path}: {reason}", widens_access=True)
                 question.is_guarded = True
                 question.writable[named_path.real_path] = None
-            elif not (self._allowed_by and self._is_held) and not named_path.is_program:
+            elif not (self._allowing_rules and self._has_bubblewrap) and not named_path.is_program:
                 self._ask_about_path(question, named_path)
-        if self._is_held and not self._is_reading and (reason := self._request.guarded_paths.why_not_held(self._roots)):
+        if (
+            self._has_bubblewrap
+            and not self._is_reading
+            and (reason := self._request.guarded_paths.why_not_held(self._roots))
+        ):
             question.add(reason, widens_access=True)
             question.is_guarded = True
         self._ask_about_hidden(question)
@@ -252,10 +256,10 @@ class _CommandPolicy:
                 question.add(str(rule), rule.source)
             elif is_about_commands and (rule := _rule_that_may_be_about(command, self._rules.strict)) is not None:
                 question.add(f"the {rule} may apply to it", widens_access=True)
-        doubt = text.doubt or (_MORE if text.may_run_more else "")
+        doubt = text.doubt or (_RUNS_MORE if text.may_run_more else "")
         if doubt and is_about_commands:
             question.add(f"{doubt}, so it is unclear which rules about commands apply", widens_access=True)
-        if self._is_held and not self._is_reading and changes_by_git_alone(text):
+        if self._has_bubblewrap and not self._is_reading and changes_by_git_alone(text):
             for command in text.commands:
                 if command.program != "git" or is_reader(command.words):
                     continue
@@ -285,7 +289,7 @@ class _CommandPolicy:
                 question.seen[next(still_hidden, named_path.real_path)] = None
                 break
         in_scratch = (
-            self._is_held
+            self._has_bubblewrap
             and contains(SCRATCH_NAME, named_path.path)
             and not is_inside(named_path.real_path, self._roots)
         )
@@ -296,7 +300,7 @@ class _CommandPolicy:
                 question.writable[named_path.real_path] = None
             return
         # A command in the working view sees paths outside the workspace even without consent.
-        is_shown = not self._is_reading and self._is_held and not named_path.may_be_written
+        is_shown = not self._is_reading and self._has_bubblewrap and not named_path.may_be_written
         if not is_shown and not (self._is_yolo and self._is_reading) and self._paths.is_outside(named_path):
             self._ask_about_outside(question, named_path)
 
@@ -305,12 +309,12 @@ class _CommandPolicy:
             return
         may_write, is_absent = named_path.may_be_written, not os.path.lexists(named_path.path)
         can_be_written = may_write and self._paths.can_be_writable(named_path)
-        if named_path.is_written and self._is_held and (is_absent or not can_be_written):
+        if named_path.is_written and self._has_bubblewrap and (is_absent or not can_be_written):
             reason = "can never be made writable for a command" if not can_be_written else "does not exist"
             question.refusal = f"it would write {named_path.path}, which is outside the workspace and {reason}"
             return
         if is_absent and not (may_write and named_path.is_new_work_tree):  # the word may not even be a path
-            if may_write and self._is_held:
+            if may_write and self._has_bubblewrap:
                 remark = (
                     "outside the workspace, approval covers only existing paths, so the command cannot create "
                     f"{named_path.path}"
@@ -333,7 +337,7 @@ class _CommandPolicy:
             reason = f"some files must stay hidden from commands, but that cannot be enforced: {self._hidden.problem}"
             question.add(reason, widens_access=True)
         is_hiding = bool(self._hidden.unreadable)
-        if self._is_held:
+        if self._has_bubblewrap:
             in_background = self._request.command.is_background or self._text.has_background
             if is_hiding and self._is_reading and in_background:
                 reason = "it keeps running in the background, so it could read a hidden file that is replaced later"
@@ -367,7 +371,7 @@ class _CommandPolicy:
         """Add the question for a command that no rule or mode allows, with the rules that would allow it."""
         reasons: list[str] = []
         grants: list[Grant] = []
-        changing = [command for command in self._unlisted if not self._reads(command)]
+        changing = [command for command in self._unlisted_commands if not self._reads(command)]
         if self._needs is not None:
             reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for effect access'}"]
         elif self._text.doubt:
@@ -382,10 +386,10 @@ class _CommandPolicy:
             for named_path in self._paths.named_paths:
                 if named_path.is_written and named_path.path not in STREAMS:
                     reasons.append(f"it writes {named_path.path}")
-                    if self._is_held and (literal := literal_path(named_path.real_path)) is not None:
+                    if self._has_bubblewrap and (literal := literal_path(named_path.real_path)) is not None:
                         grants.append(Grant(f"Edit({literal})", f"edits of {named_path.path}"))
         else:
-            for command in changing or self._unlisted:
+            for command in changing or self._unlisted_commands:
                 effect = "needs the network" if needs_network(command.known_words) else "is not known to be read-only"
                 problem = effect if changing else "would run where it can change files"
                 name = first_words(command.words) or command.name or "a program whose name is not literal"
@@ -393,9 +397,9 @@ class _CommandPolicy:
                 location = "" if is_of_workspace else ", and works outside the workspace or uses files in /tmp"
                 reasons.append(f"'{name}' {problem}{location}")
             if self._text.may_run_more:
-                reasons = reasons or [_MORE]
+                reasons = reasons or [_RUNS_MORE]
             else:
-                grants = self._grants(self._unlisted)
+                grants = self._grants(self._unlisted_commands)
         if len(grants) >= len(reasons):
             question.grants |= dict.fromkeys(grants)
         if not question.reasons:
@@ -413,12 +417,12 @@ class _CommandPolicy:
             question.reasons |= dict.fromkeys(reasons or [default_reason])
 
     @cached_property
-    def _unlisted(self) -> Sequence[SimpleCommand]:
+    def _unlisted_commands(self) -> Sequence[SimpleCommand]:
         """The simple commands that neither a rule nor the short list allows."""
         return [
             command
             for command in self._text.commands
-            if not (self._allowing(command) or is_on_short_list(command.words))
+            if not (self._allowing_rule(command) or is_on_short_list(command.words))
         ]
 
     def _grants(self, commands: Sequence[SimpleCommand]) -> list[Grant]:
@@ -448,7 +452,7 @@ class _CommandPolicy:
         if not site.has_network:
             reason = "it needs the network, which commands may not use here"
             return self._permission(Verdict.DENY, reason, setting="shell.network")
-        allowing = [self._allowed_by.get(command) for command in network_commands] if self._needs is None else []
+        allowing = [self._allowing_rules.get(command) for command in network_commands] if self._needs is None else []
         is_allowed = self._is_yolo or (
             bool(allowing) and all(rule and needs_network(_literal_words(rule)) for rule in allowing)
         )
@@ -458,7 +462,9 @@ class _CommandPolicy:
         elif not is_allowed and not question.reasons:
             question.add("it needs the network")
             if self._needs is None:
-                question.grants |= dict.fromkeys(self._grants([*dict.fromkeys((*self._unlisted, *network_commands))]))
+                question.grants |= dict.fromkeys(
+                    self._grants([*dict.fromkeys((*self._unlisted_commands, *network_commands))])
+                )
         return Network.HOST
 
     def _view(self, network: Network, question: _Question) -> CommandView:
@@ -470,7 +476,7 @@ class _CommandPolicy:
         is_online = network is Network.HOST
         reads = self._is_reading and not self._is_yolo and not (is_online and self._paths.names_scratch)
         kind = ViewKind.READING if reads else ViewKind.WORKING
-        if not self._is_held and (self._site.engine is Engine.NONE or not reads or is_asked):
+        if not self._has_bubblewrap and (self._site.engine is Engine.NONE or not reads or is_asked):
             if self._site.is_required:
                 raise sandbox_unavailable(self._site.failure)
             kind, network = ViewKind.UNCONFINED, Network.HOST
@@ -506,11 +512,11 @@ class _CommandPolicy:
             is_plan=self._is_plan,
             # If every sandboxed command runs without consent, a command may use what other commands left in `/tmp`.
             has_new_tmp=(kind is ViewKind.READING and is_online)
-            or (bool(self._allowed_by) and not (is_asked or self._is_yolo or self._request.is_sandboxed)),
+            or (bool(self._allowing_rules) and not (is_asked or self._is_yolo or self._request.is_sandboxed)),
             may_take_shares=kind is not ViewKind.READING,
         )
 
-    def _restricted(self, view: CommandView) -> CommandView:
+    def _with_restrictions(self, view: CommandView) -> CommandView:
         """Add to the view what file rules deny to the command now.
 
         Also add a function that looks this up again when the command is about to start.
@@ -539,7 +545,9 @@ class _CommandPolicy:
     def _reads(self, command: SimpleCommand) -> bool:
         # A workspace may also be in `/tmp`, and changes to its files do not count as reading.
         is_inner = any(is_inside(word, self._roots) for word in command.words if word)
-        return is_reader(command.words) or (self._is_held and changes_scratch_alone(command.words) and not is_inner)
+        return is_reader(command.words) or (
+            self._has_bubblewrap and changes_scratch_alone(command.words) and not is_inner
+        )
 
     @cached_property
     def _only_reads(self) -> bool:
@@ -566,7 +574,7 @@ class _CommandPolicy:
 
     @cached_property
     def _is_reading(self) -> bool:
-        return self._only_reads and not self._allowed_by
+        return self._only_reads and not self._allowing_rules
 
     @cached_property
     def _needs_network(self) -> bool:
@@ -583,7 +591,7 @@ class _CommandPolicy:
             )
             if path in STREAMS:
                 continue
-            if path is None or not self._is_held:
+            if path is None or not self._has_bubblewrap:
                 return False
             if not is_inside(path, self._roots):
                 is_free = contains(SCRATCH_NAME, path) and why_in_scratch(path) is None
@@ -594,7 +602,7 @@ class _CommandPolicy:
         return True
 
     @cached_property
-    def _allowed_by(self) -> Mapping[SimpleCommand, Rule]:
+    def _allowing_rules(self) -> Mapping[SimpleCommand, Rule]:
         """The rule that allows each simple command, if these rules together allow the whole command; else empty."""
         if self._only_reads and not self._needs_network:
             return {}
@@ -602,14 +610,14 @@ class _CommandPolicy:
             bare = next((rule for rule in self._rules.allow if rule.specifier is None and rule.fits_command("")), None)
             return dict.fromkeys(self._text.commands, bare) if bare and not self._paths.names_scratch else {}
         rules_by_command = {
-            command: rule for command in self._text.commands if (rule := self._allowing(command)) is not None
+            command: rule for command in self._text.commands if (rule := self._allowing_rule(command)) is not None
         }
         rest = [command for command in self._text.commands if command not in rules_by_command]
         if rest and not self._writes_freely():  # short-listed commands must not write anything without consent
             return {}
         return rules_by_command if rules_by_command and all(is_on_short_list(command.words) for command in rest) else {}
 
-    def _allowing(self, command: SimpleCommand) -> Rule | None:
+    def _allowing_rule(self, command: SimpleCommand) -> Rule | None:
         is_of_workspace = self._paths.is_of_workspace(command)
         return _rule_about(command, self._rules.allow, allows=True) if is_of_workspace else None
 
@@ -659,7 +667,7 @@ class _CommandPolicy:
             if command.source == source:
                 parts.append(VerdictPart(source, verdict, reason))
                 continue
-            is_online, allowing = needs_network(command.known_words), self._allowing(command)
+            is_online, allowing = needs_network(command.known_words), self._allowing_rule(command)
             if allowing is not None or (is_reader(command.words) and not is_online):
                 parts.append(VerdictPart(command.source, Verdict.ALLOW, str(allowing or "it only reads")))
             else:

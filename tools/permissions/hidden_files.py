@@ -47,26 +47,26 @@ from tools.text.file_names import shown_path
 
 MAX_HIDDEN = 100  # maximum masked files and folders, and maximum protected ones, because each needs a mount
 ENTRIES = 150_000  # maximum files and folders in one scan
-SECONDS = 2.0  # time limit for one scan
-REMEMBERED = 60_000  # maximum cached folders, for all workspaces together
-WALKS = 1_000  # maximum cached walks that start at places other than the workspace folders, per `_RuleTree`
-TREES = 100  # maximum cached combinations of a workspace and a set of rules
+MAX_SECONDS = 2.0  # time limit for one scan
+MAX_CACHED_FOLDERS = 60_000  # maximum cached folders, for all workspaces together
+MAX_CACHED_WALKS = 1_000  # maximum cached walks that start at places other than the workspace folders, per `_RuleTree`
+MAX_CACHED_TREES = 100  # maximum cached combinations of a workspace and a set of rules
 
 # The kinds of results, as one bit each, in the order of the first fields of `HiddenFiles`
-_DENIED, _ASKED, _IGNORED, _KEPT, _KEPT_UNLESS_ASKED = (1 << number for number in range(5))
-_OF_DENY = _DENIED | _KEPT
-_READING, _EDITING = _DENIED | _ASKED | _IGNORED, _KEPT | _KEPT_UNLESS_ASKED
+_DENIED, _ASKED, _IGNORED, _PROTECTED, _PROTECTED_UNLESS_ASKED = (1 << number for number in range(5))
+_DENY_BITS = _DENIED | _PROTECTED
+_READ_BITS, _EDIT_BITS = _DENIED | _ASKED | _IGNORED, _PROTECTED | _PROTECTED_UNLESS_ASKED
 # If a folder has the kind of result in the key, it need not be searched for the kinds of results in the value
-_COVERED = {
-    _DENIED: _READING | _EDITING, _ASKED: _ASKED, _IGNORED: _IGNORED, _KEPT: _EDITING,
-    _KEPT_UNLESS_ASKED: _KEPT_UNLESS_ASKED,
+_COVERED_BITS = {
+    _DENIED: _READ_BITS | _EDIT_BITS, _ASKED: _ASKED, _IGNORED: _IGNORED, _PROTECTED: _EDIT_BITS,
+    _PROTECTED_UNLESS_ASKED: _PROTECTED_UNLESS_ASKED,
 }  # fmt: skip
 # A name that no file has. If rules would hide a file with this name in a folder, they hide everything in the folder
 ANY_NAME = "\uf8ff any name \uf8ff"
 # Matches patterns for a name at any depth, which match a file regardless of the folders above it
-_OF_A_NAME = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
-_BARE = {"HEAD", "objects", "refs"}  # the entries by which git recognises a bare repository
-_WHOLE = (("*",), ("**",))  # the remaining components of a pattern that matches all contents of a folder
+_NAME_PATTERN = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
+_BARE_REPOSITORY = {"HEAD", "objects", "refs"}  # the entries by which git recognises a bare repository
+_WHOLE_FOLDER = (("*",), ("**",))  # the remaining components of a pattern that matches all contents of a folder
 IgnoreFileSeen = tuple[str, Stamp | None]  # the path of an agent-ignore file, and its stamp at the time of the scan
 
 
@@ -219,7 +219,10 @@ class _Patterns:
 def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
     """Return the rules about reading or changing certain files, prepared for scans. Deny rules come first."""
     patterns: list[_Pattern] = []
-    for access, deny_bit, ask_bit in ((Access.READ, _DENIED, _ASKED), (Access.WRITE, _KEPT, _KEPT_UNLESS_ASKED)):
+    for access, deny_bit, ask_bit in (
+        (Access.READ, _DENIED, _ASKED),
+        (Access.WRITE, _PROTECTED, _PROTECTED_UNLESS_ASKED),
+    ):
         for bit, rule in (*((deny_bit, rule) for rule in rules.deny), *((ask_bit, rule) for rule in rules.ask)):
             specifier = rule.specifier
             if not isinstance(specifier, PathSpecifier) or not rule.governs(access):
@@ -227,7 +230,7 @@ def _patterns(rules: Rules, roots: tuple[str, ...]) -> tuple[_Pattern, ...]:
             text = os.fsdecode(specifier.line)
             if text.startswith("/**/") and specifier.base in (None, os.sep):
                 text = text[1:]
-            is_of_name = _OF_A_NAME.fullmatch(text) is not None
+            is_of_name = _NAME_PATTERN.fullmatch(text) is not None
             names = tuple(text.strip("/").split("/"))
             # For a rule about a name, only the last component of a path is tested. For other rules, the whole path
             # below one of the base folders is tested.
@@ -244,8 +247,8 @@ class _Scan:
 
     roots: Sequence[str]
     entries_left: int = field(default_factory=lambda: ENTRIES)
-    deadline: float = field(default_factory=lambda: time.monotonic() + SECONDS)
-    files: dict[int, dict[str, HiddenFile]] = field(default_factory=lambda: {bit: {} for bit in _COVERED})
+    deadline: float = field(default_factory=lambda: time.monotonic() + MAX_SECONDS)
+    files: dict[int, dict[str, HiddenFile]] = field(default_factory=lambda: {bit: {} for bit in _COVERED_BITS})
     # Each problem, with the kind of results that it affects
     problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     ignore_files: list[IgnoreFileSeen] = field(default_factory=list[IgnoreFileSeen])
@@ -268,7 +271,7 @@ class _Scan:
         is_elsewhere = holds_root or not (is_inside(path, self.roots) or bit & (_DENIED | _ASKED))
         if path in files or (path != file.path and is_elsewhere):
             return
-        if holds_root and bit & _READING:
+        if holds_root and bit & _READ_BITS:
             self.problems.append((bit, f"the workspace folder itself is hidden by {file.reason}"))
         elif not holds_root or path in self.roots:
             files[path] = replace(file, path=path, is_folder=stat.S_ISDIR(status.st_mode))
@@ -279,20 +282,20 @@ class _Scan:
 
     def result(self) -> HiddenFiles:
         # Count denied files first, so that files hidden by other rules never push them over the limit.
-        for effect, bits in (("hidden", _READING), ("protected", _EDITING)):
+        for effect, bits in (("hidden", _READ_BITS), ("protected", _EDIT_BITS)):
             paths: set[str] = set()
-            for bit in (kind for kind in _COVERED if kind & bits):
+            for bit in (kind for kind in _COVERED_BITS if kind & bits):
                 paths |= self.files[bit].keys()
                 if len(paths) > MAX_HIDDEN:
                     reason = [*self.files[bit].values()][-1].reason
                     self.problems.append((bit, f"more than {MAX_HIDDEN} files are {effect}, some of them by {reason}"))
                     break
-        problems = sorted(self.problems, key=lambda entry: (not entry[0] & _OF_DENY, entry[0]))
+        problems = sorted(self.problems, key=lambda entry: (not entry[0] & _DENY_BITS, entry[0]))
         problem_bit, problem = problems[0] if problems else (0, "")
         return HiddenFiles(
             *(tuple(files.values()) for files in self.files.values()),
             problem=problem,
-            problem_of_deny=bool(problem_bit & _OF_DENY),
+            problem_of_deny=bool(problem_bit & _DENY_BITS),
             ignore_files=tuple(self.ignore_files),
             repositories=tuple(self.repositories),
         )
@@ -358,14 +361,14 @@ class _Walk:
                 return
             if os.access(place.path, os.X_OK) or os.stat(place.path).st_uid == os.geteuid():
                 bits = self._patterns.bits | (_IGNORED if place.scope is not None and place.scope.agent else 0)
-                for bit in (kind for kind in _COVERED if kind & bits & ~place.covered_bits):
+                for bit in (kind for kind in _COVERED_BITS if kind & bits & ~place.covered_bits):
                     scan.add(bit, HiddenFile(place.path, True, "its mode (the folder cannot be listed)"))
 
     def _fail(self, scan: _Scan, start: _Place, problem: str) -> None:
         # Without a rule or an agent-ignore file, there is no reason to assume that the unscanned folders contain hidden
         # files.
         bits = self._patterns.bits | (_IGNORED if start.scope is not None and scan.ignore_files else 0)
-        scan.problems.extend((bit, problem) for bit in _COVERED if bit & bits)
+        scan.problems.extend((bit, problem) for bit in _COVERED_BITS if bit & bits)
 
     def _scan_folder(self, place: _Place, scan: _Scan) -> _FolderRules:
         start_time, stamp = time.time_ns(), stamp_of(place.path)
@@ -400,7 +403,7 @@ class _Walk:
                     own_scope = IgnoreScope(f"{scope.prefix}{bytes_text(name)}/", None, scope.agent, None, path)
                 depth = 0 if by_path_only and name == "objects" else max(place.depth - 1, -1)
                 subfolders.append(_Place(path, own_scope, skipped_bits, in_repository, by_path_only, depth))
-        is_repository = (REPOSITORY in entries or entries.keys() >= _BARE) and not (
+        is_repository = (REPOSITORY in entries or entries.keys() >= _BARE_REPOSITORY) and not (
             place.in_repository or self._rule_path
         )
         symlink_paths = [(self._name_of(entry.path), entry.path) for entry in entries.values() if entry.is_symlink()]
@@ -424,7 +427,7 @@ class _Walk:
         covered_bits: dict[str, int] = {}
         for name, by_bit in self._hiding_rules(place, scope, names, folders).items():
             entry_bits = place.covered_bits
-            for bit, implied_bits in _COVERED.items():
+            for bit, implied_bits in _COVERED_BITS.items():
                 if bit in by_bit and not entry_bits & bit:
                     hidden_entries.append((bit, by_bit[bit]))
                     entry_bits |= implied_bits
@@ -437,7 +440,7 @@ class _Walk:
                 )
                 # A whole workspace folder is never hidden, because no command could then start in it. It is only
                 # protected from changes.
-                if is_whole and (place.path != self._top or bit & _EDITING):
+                if is_whole and (place.path != self._top or bit & _EDIT_BITS):
                     hidden_entries = [*other_entries, (bit, replace(file, path=place.path))]
         return tuple(hidden_entries), covered_bits
 
@@ -470,27 +473,25 @@ class _RuleTree:
     def __init__(self, workspace: Workspace, patterns: tuple[_Pattern, ...], folders: Remembered[_FolderRules]) -> None:
         self.roots = workspace.roots
         self.agent = workspace.respect_agent_ignore
-        self.reads = any(pattern.bit & _READING for pattern in patterns)  # whether any rule is about reading
+        self.reads = any(pattern.bit & _READ_BITS for pattern in patterns)  # whether any rule is about reading
         self.stores = GitStores()
         self._patterns = patterns
         self._folders = folders
-        self._all = _Patterns(patterns)
+        self._all_patterns = _Patterns(patterns)
         # Walks outside the workspace, and through the targets of symlinks
         self._walks: dict[tuple[frozenset[_Pattern], str, str], _Walk] = {}
         # Patterns about paths outside the workspace. The scan for each pattern starts at the path that the pattern's
         # leading literal components form.
         begins = [(os.path.join(base, *p.specifier.begins), p) for p in patterns for base in p.bases]
         outside_patterns = [(path, p) for path, p in begins if path != os.sep and not is_inside(path, self.roots)]
-        self._beginnings_elsewhere = [
-            (path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in outside_patterns
-        ]
-        self._walks_of_roots: dict[str, _Walk] = {}
+        self._outside_starts = [(path, path, frozenset({(p, len(p.specifier.begins))})) for path, p in outside_patterns]
+        self._root_walks: dict[str, _Walk] = {}
         for root in self.roots:
             # Avoid testing every file against rules about unrelated places.
             lower = root.lower()
             near = {p for path, p in begins if contains(path.lower(), lower) or contains(lower, path.lower())}
             own = (p for p in patterns if not p.bases or p in near)
-            self._walks_of_roots[root] = _Walk(folders, own, root, self.roots)
+            self._root_walks[root] = _Walk(folders, own, root, self.roots)
 
     def scan(self) -> HiddenFiles:
         scan = _Scan(self.roots)
@@ -498,12 +499,12 @@ class _RuleTree:
             covered_bits = 0
             for pattern in self._patterns:
                 if not covered_bits & pattern.bit and pattern.rule.fits_path((root,), self.roots):
-                    covered_bits |= _COVERED[pattern.bit]
+                    covered_bits |= _COVERED_BITS[pattern.bit]
                     scan.add(pattern.bit, pattern.at(root))
             if not covered_bits & _DENIED:
                 scope = IgnoreScope("", None, (), None, root) if self.agent else None
-                self._walks_of_roots[root].go(scan, _Place(root, scope, covered_bits))
-        scan.links.extend(self._beginnings_elsewhere)
+                self._root_walks[root].go(scan, _Place(root, scope, covered_bits))
+        scan.links.extend(self._outside_starts)
         scanned: set[tuple[int, int, _Leads]] = set()  # what has been scanned: device, inode and patterns
         for rule_path, path, leads in scan.links:  # the list grows in the loop
             with suppress(OSError):
@@ -521,16 +522,16 @@ class _RuleTree:
         """
         # If the same patterns match the real path with the same number of leading components, the scan of the workspace
         # finds the same results at the real path.
-        if is_inside(real, self.roots) and leads <= self._all.leading(real):
+        if is_inside(real, self.roots) and leads <= self._all_patterns.leading(real):
             return
         remainders = [(pattern, pattern.components_after(number)) for pattern, number in leads]
         is_folder = os.path.isdir(real)
-        whole = {pattern for pattern, tail in remainders if not tail or (is_folder and tail in _WHOLE)}
+        whole = {pattern for pattern, tail in remainders if not tail or (is_folder and tail in _WHOLE_FOLDER)}
         for pattern in whole:
             scan.add(pattern.bit, pattern.at(real))
         remaining_patterns = frozenset(pattern for pattern, _ in remainders) - whole
         if is_folder and remaining_patterns:
-            if len(self._walks) >= WALKS:
+            if len(self._walks) >= MAX_CACHED_WALKS:
                 self._walks.clear()
             key = remaining_patterns, rule_path, real
             walk = self._walks.get(key) or _Walk(self._folders, remaining_patterns, real, self.roots, rule_path)
@@ -539,12 +540,12 @@ class _RuleTree:
             depth = -1 if any("**" in tail for tail in tails) else max(map(len, tails)) - 1
             walk.go(scan, _Place(real, None, 0, depth=depth))
 
-    def is_stored(self, hidden_files: HiddenFiles, top: str, names: Collection[str]) -> bool:
+    def hides_any(self, hidden_files: HiddenFiles, top: str, names: Collection[str]) -> bool:
         """Return True if a rule or an agent-ignore file hides any of these paths. The paths need not exist.
 
         `hidden_files` are the results of the scan. The paths are relative to `top`, the top folder of a work tree.
         """
-        reading = [pattern for pattern in self._patterns if pattern.bit & _READING]
+        reading = [pattern for pattern in self._patterns if pattern.bit & _READ_BITS]
         hidden_paths = {file.path for file in hidden_files.unreadable}
         if is_inside(top, hidden_paths) or any(p.rule.fits_path((top,), self.roots) for p in reading):
             return True
@@ -566,9 +567,9 @@ class _RuleTree:
             )
             if is_hidden or patterns.matching(folder, list(entry_names)):
                 return True
-        return bool(hidden_files.ignore_files) and self._is_ignored(entries)
+        return bool(hidden_files.ignore_files) and self._ignores_any(entries)
 
-    def _is_ignored(self, entries: Mapping[str, Iterable[str]]) -> bool:
+    def _ignores_any(self, entries: Mapping[str, Iterable[str]]) -> bool:
         """Return True if the current agent-ignore files hide an entry of one of these folders."""
 
         @cache
@@ -594,7 +595,7 @@ class HiddenFileScanner:
     """Runs the scans for all of the server's commands, and caches unchanged folders."""
 
     def __init__(self) -> None:
-        self._folders = Remembered[_FolderRules](REMEMBERED)
+        self._folders = Remembered[_FolderRules](MAX_CACHED_FOLDERS)
         self._trees: dict[Hashable, _RuleTree] = {}
         self._lock = threading.Lock()
 
@@ -622,11 +623,11 @@ class HiddenFileScanner:
                     tops.setdefault(inner, []).append(os.path.join(top, name))
 
         def holds(store: str, work_trees: Sequence[str]) -> bool:
-            def is_among(names: Collection[str]) -> bool:
-                return any(tree.is_stored(hidden_files, top, names) for top in work_trees)
+            def is_any_hidden(names: Collection[str]) -> bool:
+                return any(tree.hides_any(hidden_files, top, names) for top in work_trees)
 
             query = hidden_files.unreadable, hidden_files.ignore_files, tuple(work_trees)
-            return tree.stores.holds(store, tree.roots, query, is_among, otherwise=bool(hidden_files.unreadable))
+            return tree.stores.holds(store, tree.roots, query, is_any_hidden, default=bool(hidden_files.unreadable))
 
         return tuple(store for store, work_trees in tops.items() if holds(store, work_trees))
 
@@ -638,7 +639,7 @@ class HiddenFileScanner:
         key = workspace.roots, workspace.respect_agent_ignore, of_rules
         with self._lock:
             if key not in self._trees:
-                if len(self._trees) >= TREES:
+                if len(self._trees) >= MAX_CACHED_TREES:
                     self._trees.clear()
                 self._trees[key] = _RuleTree(workspace, patterns, self._folders)
             return self._trees[key]

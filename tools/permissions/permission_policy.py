@@ -45,7 +45,7 @@ READ, WRITE, RUN, UPSTREAM = "read", "write", "run", "upstream:"
 SCOPES = (READ, WRITE, RUN, f"{UPSTREAM}*")
 """The rights that a token can give: reading, changing files, running programs, and the tools of upstream servers."""
 
-OF_JOBS = ("list_background_jobs", "read_background_output")
+JOB_TOOLS = ("list_background_jobs", "read_background_output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Rights:
             scope = READ if tool.only_reads_or_talks else WRITE
         is_given = scope in self.scopes or (scope == READ and WRITE in self.scopes)
         # The right to run programs includes reading their output.
-        is_given = is_given or (RUN in self.scopes and tool.name in OF_JOBS)
+        is_given = is_given or (RUN in self.scopes and tool.name in JOB_TOOLS)
         return "" if is_given else self.prefix + scope
 
     def missing_for_server(self, alias: str) -> str:
@@ -90,7 +90,7 @@ ALL_RIGHTS = Rights()
 """The rights of an unrestricted client."""
 
 
-_NOT_GIVEN = "which this client's token does not have"
+_MISSING_SCOPE = "which this client's token does not have"
 _NEW_LOGIN = "Do not try another way; tell the user. A new login with this scope is needed."
 MAX_CACHED_GRANTS = 1_000  # maximum cached sets of rules, one for each combination of a token and grants
 
@@ -143,7 +143,9 @@ class PermissionPolicy:
     def why_not_offered(self, tool: ToolTraits, rights: Rights = ALL_RIGHTS) -> Permission | None:
         """Return the decision on a tool that is not offered to a client, or `None` if it is offered."""
         if scope := rights.missing_scope(tool):
-            return Permission(Verdict.DENY, f"{tool.name} needs the scope {scope}, {_NOT_GIVEN}", way_out=_NEW_LOGIN)
+            return Permission(
+                Verdict.DENY, f"{tool.name} needs the scope {scope}, {_MISSING_SCOPE}", way_out=_NEW_LOGIN
+            )
         rules = self.rules_of(rights)
         if tool.name in self.switched_off:
             return Permission(Verdict.DENY, f"{tool.name} is switched off on the dashboard", setting="its switch there")
@@ -168,7 +170,7 @@ class PermissionPolicy:
     def why_server_not_offered(self, server: str, rights: Rights = ALL_RIGHTS) -> str:
         """Return why an upstream server is not offered to a client, as a sentence. Empty if it is offered."""
         if scope := rights.missing_for_server(server):
-            return f"The server {server} needs the scope {scope}, {_NOT_GIVEN}."
+            return f"The server {server} needs the scope {scope}, {_MISSING_SCOPE}."
         names, deny = names_of_any_tool(server), self.rules_of(rights).deny
         rule = next((rule for rule in deny if rule.is_of_every_call and rule.names(names)), None)
         return "" if rule is None else f"The server {server} is turned off by the {rule}."
@@ -208,7 +210,7 @@ class PermissionPolicy:
         """
         command = next((subject for subject in subjects if isinstance(subject, CommandSubject)), None)
         if command is None:
-            return next(self._opinions(request, subjects), None)
+            return next(self._decisions(request, subjects), None)
         # Imported for the first command, because many servers never run one.
         from tools.permissions.command_policy import PolicyRequest, judge_command  # noqa: PLC0415
         from tools.permissions.hidden_files import HiddenFileScanner  # noqa: PLC0415
@@ -237,7 +239,7 @@ class PermissionPolicy:
         is_explicit = isinstance(details, PlanConfirmation)
         return Permission(Verdict.ASK, f"{name} needs consent in approval mode {request.mode}", is_explicit=is_explicit)
 
-    def _opinions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
+    def _decisions(self, request: PermissionRequest, subjects: Sequence[Subject]) -> Iterator[Permission]:
         """Yield the decisions that apply to a call, in order of precedence."""
         tool, mode, workspace = request.tool, request.mode, request.workspace
         rules = self.rules_of(request.rights, request.grants)
@@ -245,7 +247,7 @@ class PermissionPolicy:
             rule
             for rule in rules.strict
             if rule.names_tool(tool)
-            and (rule.is_of_every_call or any(_is_about(rule, subject, workspace) for subject in subjects))
+            and (rule.is_of_every_call or any(_applies(rule, subject, workspace) for subject in subjects))
         ]
         for rule in matching_rules:
             if rule.verdict is Verdict.DENY:
@@ -268,7 +270,7 @@ class PermissionPolicy:
             yield Permission(Verdict.ALLOW, "it is in the client's own /tmp")
         for rule in rules.allow:
             if rule.allows_tool(tool) and (
-                rule.is_of_every_call or (subjects and all(_is_about(rule, subject, workspace) for subject in subjects))
+                rule.is_of_every_call or (subjects and all(_applies(rule, subject, workspace) for subject in subjects))
             ):
                 yield Permission(Verdict.ALLOW, str(rule))
         if mode is ApprovalMode.YOLO:
@@ -350,7 +352,7 @@ class PermissionPolicy:
         return replace(rules, allow=(*rules.allow, *new_rules))
 
 
-def _is_about(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
+def _applies(rule: Rule, subject: Subject, workspace: Workspace) -> bool:
     match subject:
         case PathSubject(path=path, unresolved_path=unresolved_path):
             paths = (path,) if rule.verdict is Verdict.ALLOW else (path, unresolved_path)

@@ -192,8 +192,8 @@ class GuardedPaths:
         self._folded_files = frozenset(map(_folded_path, self._files))
         self._folded_folders = frozenset(map(_folded_path, self._folders))
         all_folded = self._folded_files | self._folded_folders
-        self._passed = frozenset(path[:length] for path in all_folded for length in range(1, len(path)))
-        self._free = frozenset(_folded_path(path) for file in free for path in _all_paths_to(file))
+        self._parents = frozenset(path[:length] for path in all_folded for length in range(1, len(path)))
+        self._exempt = frozenset(_folded_path(path) for file in free for path in _all_paths_to(file))
 
     def why(self, paths: Iterable[str]) -> str | None:
         """Return why writing one of these absolute paths needs consent, or `None`. Blocking.
@@ -228,7 +228,7 @@ class GuardedPaths:
     def _guards(self, path: str) -> bool:
         name = _folded_path(path)
         is_below = any(name[: len(folder)] == folder for folder in self._folded_folders)
-        if name in self._folded_files or name in self._passed or (is_below and name not in self._free):
+        if name in self._folded_files or name in self._parents or (is_below and name not in self._exempt):
             return True
         path_status = _status(path)
         if path_status is None or not stat.S_ISREG(path_status.st_mode):
@@ -238,7 +238,7 @@ class GuardedPaths:
         for folder in self._folders:
             with suppress(OSError):
                 paths = [os.path.join(folder, name) for name in os.listdir(folder)]
-                guarded_files += (path for path in paths if _folded_path(path) not in self._free)
+                guarded_files += (path for path in paths if _folded_path(path) not in self._exempt)
         return any(
             (file_status := _status(file)) is not None and os.path.samestat(path_status, file_status)
             for file in guarded_files
