@@ -368,12 +368,12 @@ class _CommandPolicy:
             question.add(reason, widens_access=True)
 
     def _ask_about_changes(self, question: _Question) -> None:
-        """Add the question for a command that no rule or mode allows, with the rules that would allow it."""
+        """Add the reasons to ask about a command that no rule or mode allows, and the rules that would allow it."""
         reasons: list[str] = []
         grants: list[Grant] = []
         changing = [command for command in self._unlisted_commands if not self._reads(command)]
         if self._needs is not None:
-            reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for effect access'}"]
+            reasons = [f"it asks {'to change files' if self._needs is Needs.WRITE else 'for network access'}"]
         elif self._text.doubt:
             reasons = [self._text.doubt]
         elif self._all_read:  # the command only reads, so its output must be what needs consent
@@ -439,7 +439,7 @@ class _CommandPolicy:
     # The view
 
     def _network(self, question: _Question) -> Network | Permission:
-        """Return the network that the command may use, or a refusal. Adds a question if necessary."""
+        """Return the network that the command may use, or a refusal. Adds a reason to ask if necessary."""
         site = self._site
         loopback = Network.SESSION_LOOPBACK if site.has_session and not self._is_plan else Network.OWN_LOOPBACK
         host_rules = [rule for rule in self._rules.strict if rule.governs(Access.FETCH)]

@@ -67,7 +67,7 @@ ANY_NAME = "\uf8ff any name \uf8ff"
 _NAME_PATTERN = re.compile(r"[^/]+/?|(?:\*\*/)+[^/]+(?:/\*{0,2})?")
 _BARE_REPOSITORY = {"HEAD", "objects", "refs"}  # the entries by which git recognises a bare repository
 _WHOLE_FOLDER = (("*",), ("**",))  # the remaining components of a pattern that matches all contents of a folder
-IgnoreFileSeen = tuple[str, Stamp | None]  # the path of an agent-ignore file, and its stamp at the time of the scan
+ScannedIgnoreFile = tuple[str, Stamp | None]  # the path of an agent-ignore file, and its stamp at the time of the scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class HiddenFiles:
     problem: str = ""
     problem_of_deny: bool = False  # whether the problem may affect files that deny rules hide or protect
     # The agent-ignore files, and the folders that contain `.git` or are bare repositories
-    ignore_files: tuple[IgnoreFileSeen, ...] = field(default=(), compare=False)
+    ignore_files: tuple[ScannedIgnoreFile, ...] = field(default=(), compare=False)
     repositories: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -147,7 +147,7 @@ class _FolderRules(NamedTuple):
     """The results of the last scan of one folder."""
 
     place: _Place
-    ignore_files: tuple[IgnoreFileSeen, ...]  # the agent-ignore files in this folder
+    ignore_files: tuple[ScannedIgnoreFile, ...]  # the agent-ignore files in this folder
     hidden_entries: tuple[tuple[int, HiddenFile], ...]  # the hidden entries, each with the kind of result
     subfolders: tuple[_Place, ...]  # the subfolders to scan
     # Symlinks whose path matches leading components of patterns: the symlink's path as rules name it, its path on disk,
@@ -251,7 +251,7 @@ class _Scan:
     files: dict[int, dict[str, HiddenFile]] = field(default_factory=lambda: {bit: {} for bit in _COVERED_BITS})
     # Each problem, with the kind of results that it affects
     problems: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
-    ignore_files: list[IgnoreFileSeen] = field(default_factory=list[IgnoreFileSeen])
+    ignore_files: list[ScannedIgnoreFile] = field(default_factory=list[ScannedIgnoreFile])
     repositories: list[str] = field(default_factory=list[str])
     links: list[tuple[str, str, _Leads]] = field(default_factory=list[tuple[str, str, _Leads]])
 
