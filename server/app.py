@@ -162,7 +162,7 @@ class App:
                 self.commands.consented,
                 self._journal.open,
                 self.commands.folders.forget_plan,
-                lambda: self.commands.code_asked,
+                lambda: self.commands.code_intelligence,
             ),
             media=settings.media,
         )

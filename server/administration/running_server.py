@@ -136,7 +136,7 @@ class RunningServer:
         found: list[tuple[str, str, str]] = []
         for client in self.clients.all():
             context = ToolContext(self._workspace_of(client), self.contexts.limits, client.state)
-            found += [(client.name, title, text) for title, text in await self.memory.shown(context)]
+            found += [(client.name, title, text) for title, text in await self.memory.read_all(context)]
         return found
 
     async def judge(self, call: FunctionCall) -> Judgement:

@@ -78,7 +78,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
             {
                 "id": pending.id,
                 "client": pending.client,
-                "asked": _clock(pending.asked),
+                "asked": _clock(pending.asked_at),
                 "seconds_left": max(0, round(pending.seconds_left)),
                 "action": question.description,
                 "title": question.details.title.removeprefix("Confirm "),

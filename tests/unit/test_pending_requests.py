@@ -200,7 +200,7 @@ async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_eve
 @pytest.mark.requirement("stdio.slow_reader.questions")
 async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothing_when_it_is_taken_back() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
-    dispatcher = Dispatcher(outgoing, on_room=lambda: None)
+    dispatcher = Dispatcher(outgoing, on_resume=lambda: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(dispatcher.run, nobody, nobody)
         await dispatcher.notify("notifications/message", {"data": "x"})

@@ -459,7 +459,7 @@ class _Walk:
             for pattern in patterns:
                 by_bit.setdefault(pattern.bit, pattern.at(os.path.join(place.path, name)))
         for name in names if scope is not None and scope.agent else ():
-            file = scope.deciding(name, is_folder=name in folders) if scope is not None else None
+            file = scope.deciding_file(name, is_folder=name in folders) if scope is not None else None
             if file is not None:
                 ignore_file = shown_below(self._top, file.path)
                 hidden_file = HiddenFile(os.path.join(place.path, name), False, ignore_file)
@@ -584,7 +584,7 @@ class _RuleTree:
                 scope = scope_in(folder)
                 if scope is not None and scope.agent:
                     paths = {entry: os.path.join(folder, entry) for entry in entry_names}
-                    if any(scope.deciding(entry, is_folder=path in entries) for entry, path in paths.items()):
+                    if any(scope.deciding_file(entry, is_folder=path in entries) for entry, path in paths.items()):
                         return True
         except ToolError:
             return True  # one of the agent-ignore files cannot be read or parsed
