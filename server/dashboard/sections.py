@@ -175,11 +175,11 @@ def jobs(running_server: RunningServer) -> dict[str, Any]:
                 "client": name,
                 "status": status_text(job),
                 "started": _clock(time.time() - time.monotonic() + job.running.started_at),
-                "lasted": f"; it ran for {job.seconds:,.0f} s" if job.ended is not None else "",
+                "lasted": f"; it ran for {job.seconds:,.0f} s" if job.ended_at is not None else "",
                 "command": job.request.command,
                 "folder": job.request.folder_name or job.request.folder,
                 "output": newest_text(job.running.output),
-                "runs": job.ended is None,
+                "runs": job.ended_at is None,
             }
             for name, table in tables
             for job in reversed(table.all() if table is not None else ())

@@ -46,7 +46,9 @@ async def run_tool(
         payload = json.dumps(dict(arguments), default=str).encode()
     try:
         request = await command.site.request(CALL_COMMAND, (*command.argv, tool.declared_name), command.seconds)
-        outcome = await command.site.runner().run(replace(request, client_key=client_key, given=payload), progress)
+        outcome = await command.site.runner().run(
+            replace(request, client_key=client_key, standard_input=payload), progress
+        )
     except ToolError as error:
         raise _failure(tool, None, error.message) from None
     if outcome.ending is Ending.TIMED_OUT:
@@ -66,7 +68,7 @@ def _failure(tool: DeclaredTool, outcome: ProgramOutcome | None, reason: str) ->
     """Report a failure with the five lines that Qwen Code and Gemini CLI use."""
     stdout = errors = ""
     if outcome is not None:
-        output, errors = outcome.shown, outcome.errors
+        output, errors = outcome.shown_output, outcome.errors
         stdout = f"(binary, {size(output.total)})" if output.is_binary else output.text
         if output.file is not None and (output.is_cut or output.is_binary):
             stdout = f"{stdout}\n(the whole output, {size(output.total)}: {shown_whole_path(output.file)})"
@@ -84,7 +86,7 @@ def _failure(tool: DeclaredTool, outcome: ProgramOutcome | None, reason: str) ->
 
 def _result_of(outcome: ProgramOutcome) -> ToolResult:
     """Build the result of a successful call. Blocking, because it may parse several megabytes of JSON."""
-    output = outcome.shown
+    output = outcome.shown_output
     path = shown_whole_path(output.file) if output.file is not None else ""
     parsed: dict[str, Any] | None = None
     stdout = outcome.tail.decode("utf-8-sig", "replace").strip() if outcome.is_whole and not output.is_binary else ""
