@@ -199,7 +199,7 @@ class LargeResults:
         on_disk = 0
         with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
             await file.close()
-            on_disk = file.kept
+            on_disk = file.kept_bytes
         reads_files = self.has_file_tools(exchange.rights)
         note = self._told(tool, file, content, on_disk, limit, reads_files=reads_files)
         answer: list[Json] = [{"type": "text", "text": note}]
@@ -239,7 +239,7 @@ class LargeResults:
         if file is None:
             return None
         try:
-            data = await THREADS.run(partial(file.read_at, 0, file.kept))
+            data = await THREADS.run(partial(file.read_at, 0, file.kept_bytes))
         except OSError:
             return None  # the file was deleted to make room for newer ones
         text = data.decode("utf-8", "replace")
