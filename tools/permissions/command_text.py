@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MAX_CHARS = 16_384  # maximum characters to parse; parsing this many takes at most 0.1 s
 MAX_COMMANDS = 2_000
-MAX_NESTED = 4  # levels of command strings, such as `sh -c "sh -c '...'"`
+MAX_NESTED = 4  # maximum depth of nested command strings, such as `sh -c "sh -c '...'"`
 Words = tuple[str | None, ...]  # a word is `None` if its value is unknown
 
 _COMMAND_STRING_OPTION = re.compile(r"-[a-z]*c")  # a shell's option for a command string, such as `-lc`

@@ -198,7 +198,7 @@ class GuardedPaths:
     def why(self, paths: Iterable[str]) -> str | None:
         """Return why writing one of these absolute paths needs consent, or `None`. Blocking.
 
-        A folder above a guarded path counts too, because replacing the folder replaces the settings.
+        This also applies to a folder above a guarded path, because replacing the folder replaces the settings.
         """
         return _REASON if (self._files or self._folders) and any(map(self._guards, dict.fromkeys(paths))) else None
 

@@ -143,7 +143,8 @@ class TrackedFiles:
 def runs_programs(top: str) -> bool:
     """Return True if git may run a repository's programs in a work tree: hooks, filters, drivers, a file monitor.
 
-    Submodules count too, because git also works in each submodule that the index lists, wherever its repository is.
+    Also true if there are submodules, because git also works in each submodule that the index lists, wherever its
+    repository is.
     """
     own = os.path.join(top, REPOSITORY)
     try:
