@@ -187,7 +187,7 @@ def test_names_that_are_listed_no_more_are_forgotten_and_one_that_comes_back_cou
     asked = {name: bool(registry.get_tool(f"a__{name}").why_asked_again("me")) for name in ("old", "stays", "t1_9")}
     assert asked == {"old": True, "stays": False, "t1_9": False}
     assert registry.get_tool("a__never_seen").why_asked_again("me")
-    registry.get_tool("a__old").consented("me")
+    registry.get_tool("a__old").record_consent("me")
     assert not registry.get_tool("a__old").why_asked_again("me")
     lists(catalog, "b", "old", "new")
     assert not any(registry.get_tool(f"b__{name}").why_asked_again("me") for name in ("old", "new"))

@@ -321,7 +321,7 @@ class ToolCatalog:
             return
         self._is_publishing = True
         try:
-            taken_names = self._registry.names_beside(self._entries) | self._reserved
+            taken_names = self._registry.names_except(self._entries) | self._reserved
             self._assign_names(taken_names)
             tools_by_origin: dict[Origin, DiscoveredMCPTool] = {}
             bare_names = self._bare_names(taken_names)

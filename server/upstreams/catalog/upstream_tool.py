@@ -302,7 +302,7 @@ class DiscoveredMCPTool(BaseTool[Arguments]):
             f"the server {self.alias} has changed this tool (its description or its schema) since it was first listed"
         )
 
-    def consented(self, client_key: str) -> None:
+    def record_consent(self, client_key: str) -> None:
         """Record consent to exactly this version, even if the upstream has changed the tool since.
 
         Does nothing for the first version, which needs no consent, or for an empty `client_key`, which stands for no
@@ -386,7 +386,7 @@ class BlockedMCPTool(DiscoveredMCPTool):
         action = "added" if self.block.standing == "new" else "changed"
         return f"the server {self.alias} has {action} this tool since its tools were approved in {LOCK_NAME}"
 
-    def consented(self, client_key: str) -> None:
+    def record_consent(self, client_key: str) -> None:
         """Do nothing: an approval applies to everybody, so nothing is recorded per client."""
 
     def why_outdated(self) -> str:
