@@ -185,9 +185,9 @@ class App:
             own=OwnOffer(frozenset({AT}), has_resources=True) if settings.tools.built_in else OwnOffer(),
             large_results=LargeResults(settings.limits.result_chars, self.commands.folders.folder, reads_files),
             why_denied=self._policy.why_server_not_offered,
-            before=clients.find,
+            on_request=clients.find,
             bus=self._bus,
-            changed=self._list_changed,
+            on_change=self._list_changed,
             replica=self.replica,
             observer_of=None if observation is None else observation.of_upstream,
             folders_of=lambda exchange: self._contexts.folders(
@@ -297,7 +297,7 @@ class App:
         registered_tool = self.registry.find(tool)
         return (
             registered_tool.parameter_schema
-            if isinstance(registered_tool, DiscoveredMCPTool) and registered_tool.repeated
+            if isinstance(registered_tool, DiscoveredMCPTool) and registered_tool.header_names
             else None
         )
 

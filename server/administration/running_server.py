@@ -19,7 +19,7 @@ from server.requests.prompts_and_resources import MemoryResources
 from server.requests.running_requests import RecentCalls
 from server.requests.tool_services import Commands, CustomTools, LazyJournal
 from server.settings.settings_files import real_path
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.consent import Judgement
 from tools.call.tool_runner import ToolRunner
@@ -117,10 +117,10 @@ class RunningServer:
         self.runner.policy.switch(name, is_on=is_on)
         self.on_switch()
 
-    def stopped_tool(self, name: str) -> StoppedMCPTool | None:
+    def stopped_tool(self, name: str) -> BlockedMCPTool | None:
         """Return the tool with this name, if it is blocked until somebody approves it."""
         tool = self.live.registry.find(name)
-        return tool if isinstance(tool, StoppedMCPTool) else None
+        return tool if isinstance(tool, BlockedMCPTool) else None
 
     @property
     def switched_off(self) -> frozenset[str]:

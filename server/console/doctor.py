@@ -32,7 +32,7 @@ from server.settings.variable_expansion import HINT
 from server.upstreams.catalog.lock_file import COMMAND
 from server.upstreams.catalog.suspicious_tools import labels_of
 from server.upstreams.connections.connection import WAYS_TO_AUTHENTICATE, Upstream, UpstreamState
-from server.upstreams.session.list_reader import TOOLS, told
+from server.upstreams.session.list_reader import TOOLS, omission_messages
 from tools.builtin.discovered_tools import DiscoveryStatus
 from tools.contract.display import visible_line
 from tools.files.child_process import find_configured
@@ -377,11 +377,10 @@ async def _check_upstream(app: App, upstream: Upstream, findings: Findings) -> N
         unapproved = unapproved_text(pool.catalog.standings(upstream.alias))
         lock_note = f" ({unapproved}: {COMMAND} --diff)" if unapproved else ""
         text = f"connected in {duration}, {published_tools(app, upstream.alias)}{lock_note}"
-        for kind, left_out in upstream.offer.left_out.items():
-            if left_out:
-                problem = (
-                    f"these items are omitted, because not every client can read them: {', '.join(told(left_out))}"
-                )
+        for kind, omissions in upstream.offer.omissions.items():
+            if omissions:
+                items = ", ".join(omission_messages(omissions))
+                problem = f"these items are omitted, because not every client can read them: {items}"
                 findings.absent(
                     f"{kind} listed by {upstream.alias}", problem, "report this to the author of the server"
                 )

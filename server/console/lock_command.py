@@ -33,7 +33,7 @@ from server.upstreams.catalog.lock_file import (
     write_approved,
 )
 from server.upstreams.catalog.suspicious_tools import labels_of
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.session.list_reader import TOOLS
 from tools.contract.display import visible, visible_line, without_gaps
@@ -194,7 +194,7 @@ async def approve_tools(app: App, path: str, names: Iterable[str], *, is_sure: b
         tools[name] = tool
         definition = next(item for item in upstream.offer.items(TOOLS) if item["name"] == tool.upstream_name)
         by_alias.setdefault(tool.alias, {})[tool.upstream_name] = tool_entry(definition)
-        if isinstance(tool, StoppedMCPTool):
+        if isinstance(tool, BlockedMCPTool):
             show(visible(without_gaps(tool.words)), "")
     if not is_sure:
         await confirm("Approve the current version of each tool?", "nothing was changed")

@@ -104,7 +104,7 @@ async def _log_in(report: SettingsReport, replica: Replica, alias: str, principa
         if principal:
             sys.stdout.write(f"Logged in to {alias} as {principal}\n")
             return 0
-        await upstream.come_back()
+        await upstream.reconnect()
         return _report(upstream, f"Logged in to {alias}")
 
 
@@ -124,7 +124,7 @@ async def _begin(app: App, login: Login) -> LoginAttempt | None:
             attempt = await login.begin(app.pool.tasks, await login.stored_header(), note_once)
         except LoginError as error:
             raise CommandFailure(
-                f"there is no login to {login.alias}: {visible_line(error.why)}. If the server needs a token "
+                f"there is no login to {login.alias}: {visible_line(error.reason)}. If the server needs a token "
                 f"instead, put it into mcpServers.{login.alias}.headers."
             ) from None
     if login.is_unsaved:
@@ -215,10 +215,10 @@ def log_out(report: SettingsReport, alias: str, principal: str) -> int:
             except TokenStoreError as error:
                 raise CommandFailure(str(error)) from None
             except LoginStoreUnavailableError as error:
-                raise CommandFailure(f"you are still logged in to {alias}: {error.why}.") from None
+                raise CommandFailure(f"you are still logged in to {alias}: {error.reason}.") from None
             except LoginError as error:
                 is_removed = True
-                note(f"the tokens could not be revoked at their authorization server: {visible_line(error.why)}")
+                note(f"the tokens could not be revoked at their authorization server: {visible_line(error.reason)}")
         message = (
             f"Logged out of {alias}{principal_text}."
             if is_removed

@@ -16,7 +16,7 @@ from server.administration.log import HISTORY
 from server.requests.running_requests import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
+from server.upstreams.catalog.upstream_tool import BlockedMCPTool, DiscoveredMCPTool
 from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
 from tools.contract.display import (
@@ -154,7 +154,7 @@ async def tools(running_server: RunningServer, query: str) -> dict[str, Any]:
                 "standing": catalog.standing(tool.alias, tool.upstream_name)
                 if isinstance(tool, DiscoveredMCPTool)
                 else "",
-                "words": tool.words if isinstance(tool, StoppedMCPTool) else "",
+                "words": tool.words if isinstance(tool, BlockedMCPTool) else "",
                 "version": tool.version,
             }
         )

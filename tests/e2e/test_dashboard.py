@@ -785,7 +785,7 @@ async def test_a_failure_of_ours_is_a_page_with_a_sentence_and_told_to_the_log(
 @pytest.mark.requirement("dashboard.following")
 async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_through(root: Path) -> None:
     app = App(load_settings([], {"workspace": {"roots": [str(root)]}}, {}), "stdio")
-    known = ToolRecord("", "")
+    record = ToolRecord("", "")
     app.registry.replace_source(
         "up",
         [
@@ -795,7 +795,7 @@ async def test_calls_have_their_turns_while_thousands_of_tools_are_looked_throug
                 {"name": f"t{n}", "description": "d" * 2_000},
                 trusted=False,
                 call=unreachable,
-                known=known,
+                record=record,
             )
             for n in range(10_000)
         ],

@@ -271,7 +271,7 @@ async def main() -> None:
     TriedOut.works = "WORKS" in os.environ
     confinement = TriedOut(Site(home=home), mode=mode, folders=PrivateFolders())
     masked, read_only = (tuple(filter(None, os.environ.get(n, "").split(":"))) for n in ("MASKED", "READ_ONLY"))
-    view = replace(WORKING, kind=ViewKind(kind), look=lambda: FileRestrictions(masked, read_only))
+    view = replace(WORKING, kind=ViewKind(kind), current_restrictions=lambda: FileRestrictions(masked, read_only))
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home}
 
     def change() -> None:

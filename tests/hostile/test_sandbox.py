@@ -1182,7 +1182,7 @@ async def test_what_a_person_allows_works_and_git_needs_no_question(root: Path, 
 
         assert "Note" not in await said("git config user.name t; git config user.email t@example.org && git log")
         assert len(person.asked) == 1
-        assert "changes settings that git obeys" in person.asked[0]
+        assert "changes git's own settings" in person.asked[0]
         before = (root / ".git" / "config").read_text()
         assert "Note" not in await said("git add x.py && git commit -qm x && git log")
         await said("git -c alias.x='!echo x >> .git/config' x")

@@ -199,7 +199,7 @@ class SandboxedCommand(ConfinedCommand):
     # `ViewPreparation.prepare`, called once bubblewrap is running
     prepare: Callable[[], PreparedView] = field(repr=False, kw_only=True)
     gate: MountGate = field(repr=False, kw_only=True)
-    # `CommandView.look`, which returns what file rules now deny to the command
+    # `CommandView.current_restrictions`, which returns what file rules now deny to the command
     read_restrictions: Callable[[], FileRestrictions] = field(repr=False, kw_only=True)
     _prepared_view: PreparedView | None = field(default=None, repr=False, init=False)
 
@@ -530,7 +530,7 @@ class BubblewrapConfinement:
             withheld=hidden_paths.withheld,
             prepare=preparation.prepare,
             gate=gate,
-            read_restrictions=command_view.look,
+            read_restrictions=command_view.current_restrictions,
         )
 
     def _bubblewrap_spec(

@@ -194,7 +194,7 @@ class ViewPreparation:
         """Prepare the view. Raises a `ToolError` if a path cannot be shown or protected as required."""
         hidden_paths, stand_ins = self.hidden_paths, self.stand_ins
         workspace = writable(self.roots)
-        restrictions = self.command_view.look()
+        restrictions = self.command_view.current_restrictions()
         # Folders for which consent was given are treated like workspace folders, including their auto-run files.
         consented_folders, files = _writable_by_consent(self.site, self.command_view, workspace)
         present = writable((*(() if self.is_reading else workspace), *consented_folders))
