@@ -42,7 +42,7 @@ from server.upstreams.session.list_reader import TOOLS
 from server.upstreams.session.upstream_results import protocol_error
 from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
-from tools.builtin.skill import SkillTool, told_skills, with_skills
+from tools.builtin.skill import SkillTool, describe_skills, with_skills
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
@@ -122,7 +122,7 @@ class ToolRequests:
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
         shows_forms, searches, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
-        about_skills = "" if is_from_proxy else told_skills(await self.known_skills(client, ctx))
+        about_skills = "" if is_from_proxy else describe_skills(await self.known_skills(client, ctx))
         kept = plans, may_plan, shows_forms, searches, ctx.is_modern, about_skills, rights
         if not is_from_proxy and (listing := self.listings.get(kept)) is not None:
             return listing
@@ -415,7 +415,7 @@ class ToolRequests:
             await learn_roots(folders, exchange)  # returns at once, because this client cannot list roots
         workspace = self.contexts.workspaces.workspace(folders.roots, rights=rights)
         try:
-            skills = await tool.known(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
+            skills = await tool.find_skills(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
         except ToolError:  # a temporary lack of resources must not break the tool list
             return Skills()
         for why in skills.unused:

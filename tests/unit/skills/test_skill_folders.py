@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables import each_of
-from tools.builtin.skill import MAX_LIST_CHARS, SkillTool, told_skills
+from tools.builtin.skill import MAX_LIST_CHARS, SkillTool, describe_skills
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.workspace import Workspace
@@ -221,15 +221,15 @@ async def test_a_linked_folder_is_opened_where_it_lies_among_skills(tmp_path: Pa
 
 @pytest.mark.requirement("skills.listed")
 def test_the_list_names_every_skill_within_its_room(tmp_path: Path) -> None:
-    assert told_skills(Skills()) == ""
+    assert describe_skills(Skills()) == ""
     for number in range(150):
         skill(tmp_path, ".qwen/skills", f"skill-{number:03d}", f"---\ndescription: {'word ' * 300}\n---\n")
-    told = told_skills(found(tmp_path))
+    told = describe_skills(found(tmp_path))
     assert len(told) <= MAX_LIST_CHARS
     assert told.count("\n- ") > 1
     assert all(f"skill-{number:03d}" in told for number in range(150))
     for number in range(50):
         skill(tmp_path, ".qwen/skills", f"{number:03d}-{'long' * 20}", "---\ndescription: x\n---\n")
-    told = told_skills(found(tmp_path))
+    told = describe_skills(found(tmp_path))
     assert len(told) <= MAX_LIST_CHARS
     assert "search_tools" in told
