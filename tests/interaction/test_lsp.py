@@ -30,7 +30,7 @@ from tools.contract.command_views import NO_RESTRICTIONS
 from tools.contract.tool_errors import ExecutionDeniedError
 from tools.files.workspace import Workspace
 from tools.lsp import code_locations
-from tools.lsp.code_intelligence import CodeIntelligence, Start
+from tools.lsp.code_intelligence import CodeIntelligence, ServerStart
 from tools.lsp.language_server_session import EndedError, LanguageServerConnection, path_of
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
 from tools.permissions.client_rights import ALL_RIGHTS
@@ -382,11 +382,11 @@ async def test_nothing_that_needs_consent_is_started_without_it_whoever_calls(ro
         ServerPrograms("", (server,)), starter, Plain(), PrivateFolders(str(tmp_path)), dict, str(tmp_path),
         lambda _workspace, _rights: (NO_RESTRICTIONS, ""),
     )  # fmt: skip
-    start = await code.prepared(workspace, ALL_RIGHTS, workspace.locate("a.fake"))
-    assert isinstance(start, Start)
+    start = await code.session_or_start(workspace, ALL_RIGHTS, workspace.locate("a.fake"))
+    assert isinstance(start, ServerStart)
     for agreed in ("", "to something else"):
         with pytest.raises(ExecutionDeniedError):
-            await code.session(start, agreed=agreed, is_granted=False)
+            await code.session(start, agreed_state=agreed, is_granted=False)
     assert not starter.asked
 
 

@@ -218,7 +218,7 @@ async def change_and_report_errors(
     result = await run_blocking(context.signal, make)
     if error_report is not None:
         try:
-            new_errors = await error_report.told()
+            new_errors = await error_report.describe_new_errors()
         except Exception:
             logger.exception("a language server could not report the errors after a change")
     if not new_errors:

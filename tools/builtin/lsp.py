@@ -20,8 +20,8 @@ from tools.text.file_names import brief
 
 if TYPE_CHECKING:
     from tools.files.workspace import Location
-    from tools.lsp.code_intelligence import CodeIntelligence, Start
-    from tools.lsp.code_locations import CodePlace, Teller
+    from tools.lsp.code_intelligence import CodeIntelligence, ServerStart
+    from tools.lsp.code_locations import CodePlace, PlaceFormatter
     from tools.lsp.language_server_session import Document, LanguageServerSession
 
 DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
@@ -106,70 +106,72 @@ class LspTool(BuiltinTool[LspParams]):
         from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415 - loaded on first use
 
         location = await self._location(params, context)
-        session_or_start = await self._intelligence().prepared(context.workspace, context.rights, location)
+        session_or_start = await self._intelligence().session_or_start(context.workspace, context.rights, location)
         context.memo[_START] = (params, session_or_start)
-        if isinstance(session_or_start, LanguageServerSession) or not session_or_start.why_asked:
+        if isinstance(session_or_start, LanguageServerSession) or not session_or_start.consent_reason:
             return None
         import shlex  # noqa: PLC0415 - loaded on first use
 
         return InfoConfirmation(
             title=f"Start the language server for {session_or_start.server.name}",
             prompt=f"Command: {shlex.join(session_or_start.argv)}\nFolder: {session_or_start.key[0]}\n"
-            f"{session_or_start.why_asked}",
+            f"{session_or_start.consent_reason}",
             state=session_or_start.state,
         )
 
     async def execute(self, params: LspParams, context: ToolContext) -> ToolResult:
-        from tools.lsp.code_locations import Teller  # noqa: PLC0415 - loaded on first use
+        from tools.lsp.code_locations import PlaceFormatter  # noqa: PLC0415 - loaded on first use
         from tools.lsp.language_server_session import LanguageServerSession  # noqa: PLC0415
 
         location = await self._location(params, context)
         code, workspace, document = self._intelligence(), context.workspace, None
-        session: LanguageServerSession | Start = context.kept(_START, params) or await code.prepared(
+        session: LanguageServerSession | ServerStart = context.kept(_START, params) or await code.session_or_start(
             workspace, context.rights, location
         )
         if not isinstance(session, LanguageServerSession):
             agreed_state = context.confirmed.state if context.confirmed is not None else ""
-            session = await code.session(session, agreed=agreed_state, is_granted=context.is_granted)
+            session = await code.session(session, agreed_state=agreed_state, is_granted=context.is_granted)
         with session:
             try:
                 if location is not None:
-                    document = await session.follow(workspace, location)
+                    document = await session.sync(workspace, location)
                 elif not session.documents:  # some servers load a project only when a file is opened
                     server = session.server
                     sample = await run_blocking(context.signal, lambda: code.sample(workspace, server))
-                    if (sample_document := await session.follow(workspace, sample)) is not None:
-                        await session.report(sample_document, REPORT_SECONDS)
+                    if (sample_document := await session.sync(workspace, sample)) is not None:
+                        await session.wait_for_report(sample_document, REPORT_SECONDS)
                 else:
-                    await session.follow(workspace)
-                answer = await self._answer(params, context, document, Teller(workspace, session, location))
+                    await session.sync(workspace)
+                answer = await self._answer(params, context, document, PlaceFormatter(workspace, session, location))
                 notes, session.notes = list(session.notes), {}
                 return ToolResult(llm_content="\n".join((answer, *notes)))
             finally:
                 if location is not None and location.path in session.documents:
-                    await session.follow(workspace)  # close a file that was opened only for this call
+                    await session.sync(workspace)  # close the file if a rule hides it outside this call
 
-    async def _answer(self, params: LspParams, context: ToolContext, document: Document | None, teller: Teller) -> str:
+    async def _answer(
+        self, params: LspParams, context: ToolContext, document: Document | None, formatter: PlaceFormatter
+    ) -> str:
         """Return the server's answer as text for the model."""
         from tools.lsp.code_locations import place_of, places_in, symbols_in  # noqa: PLC0415 - loaded on first use
         from tools.lsp.language_server_session import lines_of, uri_of  # noqa: PLC0415
 
-        operation, session = params.operation, teller.session
+        operation, session = params.operation, formatter.session
         if operation == "workspaceSymbol":
-            answer = await session.ask("workspace/symbol", {"query": params.query or ""})
-            return await self._format_places(lambda: [*symbols_in(answer)], params, context, teller)
+            answer = await session.request("workspace/symbol", {"query": params.query or ""})
+            return await self._format_places(lambda: [*symbols_in(answer)], params, context, formatter)
         if document is None or operation == "workspaceDiagnostics":
-            return await self._all_diagnostics(params, context, teller)
+            return await self._all_diagnostics(params, context, formatter)
         identity = {"uri": uri_of(document.location.path)}
         if operation == "documentSymbol":
-            answer = await session.ask("textDocument/documentSymbol", {"textDocument": identity})
-            return await self._format_places(lambda: [*symbols_in(answer, identity["uri"])], params, context, teller)
+            answer = await session.request("textDocument/documentSymbol", {"textDocument": identity})
+            return await self._format_places(lambda: [*symbols_in(answer, identity["uri"])], params, context, formatter)
         if operation == "diagnostics":
-            report = await session.report(document, REPORT_SECONDS)
+            report = await session.wait_for_report(document, REPORT_SECONDS)
             if report is None:
                 return f"{session.program} has not reported on this file within {REPORT_SECONDS:g} s. Ask again later."
             places = [place_of(document.location.path, item) for item in report.items]
-            return await self._format_places(lambda: places, params, context, teller, report.total)
+            return await self._format_places(lambda: places, params, context, formatter, report.total)
         lines, line, character = lines_of(document.text), params.line or 1, params.character or 1
         if line > len(lines):
             raise InvalidToolParamsError(self.name, f"line is {line}, but the last line is {len(lines)}.")
@@ -181,24 +183,25 @@ class LspTool(BuiltinTool[LspParams]):
         position = {"line": line - 1, "character": session.units(text, character - 1)}
         request_params: dict[str, Any] = {"textDocument": identity, "position": position}
         if operation == "hover":
-            return await self._hover(request_params, context, teller)
+            return await self._hover(request_params, context, formatter)
         if operation == "findReferences":
             request_params["context"] = {"includeDeclaration": params.includeDeclaration}
-        answer = await session.ask(_AT_PLACE[operation], request_params)
-        return await self._format_places(lambda: places_in(answer), params, context, teller)
+        answer = await session.request(_AT_PLACE[operation], request_params)
+        return await self._format_places(lambda: places_in(answer), params, context, formatter)
 
-    async def _hover(self, request_params: Mapping[str, Any], context: ToolContext, teller: Teller) -> str:
+    async def _hover(self, request_params: Mapping[str, Any], context: ToolContext, formatter: PlaceFormatter) -> str:
         from tools.lsp.code_locations import hover_text, places_in  # noqa: PLC0415 - loaded on first use
 
-        session = teller.session
-        text = hover_text(await session.ask(_AT_PLACE["hover"], request_params))
-        if text and (session.hidden.files.masked or session.hidden.problem):  # the text may come from a hidden file
+        session = formatter.session
+        text = hover_text(await session.request(_AT_PLACE["hover"], request_params))
+        # The text may come from a hidden file.
+        if text and (session.hidden_files.restrictions.masked or session.hidden_files.problem):
             definition: Sequence[CodePlace] = ()
             with suppress(ToolError):
-                definition = places_in(await session.ask(_AT_PLACE["goToDefinition"], request_params))
+                definition = places_in(await session.request(_AT_PLACE["goToDefinition"], request_params))
             if session.sees_hidden and not definition:
                 return "No definition was found; it may be in a file that is hidden from agents."
-            reasons: list[str] = await run_blocking(context.signal, lambda: [*map(teller.hides, definition)])
+            reasons: list[str] = await run_blocking(context.signal, lambda: [*map(formatter.hidden_by, definition)])
             reason = next(filter(None, reasons), "")
             text = f"Its definition is in a file that is hidden from agents by {reason}." if reason else text
         return text or f"{session.program} knows nothing about this position. Set character to a position on a name."
@@ -208,7 +211,7 @@ class LspTool(BuiltinTool[LspParams]):
         find: Callable[[], Sequence[CodePlace]],
         params: LspParams,
         context: ToolContext,
-        teller: Teller,
+        formatter: PlaceFormatter,
         total: int | None = None,
     ) -> str:
         """Find places in a thread, because this may be slow, and format the requested number of them, one per line."""
@@ -216,7 +219,7 @@ class LspTool(BuiltinTool[LspParams]):
 
         def find_and_format() -> tuple[int, list[str]]:
             places = find()
-            return len(places), [*map(teller.line, places[:limit])]
+            return len(places), [*map(formatter.format_line, places[:limit])]
 
         place_count, lines = await run_blocking(context.signal, find_and_format)
         omitted_count = (place_count if total is None else total) - len(lines)
@@ -226,13 +229,13 @@ class LspTool(BuiltinTool[LspParams]):
             else "fix these first"
         )  # fmt: skip
         note = [f"Not shown: {omitted_count} more; {hint}."] if omitted_count > 0 else []
-        return "\n".join((*lines, *note)) or f"{teller.session.program} found nothing."
+        return "\n".join((*lines, *note)) or f"{formatter.session.program} found nothing."
 
-    async def _all_diagnostics(self, params: LspParams, context: ToolContext, teller: Teller) -> str:
+    async def _all_diagnostics(self, params: LspParams, context: ToolContext, formatter: PlaceFormatter) -> str:
         from tools.lsp.code_locations import place_of  # noqa: PLC0415 - loaded on first use
 
-        session = teller.session
-        if session.widen() or not session.reports:
+        session = formatter.session
+        if session.request_all_reports() or not session.reports:
             await session.settle(SETTLE_SECONDS, QUIET_SECONDS)
         if not session.reports:
             return f"{session.program} has not reported on any file yet. Ask about one file, or ask again later."
@@ -243,9 +246,9 @@ class LspTool(BuiltinTool[LspParams]):
             return [place_of(path, item) for _, path, item in sorted(entries)]
 
         diagnostics = await self._format_places(
-            find, params, context, teller, sum(report.total for _, report in reports)
+            find, params, context, formatter, sum(report.total for _, report in reports)
         )
-        note = ", and others whose reports are not kept" if session.forgets else ""
+        note = ", and others whose reports are not kept" if session.has_dropped_reports else ""
         return f"{diagnostics}\nFiles that {session.program} has reported on: {len(reports)}{note}."
 
     def _intelligence(self) -> CodeIntelligence:
