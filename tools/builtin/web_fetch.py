@@ -107,7 +107,7 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
         return InfoConfirmation(title="Fetch a page from the web", prompt=f"{target.url}{purpose}")
 
     async def execute(self, params: WebFetchParams, context: ToolContext) -> ToolResult:
-        from tools.web.page_fetcher import report  # noqa: PLC0415 - loaded on first use
+        from tools.web.page_fetcher import format_page  # noqa: PLC0415 - loaded on first use
         from tools.web.page_text import Format  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()
@@ -128,8 +128,13 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
         # If the URL came from the prompt, list the prompt's other URLs, which are not fetched.
         first, *other_urls = _urls_in(params.prompt or "") or [""]
         other_urls = tuple(map(one_line, other_urls[:MAX_OTHERS])) if first == params.url else ()
-        return report(
-            page, params.start_index, params.max_length, about=question, others=other_urls, is_refetched=is_refetched
+        return format_page(
+            page,
+            params.start_index,
+            params.max_length,
+            question=question,
+            other_urls=other_urls,
+            is_refetched=is_refetched,
         )
 
 

@@ -99,7 +99,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         )
 
     async def execute(self, params: WebSearchParams, context: ToolContext) -> ToolResult:
-        from tools.web.search_providers import report  # noqa: PLC0415 - loaded on first use
+        from tools.web.search_providers import format_results  # noqa: PLC0415 - loaded on first use
 
         context.signal.raise_if_aborted()
         provider = self._provider(params)
@@ -112,7 +112,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
             raise ToolError(error.code, f"{error.message}{hint}") from None
         count = len(response.results)
         return ToolResult(
-            llm_content=report(query, provider.title, response),
+            llm_content=format_results(query, provider.title, response),
             return_display=f'{provider.title}: {count} {"result" if count == 1 else "results"} for "{brief(query)}"',
             facts={"provider": provider.name, "results": count},
         )
@@ -121,7 +121,7 @@ class WebSearchTool(BuiltinTool[WebSearchParams]):
         """Return the provider to ask. Raises `no_search_provider` if none is set up."""
         from tools.web.search_providers import SearchProvider  # noqa: PLC0415 - loaded on first use
 
-        settings = self._settings.named(_provider_name(params))
+        settings = self._settings.provider(_provider_name(params))
         if settings is None:
             raise ToolError(
                 ToolErrorType.NO_SEARCH_PROVIDER,
