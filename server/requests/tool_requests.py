@@ -418,7 +418,7 @@ class ToolRequests:
             skills = await tool.find_skills(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
         except ToolError:  # a temporary lack of resources must not break the tool list
             return Skills()
-        for why in skills.unused:
+        for why in skills.problems:
             if why not in self.unused_skills:
                 self.unused_skills.add(why)
                 logger.warning("skills: %s", why)

@@ -68,19 +68,19 @@ class SkillTool(BuiltinTool[SkillParams]):
         name = shortened_line(params.skill, MAX_NAME_CHARS)
         # Fetching fresh lists may take a long time, so upstreams are queried only if no known list has the skill.
         for is_fresh in (False, True):
-            for skill in await context.relayed_skills(is_fresh) if name not in skills.found else ():
+            for skill in await context.relayed_skills(is_fresh) if name not in skills.by_name else ():
                 skills.add(skill)
-        skill = skills.found.get(name)
+        skill = skills.by_name.get(name)
         if skill is None:
-            similar_names = difflib.get_close_matches(params.skill, skills.found, n=3, cutoff=0.5)
+            similar_names = difflib.get_close_matches(params.skill, skills.by_name, n=3, cutoff=0.5)
             known_names = [
                 *similar_names,
-                *(skill_name for skill_name in skills.found if skill_name not in similar_names),
+                *(skill_name for skill_name in skills.by_name if skill_name not in similar_names),
             ]
             overflow = f" and {len(known_names) - MAX_NAMED} more" if len(known_names) > MAX_NAMED else ""
             available = f"{', '.join(known_names[:MAX_NAMED]) or 'none'}{overflow}"
             message = f"There is no skill '{brief(params.skill)}'. Available: {available}."
-            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([message, *skills.unused[:MAX_REASONS]]))
+            raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([message, *skills.problems[:MAX_REASONS]]))
         if isinstance(skill, RelayedSkill):
             text = await skill.read()
             if len(text) > MAX_SKILL_BYTES:
@@ -98,7 +98,7 @@ class SkillTool(BuiltinTool[SkillParams]):
         if not is_inside(skill.folder, context.workspace.roots):
             if client.is_anonymous:
                 reason = "this client sends no session or token, so nothing is kept for it"
-            elif not skill.lies_among_skills:
+            elif not skill.is_in_skills_folder:
                 reason = "a symlink leads to this folder, and only folders inside a 'skills' folder are opened"
             else:
                 client.skill_folders = tuple(dict.fromkeys((*client.skill_folders, skill.folder)))
@@ -115,11 +115,11 @@ class SkillTool(BuiltinTool[SkillParams]):
 def describe_skills(skills: Skills) -> str:
     """List skills for the tool description: names with descriptions while there is room, then names alone."""
     lines: list[str] = []
-    all_skills = list(skills.found.values())
+    all_skills = list(skills.by_name.values())
     room = MAX_LIST_CHARS - len(" Skills:\nOthers: , and 10000 more; search_tools finds them.")
     name_chars_left = sum(len(skill.name) + 2 for skill in all_skills)
     for skill in all_skills:
-        line = f"\n- {skill.name}: {skill.about[:MAX_ABOUT_CHARS]}"
+        line = f"\n- {skill.name}: {skill.description[:MAX_ABOUT_CHARS]}"
         if len(line) + name_chars_left - len(skill.name) - 2 > room:
             break
         lines.append(line)
@@ -136,11 +136,11 @@ def describe_skills(skills: Skills) -> str:
 def with_skills(search_result: ToolResult, skills: Skills, query: str) -> ToolResult:
     """Extend the result of a tool search with the skills that match words of the query."""
     words = {word for word in query.casefold().split() if len(word) > SHORT_CHARS}
-    texts = {name: f"{name} {skill.about}".casefold() for name, skill in skills.found.items()}
+    texts = {name: f"{name} {skill.description}".casefold() for name, skill in skills.by_name.items()}
     scores = {name: sum(word in text for word in words) for name, text in texts.items()}
     best = sorted(filter(scores.__getitem__, scores), key=lambda name: -scores[name])[:MAX_FITTING]
     if not best:
         return search_result
-    lines = [f"{name}: {skills.found[name].about[:MAX_ABOUT_CHARS]}" for name in best]
+    lines = [f"{name}: {skills.by_name[name].description[:MAX_ABOUT_CHARS]}" for name in best]
     text = "\n".join([str(search_result.llm_content), "Skills (load them with the tool skill):", *lines])
     return replace(search_result, llm_content=text, structured={**(search_result.structured or {}), "skills": best})

@@ -119,10 +119,10 @@ class TaskTool(BuiltinTool[TaskParams]):
         agent = self._agents[params.subagent_type]
         return ExecConfirmation(
             title=f"Hand a task to the agent {agent.name}, which runs outside the sandbox",
-            command=f"{agent.shown}\n\n{params.prompt}",
+            command=f"{agent.display_command}\n\n{params.prompt}",
             directory=context.workspace.first_root,
             description=params.description,
-            state=agent.shown,
+            state=agent.display_command,
         )
 
     async def execute(self, params: TaskParams, context: ToolContext) -> ToolResult:

@@ -247,8 +247,8 @@ class WebRules:
     allow_private_hosts: tuple[str, ...] = ()
     allowed_ports: tuple[int, ...] = tuple(PORTS.values())  # ports that may be opened
     max_bytes: int = 10 << 20  # limit for a response's content, compressed and decompressed (10 MiB as in Gemini CLI)
-    # The highest compression ratio allowed for content larger than `free_bytes`. The ratio of ordinary text is about 10,
-    # and the maximum of gzip is about 1,000
+    # The highest compression ratio allowed for content larger than `free_bytes`. The ratio of ordinary text is about
+    # 10, and the maximum of gzip is about 1,000
     max_ratio: int = 200
     free_bytes: int = 1 << 20  # content up to this size may have any compression ratio
     max_redirects: int = 5  # maximum number of redirects to follow

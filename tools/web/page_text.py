@@ -248,7 +248,9 @@ def _target_notes(response: WebResponse, refreshes: Iterable[str], frames: Itera
             with suppress(UrlError):
                 urls[origin.joined(target).url[:MAX_TARGET_CHARS]] = None
         if urls:
-            yield f"{description}. Nothing was fetched from there; call web_fetch for the ones you need: {' '.join(urls)}"
+            yield (
+                f"{description}. Nothing was fetched from there; call web_fetch for the ones you need: {' '.join(urls)}"
+            )
 
 
 def _convert(response: WebResponse, page_format: Format, media: MediaHandling, signal: AbortSignal) -> Page:
