@@ -63,8 +63,8 @@ class Skill:
         from tools.files.find.folder_walk import visible_kind  # noqa: PLC0415 - loaded on first use
 
         paths: list[str] = []
-        pending, examined = [self.folder], 0
-        while pending and examined < MAX_ENTRIES and len(paths) <= MAX_FILES:
+        pending, entry_count = [self.folder], 0
+        while pending and entry_count < MAX_ENTRIES and len(paths) <= MAX_FILES:
             signal.raise_if_aborted()
             folder = pending.pop(0)
             try:
@@ -72,13 +72,13 @@ class Skill:
                     entries = handle.entries()
             except (OSError, ToolError):
                 continue
-            examined += entries.total
+            entry_count += entries.total
             pending += [os.path.join(folder, name) for name in sorted(entries.folders)[:MAX_ENTRIES]]
             for name in sorted(entries.files)[:MAX_ENTRIES]:
                 path = os.path.join(folder, name)
                 if path != self.location.path and len(paths) <= MAX_FILES:
                     paths += [path[len(self.folder) + 1 :]] if visible_kind(self.workspace, path) else []
-        return paths[:MAX_FILES], bool(pending) or examined > MAX_ENTRIES or len(paths) > MAX_FILES
+        return paths[:MAX_FILES], bool(pending) or entry_count > MAX_ENTRIES or len(paths) > MAX_FILES
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,20 +273,20 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
             notes = (note,) if note else ()
             if page_format is Format.HTML:
                 return replace(page, text=source, notes=notes)
-            converted = page_text(source, "" if page_format is Format.TEXT else response.url, signal)
-            if isinstance(converted, Unconverted):
-                note = f"The page could not be converted to text, because {converted}. This is its source."
+            content = page_text(source, "" if page_format is Format.TEXT else response.url, signal)
+            if isinstance(content, Unconverted):
+                note = f"The page could not be converted to text, because {content}. This is its source."
                 return replace(page, text=source, notes=(*notes, note))
-            page = replace(page, title=converted.title)
-            notes = (*notes, *_target_notes(response, converted.refresh, converted.frames))
-            if not converted.text.strip():
+            page = replace(page, title=content.title)
+            notes = (*notes, *_target_notes(response, content.refresh, content.frames))
+            if not content.text.strip():
                 reason = "perhaps scripts create it in a browser, or its elements are nested too deeply"
                 return replace(page, notes=(f"The page has no text; {reason}. format='html' shows its source.", *notes))
-            if converted.is_partial:
+            if content.is_partial:
                 notes = ("Deeply nested elements are missing; format='html' shows the source.", *notes)
-            if converted.hides:
+            if content.hides:
                 notes = ("The page's hidden text is omitted; format='html' shows the source.", *notes)
-            return replace(page, text=converted.text, notes=notes)
+            return replace(page, text=content.text, notes=notes)
     # UTF-16 text looks like binary data, so the type that the server states decides.
     is_utf_16 = (charset or "").startswith("utf-16")
     if file_type.kind in TEXT_KINDS or (

@@ -56,7 +56,7 @@ class SearchResult:
 class SearchResults:
     answer: str  # the provider's own answer to the query, or empty
     results: tuple[SearchResult, ...]  # the pages, best first
-    omitted: int = 0  # number of entries that were dropped because they have no URL that can be opened
+    omitted_count: int = 0  # number of entries that were dropped because they have no URL that can be opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,11 +259,11 @@ class SearchProvider:
         if not isinstance(entries, list | None):
             raise self._unexpected_response(f"its '{interface.list_path[-1]}' is not a list")
         pages: list[SearchResult] = []
-        omitted = 0
+        omitted_count = 0
         for entry in cast("list[Any]", entries or [])[:MAX_ENTRIES]:
             if len(pages) == limit:
                 break
-            omitted += 1
+            omitted_count += 1
             if not isinstance(entry, dict):
                 continue
             title, address, snippet, score, date = interface.page_fields(cast("Json", entry))
@@ -273,7 +273,7 @@ class SearchProvider:
                 continue
             if not 0 < len(url) <= MAX_URL_CHARS:
                 continue
-            omitted -= 1
+            omitted_count -= 1
             is_score = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
             pages.append(
                 SearchResult(
@@ -284,7 +284,7 @@ class SearchProvider:
                     _text(date, MAX_DATE_CHARS),
                 )
             )
-        return SearchResults(_text(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), omitted)
+        return SearchResults(_text(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), omitted_count)
 
     def _refusal(self, response: WebResponse) -> str:
         status = response.status
@@ -323,8 +323,8 @@ def format_results(query: str, title: str, search_results: SearchResults) -> str
     """Format the results for a model. Text from the web is kept separate from this server's text."""
     shown_query = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
     # Without this note, the list would look complete.
-    omission_note = f" Results omitted, because their addresses cannot be opened: {search_results.omitted}." * (
-        search_results.omitted > 0
+    omission_note = f" Results omitted, because their addresses cannot be opened: {search_results.omitted_count}." * (
+        search_results.omitted_count > 0
     )
     if not search_results.results and not search_results.answer:
         return f'{title} found nothing for "{shown_query}". Try fewer or other words.{omission_note}'

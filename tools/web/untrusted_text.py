@@ -61,16 +61,16 @@ def harmless(text: str) -> str:
         start = end
     text = "".join(parts)
     parts = []
-    start = copied = 0 if not text.isascii() else len(text)
+    start = copied_end = 0 if not text.isascii() else len(text)
     while start < len(text):
         end = min(start + PIECE_CHARS, len(text))
         while end < len(text) and _JOINER.match(text, end - 1):
             end += 1  # joiners and the text after them are examined together
         for match in _IDLE_JOINERS.finditer(text, start, end):
-            parts.append(text[copied : match.start()])
-            copied = match.end()
+            parts.append(text[copied_end : match.start()])
+            copied_end = match.end()
         start = end
-    text = "".join([*parts, text[copied:]]) if parts else text
+    text = "".join([*parts, text[copied_end:]]) if parts else text
     parts = []
     start = 0
     while start < len(text):

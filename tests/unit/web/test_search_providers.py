@@ -318,7 +318,7 @@ async def test_entries_without_an_address_that_can_be_opened_are_counted_and_lef
     server.reply = Reply(body=listing(name, [*bad, "text", None, ["list"], {}, good]))
     found = await search(name, server)
     assert [result.url for result in found.results] == ["https://example.org/good"]
-    assert found.omitted == len(addresses) + 4
+    assert found.omitted_count == len(addresses) + 4
 
 
 @pytest.mark.requirement("web_search.misunderstood")
