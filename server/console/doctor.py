@@ -304,7 +304,7 @@ async def check_discovery(app: App, found: Findings) -> None:
             found.broken(subject, f"not used: {NO_VARIABLE}", HINT)
         return
     with anyio.move_on_after(DISCOVERY_SECONDS):
-        await discovery.known.wait()
+        await discovery.finished.wait()
     state = discovery.state
     if state.status not in (DiscoveryStatus.DONE, DiscoveryStatus.FAILED):
         found.broken(subject, f"it did not end within {DISCOVERY_SECONDS:g} s", "run it by hand to see why")

@@ -42,7 +42,7 @@ from server.upstreams.session.list_reader import TOOLS
 from server.upstreams.session.upstream_results import protocol_error
 from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
-from tools.builtin.skill import SkillTool, describe_skills, with_skills
+from tools.builtin.skill import SkillTool, add_skills, describe_skills
 from tools.call.base_tool import BaseTool, ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
@@ -265,7 +265,7 @@ class ToolRequests:
                     name, arguments, lambda tool: listed_for({}, [self._listed(tool)])[0], rights_of(ctx)
                 )
                 if name == SEARCH_NAMES[0]:
-                    outcome = with_skills(outcome, await self.known_skills(client, ctx), str(arguments.get("query")))
+                    outcome = add_skills(outcome, await self.known_skills(client, ctx), str(arguments.get("query")))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         return result_to_wire(name, outcome, self.display, ctx.protocol_version)
@@ -307,7 +307,7 @@ class ToolRequests:
     async def _own_context(self, ctx: RequestContext, client: Client, name: str) -> ToolContext:
         # A client may know a tool from an earlier run, so wait for the first discovery.
         if (discovery := self.custom_tools.discovery) is not None and self.registry.find(name) is None:
-            await discovery.known.wait()
+            await discovery.finished.wait()
         tool = self.registry.find(name)
         builtin = tool.name if tool is not None and tool.is_builtin else ""
         if builtin == ENTER_PLAN_MODE and not self.consent.can_ask(ctx):

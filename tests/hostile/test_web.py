@@ -22,7 +22,7 @@ from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.web.address_guard import WebRules
 from tools.web.http_exchange import Truncation, WebResponse
-from tools.web.page_text import PageText, Unconverted, decode, page_text
+from tools.web.page_text import ConversionFailure, PageText, decode, page_text
 from tools.web.url_opener import UrlOpener, WebRequest
 
 pytestmark = pytest.mark.anyio
@@ -458,7 +458,7 @@ def test_a_hostile_page_becomes_text_in_time(name: str) -> None:
 async def test_a_page_that_takes_too_long_is_shown_as_it_came() -> None:
     source = "<p>words <b>bold</b></p>" * 400_000
     found = await anyio.to_thread.run_sync(lambda: page_text(source, "", AbortSignal(), 0.3))
-    assert found is Unconverted.LATE
+    assert found is ConversionFailure.LATE
 
 
 @pytest.mark.requirement("web.html.hostile")

@@ -95,7 +95,7 @@ class DiscoveredTool(BaseTool[Arguments]):
         """Check the arguments against the schema. If the check is slow, `execute` does it in a thread instead."""
         try:
             converted = self._declaration.check.gently_read(arguments)
-            self._require_fitting(self._declaration.check.quick_problem_of(converted))
+            self._require_valid(self._declaration.check.quick_problem_of(converted))
         except LongCheckError:
             return arguments
         return converted
@@ -124,10 +124,10 @@ class DiscoveredTool(BaseTool[Arguments]):
             problem = self._declaration.check.quick_problem_of(params)
         except LongCheckError:
             problem = await run_blocking(context.signal, lambda: self._declaration.check.problem_of(params))
-        self._require_fitting(problem)
+        self._require_valid(problem)
         return await run_tool(self._declaration, self._command, params, context.client.key, context.progress)
 
-    def _require_fitting(self, problem: str | None) -> None:
+    def _require_valid(self, problem: str | None) -> None:
         if problem is not None:
             raise InvalidToolParamsError(self.name, problem)
 
@@ -169,7 +169,7 @@ class Discovery:
         reserved_names: frozenset[str],
         first_list_seconds: float,
     ) -> None:
-        self.known = anyio.Event()  # set once the first discovery has finished, even if it failed
+        self.finished = anyio.Event()  # set once the first discovery has finished, even if it failed
         self._settings = settings
         self._registry = registry
         self._site = site
@@ -182,8 +182,8 @@ class Discovery:
         is_off = settings.discovery_command is None
         self.state = DiscoveryState(DiscoveryStatus.OFF if is_off else DiscoveryStatus.WAITING)
         if is_off:
-            self.known.set()
-        registry.declare_source(SOURCE, self.known.wait)
+            self.finished.set()
+        registry.declare_source(SOURCE, self.finished.wait)
 
     def start(self, tasks: TaskGroup) -> None:
         """Start the first discovery. Later calls do nothing."""
@@ -205,7 +205,7 @@ class Discovery:
         """Wait briefly for the first discovery, so that the first list is complete if possible."""
         if self._wait_until is not None:
             with anyio.CancelScope(deadline=self._wait_until):
-                await self.known.wait()
+                await self.finished.wait()
 
     async def refresh(self) -> DiscoveryState:
         """Discover again and update the registry. Errors are reported in the returned state."""
@@ -217,7 +217,7 @@ class Discovery:
                     self.state = DiscoveryState(DiscoveryStatus.RUNNING, self.state.tools)
                     declarations, problem = await self._discover(settings)
                     self._publish(settings, declarations, problem, anyio.current_time() - started_at)
-                    self.known.set()
+                    self.finished.set()
                     return self.state
 
     async def _discover(self, settings: DiscoverySettings) -> tuple[Declarations | None, str]:

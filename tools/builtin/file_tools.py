@@ -149,7 +149,7 @@ def gather_options(arguments: dict[str, Any]) -> dict[str, Any]:
     return rest | ({OPTIONS: options} if options else {})
 
 
-def respects(workspace: Workspace, options: FileFilteringOptions | None) -> tuple[bool, bool]:
+def ignore_flags(workspace: Workspace, options: FileFilteringOptions | None) -> tuple[bool, bool]:
     """Return whether git ignore files and agent-ignore files apply to a call."""
     git, agent = (options.respect_git_ignore, options.respect_agent_ignore) if options else (None, None)
     return (

@@ -17,7 +17,7 @@ from tools.builtin.file_tools import (
     ShortPattern,
     display_path,
     gather_options,
-    respects,
+    ignore_flags,
     start_subjects,
 )
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
@@ -93,7 +93,7 @@ class LSTool(PathReader[LSParams]):
         from tools.files.find.folder_listing import list_folder  # noqa: PLC0415 - loaded on first use
 
         workspace = context.workspace
-        git, agent = respects(workspace, params.file_filtering_options)
+        git, agent = ignore_flags(workspace, params.file_filtering_options)
         return await run_blocking(
             context.signal,
             lambda: list_folder(
@@ -175,7 +175,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         options = FileFilteringOptions(
             respect_git_ignore=params.respect_git_ignore, respect_agent_ignore=params.respect_agent_ignore
         )
-        git, agent = respects(workspace, options)
+        git, agent = ignore_flags(workspace, options)
         return await run_blocking(
             context.signal,
             lambda: find_files(

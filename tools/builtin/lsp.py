@@ -28,13 +28,13 @@ DEFAULT_LIMIT, MAX_LIMIT = 100, 1_000
 REPORT_SECONDS = 20.0  # how long to wait for a server's report on one file
 SETTLE_SECONDS, QUIET_SECONDS = 30.0, 3.0  # longest wait for reports on all files: in total, and for the next report
 _START = "start"  # key in a call's memo for the running session, or the server to start
-_AT_PLACE = {
+_POSITION_METHODS = {
     "goToDefinition": "textDocument/definition",
     "findReferences": "textDocument/references",
     "hover": "textDocument/hover",
     "goToImplementation": "textDocument/implementation",
 }
-_OF_FILE = ("documentSymbol", "diagnostics")
+_FILE_OPERATIONS = ("documentSymbol", "diagnostics")
 Operation = Literal[
     "goToDefinition", "findReferences", "hover", "documentSymbol", "workspaceSymbol", "goToImplementation",
     "diagnostics", "workspaceDiagnostics",
@@ -83,8 +83,8 @@ class LspTool(BuiltinTool[LspParams]):
 
     def check(self, params: LspParams, original_names: Mapping[str, str]) -> None:
         required_names = (
-            ("filePath", "line", "character") if params.operation in _AT_PLACE
-            else ("filePath",) if params.operation in _OF_FILE
+            ("filePath", "line", "character") if params.operation in _POSITION_METHODS
+            else ("filePath",) if params.operation in _FILE_OPERATIONS
             else ("query",) if params.operation == "workspaceSymbol"
             else ()
         )  # fmt: skip
@@ -186,19 +186,19 @@ class LspTool(BuiltinTool[LspParams]):
             return await self._hover(request_params, context, formatter)
         if operation == "findReferences":
             request_params["context"] = {"includeDeclaration": params.includeDeclaration}
-        answer = await session.request(_AT_PLACE[operation], request_params)
+        answer = await session.request(_POSITION_METHODS[operation], request_params)
         return await self._format_places(lambda: places_in(answer), params, context, formatter)
 
     async def _hover(self, request_params: Mapping[str, Any], context: ToolContext, formatter: PlaceFormatter) -> str:
         from tools.lsp.code_locations import hover_text, places_in  # noqa: PLC0415 - loaded on first use
 
         session = formatter.session
-        text = hover_text(await session.request(_AT_PLACE["hover"], request_params))
+        text = hover_text(await session.request(_POSITION_METHODS["hover"], request_params))
         # The text may come from a hidden file.
         if text and (session.hidden_files.restrictions.masked or session.hidden_files.problem):
             definition: Sequence[CodePlace] = ()
             with suppress(ToolError):
-                definition = places_in(await session.request(_AT_PLACE["goToDefinition"], request_params))
+                definition = places_in(await session.request(_POSITION_METHODS["goToDefinition"], request_params))
             if session.sees_hidden and not definition:
                 return "No definition was found; it may be in a file that is hidden from agents."
             reasons: list[str] = await run_blocking(context.signal, lambda: [*map(formatter.hidden_by, definition)])

@@ -16,8 +16,8 @@ from tools.builtin.file_tools import (
     check_file_path,
     display_path,
     gather_options,
+    ignore_flags,
     path_subjects,
-    respects,
 )
 from tools.call.base_tool import READS, BuiltinTool, ToolContext
 from tools.contract.limits import SEARCH_SECONDS
@@ -240,7 +240,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
         from tools.files.find.glob_patterns import PatternRefusedError  # noqa: PLC0415 - loaded on first use
         from tools.files.read.several_files import read_several  # noqa: PLC0415
 
-        git, agent = respects(context.workspace, params.file_filtering_options)
+        git, agent = ignore_flags(context.workspace, params.file_filtering_options)
         try:
             return await run_blocking(
                 context.signal,

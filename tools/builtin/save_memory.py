@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_FACT_CHARS = 1_500  # the result repeats the fact and must stay below 8 kB in any writing system
 # Key in a call's memo, set if no question was needed because the file already contained the fact
-HELD_ALREADY = "memory_held_already"
+ALREADY_SAVED = "memory_held_already"
 OUTPUT_SCHEMA = object_schema(
     {
         "scope": {"type": "string", "enum": list(get_args(MemoryScope))},
@@ -91,7 +91,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
             context.signal, lambda: question_of(scope, self._target(scope, context), params.fact, self._files.headings)
         )
         if question is None:
-            context.memo[HELD_ALREADY] = (params, True)
+            context.memo[ALREADY_SAVED] = (params, True)
         return question
 
     async def execute(self, params: SaveMemoryParams, context: ToolContext) -> ToolResult:
@@ -100,7 +100,7 @@ class MemoryTool(BuiltinTool[SaveMemoryParams]):
         from tools.memory.memory_entries import remember  # noqa: PLC0415 - loaded on first use
 
         scope = self._scope(params, context)
-        adds = context.kept(HELD_ALREADY, params) is None
+        adds = context.kept(ALREADY_SAVED, params) is None
         fact, is_users = settled_text(params.fact, context.answer)
 
         def work() -> ToolResult:

@@ -23,9 +23,9 @@ from tools.text.file_names import brief, shortened_line, shown_whole_path
 
 MAX_LIST_CHARS = 2_400  # characters of skills' names and descriptions in the list of tools, about 600 tokens
 MAX_ABOUT_CHARS = 200  # characters of one skill's description in the list of tools
-MAX_NAMED = 50  # maximum number of skills listed in an error
+MAX_LISTED = 50  # maximum number of skills listed in an error
 SHORT_CHARS = 2  # words up to this length match almost anything
-MAX_FITTING = 5  # maximum number of skills that a search returns
+MAX_MATCHES = 5  # maximum number of skills that a search returns
 MAX_REASONS = 10  # maximum number of reasons for unused skills in an error
 
 
@@ -77,8 +77,8 @@ class SkillTool(BuiltinTool[SkillParams]):
                 *similar_names,
                 *(skill_name for skill_name in skills.by_name if skill_name not in similar_names),
             ]
-            overflow = f" and {len(known_names) - MAX_NAMED} more" if len(known_names) > MAX_NAMED else ""
-            available = f"{', '.join(known_names[:MAX_NAMED]) or 'none'}{overflow}"
+            overflow = f" and {len(known_names) - MAX_LISTED} more" if len(known_names) > MAX_LISTED else ""
+            available = f"{', '.join(known_names[:MAX_LISTED]) or 'none'}{overflow}"
             message = f"There is no skill '{brief(params.skill)}'. Available: {available}."
             raise ToolError(ToolErrorType.INVALID_TOOL_PARAMS, " ".join([message, *skills.problems[:MAX_REASONS]]))
         if isinstance(skill, RelayedSkill):
@@ -90,7 +90,7 @@ class SkillTool(BuiltinTool[SkillParams]):
                     f"limit of {MAX_SKILL_BYTES:,}. Read the resource {brief(skill.uri)} in parts, or continue without "
                     "it.",
                 )
-            files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MAX_NAMED])
+            files = "".join(f"\n- {brief(uri)}" for uri in skill.files[:MAX_LISTED])
             location = f"The skill's address is {brief(skill.uri)}. Its files, as resources:{files or ' none.'}"
             return ToolResult(f"{text}\n\n---\n{location}", return_display=f"Loaded the skill {skill.name}")
         location = f"The skill is in {shown_whole_path(skill.folder)}."
@@ -133,12 +133,12 @@ def describe_skills(skills: Skills) -> str:
     return " Skills:" + "".join(lines) + (f"\nOthers: {names}." if rest else "") if all_skills else ""
 
 
-def with_skills(search_result: ToolResult, skills: Skills, query: str) -> ToolResult:
+def add_skills(search_result: ToolResult, skills: Skills, query: str) -> ToolResult:
     """Extend the result of a tool search with the skills that match words of the query."""
     words = {word for word in query.casefold().split() if len(word) > SHORT_CHARS}
     texts = {name: f"{name} {skill.description}".casefold() for name, skill in skills.by_name.items()}
     scores = {name: sum(word in text for word in words) for name, text in texts.items()}
-    best = sorted(filter(scores.__getitem__, scores), key=lambda name: -scores[name])[:MAX_FITTING]
+    best = sorted(filter(scores.__getitem__, scores), key=lambda name: -scores[name])[:MAX_MATCHES]
     if not best:
         return search_result
     lines = [f"{name}: {skills.by_name[name].description[:MAX_ABOUT_CHARS]}" for name in best]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEFAULT_CHARS = 25_000  # characters of a page in one result; the same number as for a file
 MAX_CHARS = 100_000  # as in Qwen Code and Gemini CLI
 MAX_PROMPT_CHARS = 10_000
-MAX_OTHERS = 20  # further URLs that a result lists (Gemini CLI's limit for one prompt)
+MAX_OTHER_URLS = 20  # further URLs that a result lists (Gemini CLI's limit for one prompt)
 _URL_IN_TEXT = re.compile(r"https?://[^\s<>\"'`]{1,8000}", re.IGNORECASE)
 _GITHUB_FILE = re.compile(r"(/[^/?]+/[^/?]+)/(?:blob|raw)(/[^?]+)(?:\?.*)?")
 
@@ -127,7 +127,7 @@ class WebFetchTool(BuiltinTool[WebFetchParams]):
         question = one_line(" ".join((params.prompt or "").split()))
         # If the URL came from the prompt, list the prompt's other URLs, which are not fetched.
         first, *other_urls = _urls_in(params.prompt or "") or [""]
-        other_urls = tuple(map(one_line, other_urls[:MAX_OTHERS])) if first == params.url else ()
+        other_urls = tuple(map(one_line, other_urls[:MAX_OTHER_URLS])) if first == params.url else ()
         return format_page(
             page,
             params.start_index,

@@ -24,12 +24,12 @@ from tools.files.path_opener import identity_of
 from tools.files.read_ledger import FileIdentity
 from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.language_server_session import (
-    AnswerError,
+    ConnectionEndedError,
     Diagnostic,
     Document,
-    EndedError,
     HiddenFiles,
     LanguageServerSession,
+    ResponseError,
     is_hidden,
     lines_of,
     new_errors,
@@ -97,8 +97,8 @@ class CodeIntelligence:
     Args:
         starter: Starts the programs, and ensures that they exit when this server exits.
         folders: Provides the private folders that the programs may write to.
-        hiding: Returns what rules deny to a read-only program of a client with the given rights, and why this cannot
-            be fully enforced (empty if it can). Blocking.
+        find_hidden: Returns what rules deny to a read-only program of a client with the given rights, and why this
+            cannot be fully enforced (empty if it can). Blocking.
         after_edit: Whether to report new errors after an edit.
     """
 
@@ -110,20 +110,20 @@ class CodeIntelligence:
         folders: PrivateFolders,
         environment: Callable[[], Mapping[str, str]],
         home: str,
-        hiding: Callable[[Workspace, Rights], tuple[FileRestrictions, str]],
+        find_hidden: Callable[[Workspace, Rights], tuple[FileRestrictions, str]],
         *,
         after_edit: bool = True,
     ) -> None:
         self.programs = programs
         self._starter, self._confinement, self._folders = starter, confinement, folders
-        self._environment, self._home, self._hiding, self._after_edit = environment, home, hiding, after_edit
+        self._environment, self._home, self._find_hidden, self._after_edit = environment, home, find_hidden, after_edit
         self._sessions: dict[Key, LanguageServerSession] = {}
         self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._starting: dict[Key, asyncio.Lock] = {}
-        self._failed: dict[Key, tuple[float, ToolError]] = {}  # time and error of the last failed start
-        self._ending: dict[asyncio.Task[None], LanguageServerSession] = {}
+        self._start_locks: dict[Key, asyncio.Lock] = {}
+        self._failed_starts: dict[Key, tuple[float, ToolError]] = {}  # time and error of the last failed start
+        self._closing_tasks: dict[asyncio.Task[None], LanguageServerSession] = {}
 
-    def use(self, key: Key) -> LanguageServerSession | None:
+    def find_running(self, key: Key) -> LanguageServerSession | None:
         """Return the session if its server is running, and restart the idle timer."""
         session = self._sessions.get(key)
         if session is None or session.connection.problem:
@@ -145,7 +145,7 @@ class CodeIntelligence:
         """
         if location is None:
             keys = [key for key in self._timers if key[0] in workspace.roots and key[2] == rights]  # most recent last
-            latest = next(filter(self.use, reversed(keys)), None)
+            latest = next(filter(self.find_running, reversed(keys)), None)
             if latest is not None and (session := await self._current(latest, workspace)) is not None:
                 return session
             location = await THREADS.run(partial(self.sample, workspace))
@@ -193,7 +193,7 @@ class CodeIntelligence:
         )
 
     def _find_hidden_files(self, workspace: Workspace, rights: Rights) -> HiddenFiles:
-        files, problem = self._hiding(workspace, rights)
+        files, problem = self._find_hidden(workspace, rights)
         identities: list[tuple[int, int] | None] = []
         for path in files.masked:
             try:
@@ -209,7 +209,7 @@ class CodeIntelligence:
 
         The masks of a running server are not updated when rules or files change.
         """
-        session = self.use(key)
+        session = self.find_running(key)
         if session is None:
             return None
         return (
@@ -230,10 +230,10 @@ class CodeIntelligence:
             ToolError: The server cannot be started, or it needs consent that nobody has given.
         """
         key, started_at = start.key, asyncio.get_running_loop().time()
-        async with self._starting.setdefault(key, asyncio.Lock()):
+        async with self._start_locks.setdefault(key, asyncio.Lock()):
             if (session := await self._current(key, start.workspace)) is not None:
                 return session
-            failed_at, failure = self._failed.get(key, (started_at, None))
+            failed_at, failure = self._failed_starts.get(key, (started_at, None))
             if failure is not None and failed_at > started_at:  # the start failed while this call waited
                 raise failure
             start = await THREADS.run(partial(self._find_server, key, start.server, start.workspace))
@@ -248,9 +248,9 @@ class CodeIntelligence:
             try:
                 self._sessions[key] = session = await self._start(start)
             except ToolError as error:
-                self._failed[key] = asyncio.get_running_loop().time(), error
+                self._failed_starts[key] = asyncio.get_running_loop().time(), error
                 raise
-            self.use(key)
+            self.find_running(key)
             return session
 
     def _spec_and_view(
@@ -272,9 +272,9 @@ class CodeIntelligence:
             # The server can see paths in the operator's arguments even if they are outside the workspace.
             path_arguments = (os.path.realpath(word) for word in start.argv[1:] if os.path.isabs(word))
             visible_paths = (*dependency_folders(os.environ, self._home), *filter(os.path.lexists, path_arguments))
-            hiding = partial(self._hiding, start.workspace, rights)
+            find_restrictions = partial(self._find_hidden, start.workspace, rights)
             view = CommandView(
-                start.engine, ViewKind.READING, Network.OWN_LOOPBACK, visible_paths, look=lambda: hiding()[0]
+                start.engine, ViewKind.READING, Network.OWN_LOOPBACK, visible_paths, look=lambda: find_restrictions()[0]
             )
         if start.engine is not Engine.BUBBLEWRAP:  # bubblewrap gives the server a `/tmp` of its own
             environment["XDG_CACHE_HOME"] = os.path.join(folder.make(), "landlock-tmp", "cache")
@@ -319,7 +319,7 @@ class CodeIntelligence:
         async def close() -> None:
             with anyio.CancelScope(shield=True):
                 if not session.connection.problem:
-                    with suppress(AnswerError, EndedError, TimeoutError):
+                    with suppress(ResponseError, ConnectionEndedError, TimeoutError):
                         await session.connection.request("shutdown", {}, EXIT_SECONDS)
                     session.connection.end("was stopped")
                 watch.cancel()
@@ -354,16 +354,16 @@ class CodeIntelligence:
                 await session.close()
 
             task = asyncio.create_task(close_once_unused(), name="end of a language server")
-            self._ending[task] = session
-            task.add_done_callback(self._ending.pop)
+            self._closing_tasks[task] = session
+            task.add_done_callback(self._closing_tasks.pop)
 
     async def aclose(self) -> None:
         """Stop all servers, even with calls in progress."""
         for key in tuple(self._sessions):
             self._end(key)
-        for session in self._ending.values():
+        for session in self._closing_tasks.values():
             session.idle.set()
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        await asyncio.gather(*self._closing_tasks, return_exceptions=True)
 
     def sample(self, workspace: Workspace, server: LanguageServer | None = None) -> Location:
         """Return a workspace file in the most frequent language, or in a language of `server`. Blocking.

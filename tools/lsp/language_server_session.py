@@ -35,11 +35,11 @@ from tools.machine.threads import THREADS
 from tools.text.file_names import one_line
 
 logger = logging.getLogger(__name__)
-HEAD_BYTES = 1 << 12  # maximum size of a message's header
-MESSAGE_BYTES, MESSAGE_PARTS = 8 << 20, 300_000  # parts are limited, because even small JSON values cost memory
-LARGE_BYTES = 1 << 18  # larger messages are parsed in a thread
-MESSAGES_A_SECOND, BYTES_A_SECOND = 5_000, 64 << 20  # at a higher rate, the connection is ended
-WAITING_BYTES = 32 << 20  # maximum amount of data that the server has not read yet
+MAX_HEADER_BYTES = 1 << 12  # maximum size of a message's header
+MAX_MESSAGE_BYTES, MAX_MESSAGE_PARTS = 8 << 20, 300_000  # parts are limited, because even small JSON values cost memory
+LARGE_MESSAGE_BYTES = 1 << 18  # larger messages are parsed in a thread
+MAX_MESSAGES_PER_SECOND, MAX_BYTES_PER_SECOND = 5_000, 64 << 20  # at a higher rate, the connection is ended
+MAX_UNREAD_BYTES = 32 << 20  # maximum amount of data that the server has not read yet
 METHOD_NOT_FOUND = -32601
 Json = Mapping[str, Any]
 
@@ -53,11 +53,11 @@ def as_list(value: Any) -> list[Any]:
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
-class AnswerError(Exception):
+class ResponseError(Exception):
     """The server answered a request with an error. The text of that error is the message of this exception."""
 
 
-class EndedError(Exception):
+class ConnectionEndedError(Exception):
     """The connection has ended. The connection's `problem` says why."""
 
 
@@ -89,7 +89,7 @@ class LanguageServerConnection:
 
     async def open(self, output_fd: int, input_fd: int) -> None:
         """Start reading from `output_fd` and writing to `input_fd`. Both are closed with the connection."""
-        loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(HEAD_BYTES)
+        loop, stream = asyncio.get_running_loop(), asyncio.StreamReader(MAX_HEADER_BYTES)
         input_pipe = os.fdopen(input_fd, "wb", buffering=0)
         self._writer, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, input_pipe)
         output_pipe = os.fdopen(output_fd, "rb", buffering=0)
@@ -103,9 +103,9 @@ class LanguageServerConnection:
         """Send a request and return the result.
 
         Raises:
-            AnswerError: The server answered with an error.
+            ResponseError: The server answered with an error.
             TimeoutError: The server did not answer in time.
-            EndedError: The connection ended before the answer.
+            ConnectionEndedError: The connection ended before the answer.
         """
         self._last_id += 1
         request_id, response = self._last_id, asyncio.get_running_loop().create_future()
@@ -119,7 +119,7 @@ class LanguageServerConnection:
             if not response.done() or response.cancelled():
                 self.notify("$/cancelRequest", {"id": request_id})
         if "error" in message:
-            raise AnswerError(str(as_object(message["error"]).get("message", "")) or "no message")
+            raise ResponseError(str(as_object(message["error"]).get("message", "")) or "no message")
         return message.get("result")
 
     def end(self, problem: str) -> None:
@@ -134,7 +134,7 @@ class LanguageServerConnection:
             self._writer.abort()
         for response in self._pending.values():
             if not response.done():
-                response.set_exception(EndedError)
+                response.set_exception(ConnectionEndedError)
         if self._read_task is not None:
             self._read_task.cancel()
         self._on_end()
@@ -144,7 +144,7 @@ class LanguageServerConnection:
             return
         body = to_json({"jsonrpc": "2.0", **message}, inf_nan_mode="null")
         self._writer.write(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
-        if self._writer.get_write_buffer_size() > WAITING_BYTES:
+        if self._writer.get_write_buffer_size() > MAX_UNREAD_BYTES:
             self.end("does not read its input")
 
     async def _read(self, stream: asyncio.StreamReader) -> None:
@@ -156,12 +156,14 @@ class LanguageServerConnection:
                 if loop.time() > window_start + 1:
                     window_start, messages, size = loop.time(), 0, 0
                 messages, size = messages + 1, size + length
-                if messages > MESSAGES_A_SECOND or size > BYTES_A_SECOND:
+                if messages > MAX_MESSAGES_PER_SECOND or size > MAX_BYTES_PER_SECOND:
                     return self.end("sent too much data")
                 started_at = loop.time()
                 body = await stream.readexactly(length)
-                self._dispatch(await THREADS.run(partial(_parse, body)) if length > LARGE_BYTES else _parse(body))
-                await asyncio.sleep(min(loop.time() - started_at, 0.05) if length > HEAD_BYTES else 0)
+                self._dispatch(
+                    await THREADS.run(partial(_parse, body)) if length > LARGE_MESSAGE_BYTES else _parse(body)
+                )
+                await asyncio.sleep(min(loop.time() - started_at, 0.05) if length > MAX_HEADER_BYTES else 0)
         except (asyncio.IncompleteReadError, OSError):
             self.end("has ended")
         except Exception:
@@ -187,7 +189,7 @@ class LanguageServerConnection:
 
 
 def _parse(body: bytes) -> Any:
-    if sum(map(body.count, (b"[", b"{", b","))) > MESSAGE_PARTS:
+    if sum(map(body.count, (b"[", b"{", b","))) > MAX_MESSAGE_PARTS:
         raise ValueError("too many parts")
     try:
         return from_json(body)
@@ -200,7 +202,7 @@ def _length(head: bytes) -> int:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length" and value.strip().isdigit():
             length = int(value)
-            if length <= MESSAGE_BYTES:
+            if length <= MAX_MESSAGE_BYTES:
                 return length
     raise ValueError("missing or excessive length")
 
@@ -208,10 +210,10 @@ def _length(head: bytes) -> int:
 START_SECONDS = 60.0  # how long a server may take to become ready
 ANSWER_SECONDS = 60.0
 QUIET_SECONDS = 0.25  # a report without a version is final if no other report follows within this time
-DOCUMENT_BYTES = 4_000_000
-OPEN_DOCUMENTS, OPEN_CHARS = 50, 16_000_000  # above these limits, the least recently used document is closed
-REPORTED_FILES, REPORTED = 1_000, 100  # for how many files diagnostics are kept, and how many per file
-REPORTED_BYTES = 8 << 20  # maximum memory for all diagnostics
+MAX_DOCUMENT_BYTES = 4_000_000
+MAX_OPEN_DOCUMENTS, MAX_OPEN_CHARS = 50, 16_000_000  # above these limits, the least recently used document is closed
+MAX_REPORTED_FILES, MAX_DIAGNOSTICS = 1_000, 100  # for how many files diagnostics are kept, and how many per file
+MAX_REPORT_BYTES = 8 << 20  # maximum memory for all diagnostics
 DIAGNOSTIC_BYTES = 256  # memory of a diagnostic without its strings, in bytes
 MESSAGE_CHARS = 400
 ERROR, WARNING = 1, 2  # the protocol's severities
@@ -319,11 +321,11 @@ def is_hidden(workspace: Workspace, location: Location) -> bool:
 def read_document(workspace: Workspace, location: Location) -> tuple[FileIdentity, str]:
     """Return a file's current content. Blocking. Raises a `ToolError` if it cannot be read."""
     with workspace.open_file(location) as file:
-        if file.info.st_size > DOCUMENT_BYTES:
+        if file.info.st_size > MAX_DOCUMENT_BYTES:
             raise ToolError(
                 ToolErrorType.FILE_TOO_LARGE,
                 f"'{location.shown}' has {file.info.st_size:,} bytes; language servers are not used for files of "
-                f"more than {DOCUMENT_BYTES:,}. Use grep_search.",
+                f"more than {MAX_DOCUMENT_BYTES:,}. Use grep_search.",
             )
         return identity_of(file.info), shown_text(file.whole(AbortSignal())).text
 
@@ -405,7 +407,7 @@ class LanguageServerSession:
         message_count = self.connection.message_count
         try:
             return await self.connection.request(method, params, seconds)
-        except AnswerError as error:
+        except ResponseError as error:
             raise ToolError(
                 ToolErrorType.LSP_SERVER_FAILED,
                 f"{self.program} cannot answer the request: {one_line(str(error))[:MESSAGE_CHARS].rstrip('.')}. Check "
@@ -420,7 +422,7 @@ class LanguageServerSession:
                 f"{self.program} did not answer within {seconds:g} s. It may still be reading the workspace. Try again "
                 "later, or use grep_search.",
             ) from None
-        except EndedError:
+        except ConnectionEndedError:
             raise self._ended_error() from None
 
     def _ended_error(self) -> ToolError:
@@ -471,9 +473,9 @@ class LanguageServerSession:
             if target is None:
                 return None
             self.documents.move_to_end(target.path)
-            while len(self.documents) > OPEN_DOCUMENTS or (
+            while len(self.documents) > MAX_OPEN_DOCUMENTS or (
                 len(self.documents) > 1
-                and sum(len(open_document.text) for open_document in self.documents.values()) > OPEN_CHARS
+                and sum(len(open_document.text) for open_document in self.documents.values()) > MAX_OPEN_CHARS
             ):
                 self._send_document(next(iter(self.documents.values())).location, None, "")
             return self.documents[target.path]
@@ -573,12 +575,12 @@ class LanguageServerSession:
         )
         if path is None or not contains(self.root, path):
             return
-        diagnostics = tuple(sorted(filter(None, map(_diagnostic, items[: 10 * REPORTED])))[:REPORTED])
+        diagnostics = tuple(sorted(filter(None, map(_diagnostic, items[: 10 * MAX_DIAGNOSTICS])))[:MAX_DIAGNOSTICS])
         now, previous = asyncio.get_running_loop().time(), self.reports.pop(path, None)
         report = Report(now, version if isinstance(version, int) else None, diagnostics, len(items))
         self.reports[path] = report
         self._reported_bytes += report.size - (previous.size if previous is not None else 0)
-        while len(self.reports) > REPORTED_FILES or self._reported_bytes > REPORTED_BYTES:
+        while len(self.reports) > MAX_REPORTED_FILES or self._reported_bytes > MAX_REPORT_BYTES:
             self._reported_bytes -= self.reports.popitem(last=False)[1].size
             self.has_dropped_reports = True
         self._report_arrived.set()

@@ -144,7 +144,7 @@ async def _read_body(
     target: UrlTarget,
     progress: Progress | None,
 ) -> Truncation | None:
-    unpacker = _Unpacker(encoding)
+    unpacker = _Decompressor(encoding)
     raw_size = work = reported_size = 0
     try:
         async for raw in response.aiter_raw():
@@ -174,7 +174,7 @@ async def _read_body(
     return None if unpacker.is_complete else Truncation.BROKEN
 
 
-class _Unpacker:
+class _Decompressor:
     """Decompresses the raw bytes of a body in limited pieces."""
 
     def __init__(self, encoding: str) -> None:

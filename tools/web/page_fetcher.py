@@ -11,7 +11,7 @@ from tools.contract.limits import AbortSignal, MediaHandling
 from tools.contract.tool_results import TextPart, ToolResult
 from tools.machine.threads import run_blocking
 from tools.text.file_names import brief, one_line, shortened_line
-from tools.web.untrusted_text import fenced, harmless
+from tools.web.untrusted_text import fence, sanitise
 from tools.web.url_opener import FairLimit, UrlOpener, WebRequest
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CACHE_PAGES = 64
 CACHE_CHARS = 32_000_000  # limit for all pages together; a character takes one to four bytes
 MAX_READERS = 4  # pages converted to text concurrently; waiting calls occupy no thread
 MAX_READERS_PER_CLIENT = 2
-MAX_SHOWN_URL = 200  # characters of a URL that are shown outside the marks around web text
+MAX_SHOWN_URL_CHARS = 200  # characters of a URL that are shown outside the marks around web text
 _LINE_SHARE = 10  # if a line ends in the last tenth of a part, the part is cut after that line
 
 
@@ -104,7 +104,7 @@ class PageFetcher:
 
             return page_of(response, page_format, media, signal)
 
-        async with self._readers.turn(client_key):
+        async with self._readers.slot(client_key):
             page = await run_blocking(signal, convert)
         if client_key and not page.media:
             self._cache.put((client_key, target.url, page_format), page)
@@ -127,15 +127,16 @@ def format_page(
         is_refetched: Whether a later part was requested, but the page was not in the cache.
     """
     response, total = page.response, len(page.text)
-    url = shortened_line(response.url, MAX_SHOWN_URL)
+    url = shortened_line(response.url, MAX_SHOWN_URL_CHARS)
     if response.moved_to is not None:
         headline = (
-            f"{url} redirects to another host ({page.status}): {shortened_line(response.moved_to, MAX_SHOWN_URL)}\n"
+            f"{url} redirects to another host ({page.status}): "
+            f"{shortened_line(response.moved_to, MAX_SHOWN_URL_CHARS)}\n"
             "Nothing was fetched from there. Call web_fetch with that URL if you need it."
         )
     else:
         outcome = f"{url} returned {page.status}" if page.is_error else f"Fetched {url}"
-        first = shortened_line(response.redirects[0], MAX_SHOWN_URL) if response.redirects else ""
+        first = shortened_line(response.redirects[0], MAX_SHOWN_URL_CHARS) if response.redirects else ""
         via = f", redirected from {first}" if first else ""
         kind = one_line(brief(response.media_type)) or "of unstated type"
         text_size = f"{total:,} characters of text from " if page.text else ""
@@ -143,8 +144,8 @@ def format_page(
     lines = [headline]
     if is_refetched:
         lines.append("The page was fetched again, because it was not in the cache, so its text may have changed.")
-    if response.moved_to is not None and len(response.moved_to) > MAX_SHOWN_URL:
-        lines += ["The full URL:", fenced(harmless(response.moved_to))]
+    if response.moved_to is not None and len(response.moved_to) > MAX_SHOWN_URL_CHARS:
+        lines += ["The full URL:", fence(sanitise(response.moved_to))]
     lines += page.notes
     if question:
         lines.append(f"Question: {question}")
@@ -157,7 +158,7 @@ def format_page(
         if end < total:
             end = page.text.rfind("\n", end - length // _LINE_SHARE, end) + 1 or end
         title = f"Title: {page.title}\n\n" if page.title and not start else ""
-        lines.append(fenced(title + page.text[start:end].strip("\n")))
+        lines.append(fence(title + page.text[start:end].strip("\n")))
         if start or end < total:
             onward = f" Continue with start_index={end}." if end < total else " This is the end."
             lines.append(f"Characters {start:,} to {end:,} of {total:,}.{onward}")

@@ -28,7 +28,7 @@ from tools.files.read.pdf import ALL_PAGES, INSTALL, extract, is_installed
 from tools.files.text_encodings import SNIFFED_BYTES, guess, marked_encoding
 from tools.web.address_guard import UrlError, parse_url
 from tools.web.http_exchange import REDIRECTS, WebResponse
-from tools.web.untrusted_text import harmless
+from tools.web.untrusted_text import sanitise
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ _LABELS = {
 _MULTIBYTE = frozenset({"gb18030", "big5hkscs", "cp932", "euc-jp", "iso-2022-jp", "cp949"})
 # Bytes decoded per step. A codec blocks all other threads while it runs. It takes a third of a microsecond per invalid
 # byte, or about five milliseconds per step.
-DECODED_AT_ONCE = 1 << 14
+DECODE_STEP_BYTES = 1 << 14
 # Time limit per page, after which only ASCII is decoded. Only pages with millions of invalid bytes reach it.
 DECODE_SECONDS = 2.0
 _LONGEST_CHARACTER = 4
@@ -97,18 +97,18 @@ def decode(body: bytes, charset: str | None, *, is_markup: bool, is_cut: bool) -
             note = f"Its encoding is not stated. It is shown as {encoding_guess.name}, {encoding_guess.how}."
             return encoding_guess.decoded.text, note
     if name not in _MULTIBYTE and not name.startswith("utf-"):
-        return _by_table(body, name), ""
+        return _decode_by_table(body, name), ""
     decoder = codecs.getincrementaldecoder(name)("replace")
     parts: list[str] = []
     deadline = time.monotonic() + DECODE_SECONDS
-    for start in range(0, len(body), DECODED_AT_ONCE):
+    for start in range(0, len(body), DECODE_STEP_BYTES):
         if time.monotonic() > deadline:
-            return "".join([*parts, _by_table(body[start:], "ascii")]), ""
-        parts.append(decoder.decode(body[start : start + DECODED_AT_ONCE]))
+            return "".join([*parts, _decode_by_table(body[start:], "ascii")]), ""
+        parts.append(decoder.decode(body[start : start + DECODE_STEP_BYTES]))
     return "".join([*parts, decoder.decode(b"", final=True)]), ""
 
 
-def _by_table(body: bytes, name: str) -> str:
+def _decode_by_table(body: bytes, name: str) -> str:
     """Decode with a lookup table, which takes no longer for invalid bytes."""
     table: Any = bytes(range(256)).decode(name, "replace")  # the type stub does not accept a string as the table
     return codecs.charmap_decode(body, "strict", table)[0]
@@ -142,12 +142,12 @@ class PageText:
     title: str  # on one line; empty if there is none
     text: str  # as Markdown
     is_partial: bool = False  # whether deeply nested elements are missing
-    hides: bool = False  # whether hidden text was omitted
+    has_hidden_text: bool = False  # whether hidden text was omitted
     refresh: tuple[str, ...] = ()  # targets of meta refreshes
     frames: tuple[str, ...] = ()  # targets of frames
 
 
-class Unconverted(StrEnum):
+class ConversionFailure(StrEnum):
     """Why a page was not converted to text. Each value ends a sentence about the page."""
 
     LATE = "the conversion took too long"
@@ -157,7 +157,7 @@ class Unconverted(StrEnum):
 
 def page_text(
     page: str, url: str, signal: AbortSignal, seconds: float = MAX_SECONDS, memory: int = MAX_MEMORY
-) -> PageText | Unconverted:
+) -> PageText | ConversionFailure:
     """Convert HTML to text, in a process that is killed when the signal is set. Blocks the thread.
 
     Relative links are resolved against the page's URL. Without a URL, the text has no links. `memory` limits the
@@ -174,10 +174,10 @@ def page_text(
                 is_late = worker.deadline.is_over
         except ChildFailedError as error:
             logger.warning("a page is shown without conversion: %s", error)
-            return Unconverted.NOT_STARTED
+            return ConversionFailure.NOT_STARTED
     signal.raise_if_aborted()
     if answer is None or answer["end"] != "done":
-        return Unconverted.LATE if is_late else Unconverted.ENDED
+        return ConversionFailure.LATE if is_late else ConversionFailure.ENDED
     refresh, frames = tuple(answer["refresh"]), tuple(answer["frames"])
     return PageText(answer["title"], answer["text"], answer["is_partial"], answer["hides"], refresh, frames)
 
@@ -197,7 +197,7 @@ class Page:
     response: WebResponse  # the response, without its body
     size: int  # bytes of the body
     title: str = ""  # the title of an HTML page, on one line; not to be trusted
-    text: str = ""  # the text of the page, made harmless; empty if the page is not text
+    text: str = ""  # the text of the page, sanitised; empty if the page is not text
     notes: tuple[str, ...] = ()  # sentences about how the page is shown
     media: tuple[Part, ...] = ()  # an image, a sound or a document instead of text
 
@@ -228,11 +228,11 @@ def page_of(response: WebResponse, page_format: Format, media: MediaHandling, si
         notes = (f"The server asks clients to wait before the next request: {wait}{unit} (Retry-After).", *notes)
     if refresh := response.headers.get("refresh"):
         notes = (*notes, *_target_notes(response, (refresh,), ()))
-    text = harmless(page.text)
+    text = sanitise(page.text)
     if page.is_error and len(text) > ERROR_CHARS:
         text = text[:ERROR_CHARS]
         notes = (*notes, f"Only the first {ERROR_CHARS:,} characters of this error page are kept.")
-    return replace(page, response=replace(response, body=b""), title=harmless(page.title[:500]), text=text, notes=notes)
+    return replace(page, response=replace(response, body=b""), title=sanitise(page.title[:500]), text=text, notes=notes)
 
 
 def _target_notes(response: WebResponse, refreshes: Iterable[str], frames: Iterable[str]) -> Iterator[str]:
@@ -274,7 +274,7 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
             if page_format is Format.HTML:
                 return replace(page, text=source, notes=notes)
             content = page_text(source, "" if page_format is Format.TEXT else response.url, signal)
-            if isinstance(content, Unconverted):
+            if isinstance(content, ConversionFailure):
                 note = f"The page could not be converted to text, because {content}. This is its source."
                 return replace(page, text=source, notes=(*notes, note))
             page = replace(page, title=content.title)
@@ -284,7 +284,7 @@ def _convert(response: WebResponse, page_format: Format, media: MediaHandling, s
                 return replace(page, notes=(f"The page has no text; {reason}. format='html' shows its source.", *notes))
             if content.is_partial:
                 notes = ("Deeply nested elements are missing; format='html' shows the source.", *notes)
-            if content.hides:
+            if content.has_hidden_text:
                 notes = ("The page's hidden text is omitted; format='html' shows the source.", *notes)
             return replace(page, text=content.text, notes=notes)
     # UTF-16 text looks like binary data, so the type that the server states decides.

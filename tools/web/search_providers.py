@@ -18,7 +18,7 @@ from tools.text.file_names import one_line
 from tools.text.secrets import HIDDEN
 from tools.web.address_guard import UrlError, UrlTarget, parse_url
 from tools.web.search_settings import SETUP, ProviderSettings
-from tools.web.untrusted_text import fenced, harmless
+from tools.web.untrusted_text import fence, sanitise
 from tools.web.url_opener import WebRequest
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ MAX_DATE_CHARS = 40
 MAX_ENTRIES = 50  # maximum number of entries examined in the list of results
 MAX_READ_CHARS = 10_000  # characters of a string that are used, counted before its white space is collapsed
 MIN_SECRET_CHARS = 8  # a shorter key would also match unrelated text
-MAX_SHOWN_QUERY = 200  # characters of the query in the heading
+MAX_SHOWN_QUERY_CHARS = 200  # characters of the query in the heading
 _SENDABLE = re.compile(r"[!-~]*")
 _SECONDS = re.compile(r"\d{1,9}", re.ASCII)
 
@@ -88,7 +88,7 @@ def _value_at(value: Any, *path: str | int) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def _unescape_entities(value: Any) -> Any:
     """Decode the HTML entities that Brave sends in a string. Return `None` for any other value."""
     return unescape(value[:MAX_READ_CHARS]) if isinstance(value, str) else None
 
@@ -125,7 +125,7 @@ PROVIDERS: Mapping[str, _Interface] = {
         list_path=("web", "results"),
         is_empty=lambda reply: reply.get("web") is None and reply.get("type") == "search",
         page_fields=lambda page: (
-            _plain(page.get("title")), page.get("url"), _plain(page.get("description")), None,
+            _unescape_entities(page.get("title")), page.get("url"), _unescape_entities(page.get("description")), None,
             page.get("page_age") or page.get("age"),
         ),
         refusals={
@@ -194,7 +194,7 @@ class SearchProvider:
         try:
             return parse_url(self._url)
         except UrlError as error:
-            raise self._failed(
+            raise self._error(
                 f"cannot be used: its address cannot be opened, because {error}. The operator can correct "
                 f"web.search.{self.name}.url."
             ) from None
@@ -208,7 +208,7 @@ class SearchProvider:
         """
         interface, url, key = self._interface, self.target.url, self._settings.api_key
         if not _SENDABLE.fullmatch(key):
-            raise self._failed(
+            raise self._error(
                 "cannot be used: its API key contains a space or a non-ASCII character, so it cannot be right. The "
                 f"operator can set it with {SETUP[self.name]}."
             )
@@ -225,17 +225,17 @@ class SearchProvider:
         except ToolError as error:
             if error.code is ToolErrorType.WEB_REFUSED:
                 # Do not pass on the opener's message, because its URL may contain a key.
-                raise self._failed(
+                raise self._error(
                     "cannot be used: the address with the query cannot be opened. Try a shorter query; if that fails "
                     f"too, tell the user that the operator can correct web.search.{self.name}.url."
                 ) from None
             raise ToolError(error.code, f"{self.title} cannot be used. {error.message}") from None
         if response.status != 200:
-            raise self._failed(self._refusal(response))
+            raise self._error(self._refusal(response))
         if response.truncation is not None:
-            raise self._failed(f"sent an incomplete response: {response.truncation}. Try again later.")
+            raise self._error(f"sent an incomplete response: {response.truncation}. Try again later.")
         if len(response.body) > MAX_RESPONSE_BYTES:
-            raise self._failed(
+            raise self._error(
                 f"answered with {len(response.body):,} bytes, far more than a list of results; the limit is "
                 f"{MAX_RESPONSE_BYTES:,}. Request fewer results."
             )
@@ -277,14 +277,14 @@ class SearchProvider:
             is_score = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 1
             pages.append(
                 SearchResult(
-                    _text(title, MAX_TITLE_CHARS),
+                    _one_line(title, MAX_TITLE_CHARS),
                     url,
-                    _text(snippet, MAX_SNIPPET_CHARS),
+                    _one_line(snippet, MAX_SNIPPET_CHARS),
                     float(score) if is_score else None,
-                    _text(date, MAX_DATE_CHARS),
+                    _one_line(date, MAX_DATE_CHARS),
                 )
             )
-        return SearchResults(_text(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), omitted_count)
+        return SearchResults(_one_line(interface.answer(reply), MAX_ANSWER_CHARS), tuple(pages), omitted_count)
 
     def _refusal(self, response: WebResponse) -> str:
         status = response.status
@@ -310,18 +310,18 @@ class SearchProvider:
         return f"refused the search ({status}). Try a simpler query; the operator can check web.search.{self.name}."
 
     def _unexpected_response(self, reason: str) -> ToolError:
-        return self._failed(
+        return self._error(
             f"sent an unexpected response: {reason}. Another service may be at {self.target.authority}; the operator "
             f"can check web.search.{self.name}."
         )
 
-    def _failed(self, problem: str) -> ToolError:
+    def _error(self, problem: str) -> ToolError:
         return ToolError(ToolErrorType.WEB_SEARCH_FAILED, f"{self.title} {problem}")
 
 
 def format_results(query: str, title: str, search_results: SearchResults) -> str:
     """Format the results for a model. Text from the web is kept separate from this server's text."""
-    shown_query = one_line(query[:MAX_SHOWN_QUERY]) + ("..." if len(query) > MAX_SHOWN_QUERY else "")
+    shown_query = one_line(query[:MAX_SHOWN_QUERY_CHARS]) + ("..." if len(query) > MAX_SHOWN_QUERY_CHARS else "")
     # Without this note, the list would look complete.
     omission_note = f" Results omitted, because their addresses cannot be opened: {search_results.omitted_count}." * (
         search_results.omitted_count > 0
@@ -338,12 +338,12 @@ def format_results(query: str, title: str, search_results: SearchResults) -> str
         facts += [f"Relevance: {result.score:.0%}"] if result.score is not None else []
         lines = [f"{number}. {result.title or '(no title)'}", result.url, result.snippet, ", ".join(facts)]
         blocks.append("\n   ".join(filter(None, lines)))
-    body = fenced(harmless("\n\n".join(blocks)))
+    body = fence(sanitise("\n\n".join(blocks)))
     hint = "These are excerpts. Read the whole page with web_fetch before you rely on it."
     return f'Web search results for "{shown_query}" from {title}:\n\n{body}\n\n{hint}{omission_note}'
 
 
-def _text(value: Any, max_chars: int) -> str:
+def _one_line(value: Any, max_chars: int) -> str:
     """Return a string on one line, truncated if it is too long; empty if `value` is not a string."""
     if not isinstance(value, str):
         return ""

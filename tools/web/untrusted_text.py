@@ -46,7 +46,7 @@ _JOINER = re.compile(f"[{_JOINERS}]")
 _IDLE_JOINERS = re.compile(f"(?<=[\x00-\x7f])[{_JOINERS}]++(?=[\x00-\x7f])")
 
 
-def harmless(text: str) -> str:
+def sanitise(text: str) -> str:
     """Remove invisible characters, normalise line endings, and turn active tags into plain characters."""
     # Each step processes the whole text, because a removal at the edge of a piece could create new matches.
     parts: list[str] = []
@@ -83,7 +83,7 @@ def harmless(text: str) -> str:
     return "".join(parts)
 
 
-def fenced(text: str) -> str:
-    """Put text between marks with an unpredictable id. The text must have been processed by `harmless`."""
+def fence(text: str) -> str:
+    """Put text between marks with an unpredictable id. The text must have been processed by `sanitise`."""
     mark = f'web_content id="{secrets.token_hex(6)}"'
     return f"{NOTICE}\n<{mark}>\n{text}\n</{mark}>"

@@ -44,7 +44,7 @@ class FairLimit:
         self._clients: dict[str, tuple[anyio.Semaphore, int]] = {}
 
     @asynccontextmanager
-    async def turn(self, client: str) -> AsyncGenerator[None]:
+    async def slot(self, client: str) -> AsyncGenerator[None]:
         """Hold a slot during the `with` block. Anonymous clients count as one client."""
         client_limit, calls = self._clients.get(client) or (anyio.Semaphore(self._per_client), 0)
         self._clients[client] = client_limit, calls + 1
@@ -116,7 +116,7 @@ class UrlOpener:
                 ToolErrorType.WEB_REFUSED,
                 f"The URL {url_text} was not opened: {error}. Give a URL like https://example.org/page.",
             ) from None
-        async with self._limit.turn(ENDPOINTS if request.is_trusted_endpoint else request.client_key):
+        async with self._limit.slot(ENDPOINTS if request.is_trusted_endpoint else request.client_key):
             if not self._is_loaded:
                 # Importing the HTTP library is slow, so it runs in a thread.
                 await THREADS.run(lambda: import_module("tools.web.http_exchange"))
@@ -169,10 +169,10 @@ class UrlOpener:
                 if onward.host == target.host:
                     redirects.append(target.url)
                     if onward.url in redirects:
-                        raise _refused(target, f"'{brief(onward.url)}' again, in a loop")
+                        raise _redirect_error(target, f"'{brief(onward.url)}' again, in a loop")
                     if len(redirects) > self._rules.max_redirects:
                         limit_note = f"only {self._rules.max_redirects} redirects are followed. Nothing was sent there"
-                        raise _refused(target, f"'{brief(onward.url)}', but {limit_note}")
+                        raise _redirect_error(target, f"'{brief(onward.url)}', but {limit_note}")
                     target = onward
                     continue
                 # Consent and permission rules covered only the requested host. Another host is not opened, even if it
@@ -187,13 +187,13 @@ class UrlOpener:
             onward = target.joined(location)
         except UrlError as error:
             destination = f"'{brief(location)}', which cannot be opened: {error}. Nothing was sent there"
-            raise _refused(target, destination) from None
+            raise _redirect_error(target, destination) from None
         if target.scheme == "https" and onward.scheme == "http":
             destination = f"'{brief(onward.url)}', from https to http without encryption. Nothing was sent there"
-            raise _refused(target, destination)
+            raise _redirect_error(target, destination)
         return onward
 
 
-def _refused(target: UrlTarget, destination: str) -> ToolError:
+def _redirect_error(target: UrlTarget, destination: str) -> ToolError:
     message = f"{target.authority} redirects to {destination}. Find another address for the page, or tell the user."
     return ToolError(ToolErrorType.WEB_REFUSED, message)

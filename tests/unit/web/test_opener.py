@@ -300,8 +300,8 @@ async def test_a_turn_is_free_again_after_its_call() -> None:
     limit = FairLimit(total=1, per_client=1)
     with anyio.fail_after(60):
         for client in ("a", "a", "b"):
-            async with limit.turn(client):
+            async with limit.slot(client):
                 with anyio.move_on_after(0.01) as waiting:
-                    async with limit.turn("a"):
+                    async with limit.slot("a"):
                         raise AssertionError
                 assert waiting.cancelled_caught
