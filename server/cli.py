@@ -181,7 +181,7 @@ def _run(arguments: argparse.Namespace) -> int:
     match arguments.command:
         case "tools":
             report = _settings(arguments)
-            from server.console.tools_command import show_tools  # noqa: PLC0415
+            from server.console.tools_and_permissions import show_tools  # noqa: PLC0415
 
             return show_tools(report, as_json=arguments.json)
         case "lock":
@@ -200,7 +200,7 @@ def _run(arguments: argparse.Namespace) -> int:
             return make_call(arguments.tool, given, report, options, is_sure=arguments.yes, as_json=as_json)
         case "permissions explain":
             report = _settings(arguments)
-            from server.console.explain import explain_call, read_call  # noqa: PLC0415
+            from server.console.tools_and_permissions import explain_call, read_call  # noqa: PLC0415
 
             tool, given = read_call(arguments.tool, arguments.pairs, arguments.arguments)
             return explain_call(report, tool, given, as_json=arguments.json)
@@ -267,7 +267,7 @@ def _run(arguments: argparse.Namespace) -> int:
             sys.stdout.write(script(arguments.shell, *command_parser()))
             return 0
         case "config init" | "config add" | "config remove" | "config enable" | "config disable" as words:
-            from server.console import config_changes as edits  # noqa: PLC0415
+            from server.console import config_commands as edits  # noqa: PLC0415
 
             edit = edits.EditOptions(arguments.config, is_sure=arguments.yes, is_dry=arguments.dry_run)
             if words == "config init":
@@ -282,17 +282,17 @@ def _run(arguments: argparse.Namespace) -> int:
             force, connects = arguments.force, not arguments.no_check
             return edits.add(arguments.name, entry, edit, os.environ, replaces=force, connects=connects)
         case "config check":
-            from server.console.config_inspection import check  # noqa: PLC0415
+            from server.console.config_commands import check  # noqa: PLC0415
 
             arguments.config = [*arguments.config, *([arguments.file] if arguments.file is not None else [])]
             return check(lambda: _read(arguments))
         case "config show":
             report = _settings(arguments)
-            from server.console.config_inspection import show  # noqa: PLC0415
+            from server.console.config_commands import show_settings  # noqa: PLC0415
 
-            return show(report, as_json=arguments.json)
+            return show_settings(report, as_json=arguments.json)
         case "config import":
-            from server.console.config_inspection import import_servers  # noqa: PLC0415
+            from server.console.config_commands import import_servers  # noqa: PLC0415
 
             is_sure, force = arguments.yes, arguments.force
             return import_servers(arguments.client, os.environ, prints=arguments.print, force=force, is_sure=is_sure)

@@ -120,13 +120,10 @@ def _observation(*, has_metrics: bool) -> Observation | None:
     wants_telemetry = is_wanted and os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true"
     if not has_metrics and not wants_telemetry:
         return None
-    from server.telemetry.observation import Observation  # noqa: PLC0415 - loaded only if telemetry is on
+    from server.telemetry.metrics import Metrics  # noqa: PLC0415 - loaded only if telemetry is on
+    from server.telemetry.observation import Observation  # noqa: PLC0415
 
-    observation = Observation()
-    if has_metrics:
-        from server.telemetry.prometheus import Metrics  # noqa: PLC0415 - loaded only if metrics are on
-
-        observation.metrics = Metrics()
+    observation = Observation(metrics=Metrics() if has_metrics else None)
     if wants_telemetry:
         from server.telemetry.open_telemetry import telemetry_of_environment  # noqa: PLC0415 - loaded only on demand
 

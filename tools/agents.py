@@ -137,7 +137,7 @@ def _failure(agent: AgentCommand, outcome: ProgramOutcome, answer: AgentAnswer |
         failure = "reported a failure"
     else:
         failure = "exited without an answer"
-    output = (answer.text if answer is not None else "") or outcome.errors or outcome.shown.text
+    output = (answer.text if answer is not None else "") or outcome.errors or outcome.shown_output.text
     output_note = f" Its last output:\n{output[-DISPLAY_CHARS:]}\n" if output else ""
     return ToolError(
         ToolErrorType.EXECUTION_FAILED,
@@ -188,10 +188,10 @@ async def run_agent(
         environment=environment,
         client_key=client_key,
         timeout_seconds=agent.timeout / 1000,
-        given=agent.stdin_for(task),
+        standard_input=agent.stdin_for(task),
     )
     outcome = await runner.run(request, progress)
-    output = outcome.shown
+    output = outcome.shown_output
     answer = read_answer(outcome.tail, is_whole=outcome.is_whole) if agent.output == "json" else None
     has_failed = outcome.ending is Ending.TIMED_OUT or outcome.exit is None or outcome.exit.code != 0
     if answer is None:

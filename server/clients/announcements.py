@@ -19,7 +19,7 @@ from typing import Any, Literal
 import anyio
 from anyio.abc import TaskGroup
 
-from server.clients.principals import principal_of
+from server.clients.client_request import principal_of
 from server.protocol.json_rpc import INTERNAL_ERROR, Json, MCPError, as_mapping
 from server.protocol.request_table import McpConnection, RequestContext
 from server.protocol.revisions import SUBSCRIPTION_ID_META_KEY

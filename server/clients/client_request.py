@@ -1,17 +1,23 @@
-"""A client's request in the form that the relay needs: its raw parameters and a way to send messages to the client."""
+"""A client's request: whose it is, and the form that the relay needs, with raw parameters and a way to send messages.
+
+The owner of a client's state is its principal. The principal of a token in the settings is the token's name. The
+principal of an access token is its issuer and subject, regardless of the client program, so a person has the same state
+in all programs. Rights belong to the token, so the same person may have fewer rights in one program than in another.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import anyio
 
-from server.clients.principals import principal_of
 from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import (
     LEVELS,
@@ -25,10 +31,14 @@ from server.protocol.request_table import (
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from server.questions.client_confirmer import ASKED, QUESTION_KEY
 from tools.contract.display import visible
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
 
 logger = logging.getLogger(__name__)
 
+PRINCIPAL = "coretools-mcp.principal"  # key in a request's ASGI scope for the principal of its token
 WELCOMES = frozenset({"initialize", "server/discover"})  # methods that a client calls first
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
 USUAL_LEVEL = "info"  # the log level for a handshake client that has not chosen one
@@ -36,6 +46,62 @@ _LEVEL_KEY = "coretools-mcp/logLevel"
 MAX_PROGRESS = 1e300  # larger numbers are dropped, because some clients cannot parse longer integers
 TOKEN_KEY = "token:"  # noqa: S105 - the key prefix for a client that is identified by its token
 LOGIN_KEY = "coretools-mcp/login"  # key of the login question in `inputRequests`, and of its answer
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Principal:
+    """The sender of a request."""
+
+    unique_name: str
+    rights: Rights  # the rights of this request's token
+    client_id: str = ""  # the client program's id at the issuer; a session belongs to one program
+    issuer: str | None = None
+    subject: str | None = None
+    readable_name: str = ""  # the display name from the issuer, which may not be unique
+    ends: float = math.inf  # when the token expires, in seconds since the epoch
+
+    @property
+    def owner(self) -> tuple[str | None, ...]:
+        """The owner of a session."""
+        return self.client_id or self.unique_name, self.issuer, self.subject
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the token remains valid."""
+        return max(self.ends - time.time(), 0.0)
+
+
+def principal_of(request: Request | None) -> Principal | None:
+    """Return the principal of a network request, if it has a token."""
+    return None if request is None else request.scope.get(PRINCIPAL)
+
+
+def rights_of(ctx: RequestContext) -> Rights:
+    """Return the rights of a request's token."""
+    principal = principal_of(ctx.http_request)
+    return ALL_RIGHTS if principal is None else principal.rights
+
+
+def principal_in(client_key: str) -> str:
+    """Return the name of the principal in a client's key; empty if the client has no token."""
+    return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
+
+
+class TokenRefusedError(Exception):
+    """A token is not accepted.
+
+    Args:
+        sentence: The reason.
+        status: The HTTP status.
+        code: The error code from RFC 6750; empty if the token is not at fault.
+        scope: The scopes that a token needs, separated by spaces.
+    """
+
+    def __init__(self, sentence: str, status: int = 401, code: str = "invalid_token", scope: str = "") -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.code = code
+        self.scope = scope
 
 
 def is_web_address(url: object) -> bool:
@@ -174,11 +240,6 @@ class Exchange:
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < MAX_PROGRESS
-
-
-def principal_in(client_key: str) -> str:
-    """Return the name of the principal in a client's key; empty if the client has no token."""
-    return client_key.removeprefix(TOKEN_KEY) if client_key.startswith(TOKEN_KEY) else ""
 
 
 def exchange_of(ctx: RequestContext, client_key: str) -> Exchange:

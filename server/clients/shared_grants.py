@@ -17,7 +17,7 @@ from hashlib import sha256
 
 from server.clients.client_request import principal_in
 from server.store.replica import Replica
-from server.store.sealed_rows import SealedRows, stored_dataclass
+from server.store.sealing import SealedRows, stored_dataclass
 from server.store.shared_store import StoreUnavailableError
 from tools.call.base_tool import ClientState
 

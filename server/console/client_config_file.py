@@ -19,15 +19,31 @@ from typing import Any, cast
 
 from server.console import CommandFailure
 from server.console.known_clients import MAX_CLIENT_BYTES, ClientConfig, read_document
-from server.console.own_settings import SECTION, check_keys, own_names, own_ports, own_servers
 from server.console.terminal import note
-from server.console.user_files import check_unchanged, keep_private, replace_content, rewrite_file
+from server.console.user_files import (
+    SECTION,
+    check_keys,
+    check_unchanged,
+    keep_private,
+    own_names,
+    own_ports,
+    own_servers,
+    replace_content,
+    rewrite_file,
+)
 from server.settings import SettingsError
 from server.settings.document_editor import with_entries, with_member, with_table, without_member, without_table
-from server.settings.nested_values import Tree, table_at, value_at
 from server.settings.section_model import dotted
-from server.settings.settings_files import own_folder, parse, read_regular, user_file
-from server.settings.stored_json import read_stored
+from server.settings.settings_files import (
+    Tree,
+    own_folder,
+    parse,
+    read_regular,
+    read_stored,
+    table_at,
+    user_file,
+    value_at,
+)
 from server.settings.upstream_entries import alias_of
 from tools.contract.display import visible, visible_line
 

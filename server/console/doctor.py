@@ -23,7 +23,7 @@ from server.console.terminal import Spinner, marked, show, show_json
 from server.console.upstream_waits import last_words, not_approved, published_tools, quiet_log, why_it_failed
 from server.run_server import until_signal
 from server.settings import Settings, SettingsError, SettingsReport
-from server.settings.installation import install_command
+from server.settings.explanations import install_command
 from server.settings.layers import FileState
 from server.settings.load import why_no_dashboard, working_folder
 from server.settings.settings_files import home_folder, real_path

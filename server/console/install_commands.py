@@ -20,7 +20,7 @@ from typing import Any, Literal, cast
 import anyio
 
 from server.console import EXIT_FAILED, CommandFailure, UsageError
-from server.console.call_command import LAUNCHER
+from server.console.call_command import LAUNCHER, started
 from server.console.client_config_file import (
     ConfigChange,
     ConfigFile,
@@ -31,22 +31,25 @@ from server.console.client_config_file import (
     write_uninstall,
 )
 from server.console.known_clients import BASE, ClientConfig, client_configs, read_document, read_servers
-from server.console.own_server import started
-from server.console.own_settings import own_names, own_ports, own_servers, own_settings, usable_servers
-from server.console.terminal import note
-from server.console.terminal_questions import says_yes
+from server.console.terminal import note, says_yes
 from server.console.upstream_waits import tools_said
-from server.console.user_files import confirm_change, read_file
+from server.console.user_files import (
+    confirm_change,
+    own_names,
+    own_ports,
+    own_servers,
+    own_settings,
+    read_file,
+    usable_servers,
+)
 from server.protocol.json_rpc import MCPError
 from server.settings import SettingsError
 from server.settings.document_editor import toml_table
-from server.settings.nested_values import Tree, leaves, value_at
-from server.settings.own_entries import PROGRAM, is_own
 from server.settings.rule_names import did_you_mean
 from server.settings.section_model import Diagnostics, dotted
 from server.settings.settings_display import command_text, describe_entry, shown_value
-from server.settings.settings_files import home_folder, user_file
-from server.settings.upstream_entries import alias_of
+from server.settings.settings_files import Tree, home_folder, leaves, user_file, value_at
+from server.settings.upstream_entries import PROGRAM, alias_of, is_own
 from server.settings.variable_expansion import variables_in
 from server.transports.credentials import VARIABLE as TOKEN_VARIABLE
 from server.upstreams.connections.connection import UpstreamState

@@ -15,9 +15,8 @@ from server.settings.agent_cli import AGENT_CLIS, FILE, CliName
 from server.settings.canonical_form import adapt_servers
 from server.settings.document_editor import JsonDocument, MemberPath, toml_tree
 from server.settings.models import OAuthSettings, UpstreamSettings
-from server.settings.nested_values import Tree, table_at, value_at
 from server.settings.section_model import Diagnostics, SettingsError, dotted, keys_of
-from server.settings.settings_files import home_folder, parse, read_regular
+from server.settings.settings_files import Tree, home_folder, parse, read_regular, table_at, value_at
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS, LIKELY_SECONDS
 
 MAX_CLIENT_BYTES = 64_000_000  # maximum size of a client's file; Claude Code's file also contains its history

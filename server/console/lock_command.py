@@ -11,8 +11,7 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED, EXIT_USAGE, CommandFailure, UsageError
-from server.console.terminal import note, show, show_json
-from server.console.terminal_questions import agree
+from server.console.terminal import agree, note, show, show_json
 from server.console.upstream_waits import connect, quiet_log, show_failure
 from server.console.user_files import replace_content
 from server.protocol.json_rpc import Json
@@ -34,8 +33,7 @@ from server.upstreams.catalog.lock_file import (
     write_approved,
 )
 from server.upstreams.catalog.suspicious_tools import labels_of
-from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.session.list_reader import TOOLS
 from tools.contract.display import visible, visible_line, without_gaps

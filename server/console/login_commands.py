@@ -19,8 +19,7 @@ import anyio
 
 from server.app import App
 from server.console import EXIT_FAILED, CommandFailure, UsageError
-from server.console.browser import open_in_browser
-from server.console.terminal import Spinner, note, show, show_json, show_table
+from server.console.terminal import Spinner, note, open_in_browser, show, show_json, show_table
 from server.console.upstream_waits import connect, quiet_log, show_failure, tools_said
 from server.run_server import network_replica, until_signal
 from server.settings import SettingsReport

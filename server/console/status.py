@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from server.console import CommandFailure, UsageError
-from server.console.terminal import note, show, show_json, show_table
+from server.console.terminal import note, open_in_browser, show, show_json, show_table
 from server.console.upstream_waits import not_approved
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import real_path
@@ -233,11 +233,8 @@ def open_dashboard(environ: Mapping[str, str], which: Which, *, opens_browser: b
     whose = f"The dashboard of process {about['pid']}, which works in {where}."
     how = "The link signs in one browser, once, within a minute. The dashboard stays open until the server shuts down."
     show(f"{whose} {how}", stream=sys.stderr)
-    if opens_browser:
-        from server.console.browser import open_in_browser  # noqa: PLC0415 - needed only here
-
-        if not open_in_browser(answer["link"], link_file(socket)):
-            note("no browser could be started here; open the link yourself")
+    if opens_browser and not open_in_browser(answer["link"], link_file(socket)):
+        note("no browser could be started here; open the link yourself")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The terminal of a command: output, colours and key presses.
+"""The terminal of a command: output, colours and key presses; questions to its user; and links for a browser.
 
 Text is shown literally, never as markup. `show` does not replace invisible characters; its callers do so in text
 from other sources.
@@ -6,14 +6,15 @@ from other sources.
 
 from __future__ import annotations
 
+import html
 import io
 import json
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator, Container, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Literal, TextIO
+from collections.abc import AsyncGenerator, Callable, Container, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Literal, TextIO, cast
 from urllib.parse import quote
 
 import anyio
@@ -24,6 +25,9 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from server.console import CommandFailure
+from server.questions.form import OTHER
+from tools.contract.confirmation import Decision
 from tools.contract.display import visible, visible_line
 from tools.machine.threads import THREADS
 
@@ -35,6 +39,9 @@ FRAMES, ASCII_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "|/-\\"
 ERASE = "\r\x1b[2K"  # erases the line of the cursor (ECMA-48)
 LEAST = 20  # minimum width of a table's last column; if the table is then too wide, the terminal wraps it
 ENDLESS = 10_000  # the number of columns if the output is not a terminal, because programs read whole lines
+DECISION = "decision"  # the form field for consent; the other fields are optional additions
+KEYS = {Decision.ONCE.value: "y", Decision.SAVE.value: "a", Decision.DENY.value: "n"}
+"""The keys for the answers that make sense here, where the session ends after a single call."""
 
 _SEQUENCE = re.compile(r"\x1b[\[o]?[0-9;]*.?")  # what keys such as arrows send, in lower case
 _FENCE = re.compile(r"(`{3,})(diff|bash|json|text|markdown)")
@@ -280,3 +287,131 @@ async def read_key(prompt: str, keys: Container[str], default: str) -> str:
                     return key
     finally:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def ask(question: str, otherwise: str) -> None:
+    """Ask whether to continue.
+
+    Without a yes, the command fails with `otherwise`, a message that says what did not happen.
+    """
+    anyio.run(agree, question, otherwise)
+
+
+async def agree(question: str, otherwise: str) -> None:
+    """Ask a question like `ask`, but let other tasks run during the wait."""
+    if not sys.stdin.isatty():
+        raise CommandFailure(f"{otherwise}: nobody can answer here (standard input is not a terminal). Use --yes.")
+    if not await says_yes(question):
+        raise CommandFailure(f"{otherwise}.")
+
+
+async def says_yes(question: str) -> bool:
+    """Ask for a yes with a single key; Enter means no."""
+    try:
+        key = await read_key(f"{question} [y/N] ", "yn", default="n")
+    except EOFError:
+        key = ""
+    sys.stderr.write(f"{key}\n")
+    return key == "y"
+
+
+def is_consent(schema: Mapping[str, Any]) -> bool:
+    """Return whether a form asks for consent rather than for information."""
+    return DECISION in schema.get("properties", {}) and Decision.ONCE.value in dict(
+        _choices(schema["properties"][DECISION])
+    )
+
+
+async def fill_in(message: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Ask for each field of a flat form. Return the form's content, or `None` if the user declined."""
+    show("", question_text(message), stream=sys.stderr)
+    fields: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
+    required = set(cast("Sequence[str]", schema.get("required", ())))
+    try:
+        if is_consent(schema):
+            offered = {KEYS[value]: (value, title) for value, title in _choices(fields[DECISION]) if value in KEYS}
+            show("", *(f"  {key}  {visible_line(title)}" for key, (_, title) in offered.items()), stream=sys.stderr)
+            no = KEYS[Decision.DENY.value]
+            shown = "/".join(key.upper() if key == no else key for key in offered)
+            value, title = offered[await read_key(f"[{shown}] ", offered, default=no)]
+            show(visible_line(title), stream=sys.stderr)
+            return {DECISION: value}
+        show("Press Ctrl-D to leave the question unanswered.", stream=sys.stderr)
+        given: dict[str, Any] = {}
+        for name, field in fields.items():
+            # A free-text field is unnecessary if another answer to its question was chosen.
+            chosen = [
+                value for key, value in given.items() if field.get("title") == f"{fields[key].get('title')}: {OTHER}"
+            ]
+            if all(value in (None, OTHER) or (isinstance(value, list) and OTHER in value) for value in chosen):
+                given[name] = await _value(field, is_required=name in required)
+    except EOFError:
+        sys.stderr.write("\n")
+        return None
+    return {name: value for name, value in given.items() if value not in (None, "", [None])}
+
+
+def _choices(field: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the possible values, each with its title; empty for a text field."""
+    items: Mapping[str, Any] = field.get("items", field)
+    titled: Sequence[Mapping[str, str]] = items.get("oneOf") or items.get("anyOf") or ()
+    values: Sequence[str] = items.get("enum", ())
+    choices = [(each["const"], each.get("title", each["const"])) for each in titled]
+    return choices or list(zip(values, items.get("enumNames", values), strict=True))
+
+
+async def _value(field: Mapping[str, Any], *, is_required: bool) -> Any:
+    title = visible_line(str(field.get("title", "")))
+    about = visible_line(str(field.get("description", "")))
+    sys.stderr.write(f"\n{title}: {about}\n" if about else "")
+    if field.get("type") == "boolean":
+        return await says_yes(title)
+    choices = _choices(field)
+    if not choices:
+        return await _line(f"{title}: ", lambda line: bool(line) or not is_required)
+    for number, (_, shown) in enumerate(choices, start=1):
+        sys.stderr.write(f"  {number}  {visible_line(shown)}\n")
+    several = field.get("type") == "array"
+    which = f"{title} [1-{len(choices)}{', several separated by commas' if several else ''}]: "
+
+    def is_accepted(line: str) -> bool:
+        return _picked(line, choices, several=several) is not None or not (line or is_required)
+
+    picked = _picked(await _line(which, is_accepted), choices, several=several) or [None]
+    return picked if several else picked[0]
+
+
+def _picked(line: str, choices: Sequence[tuple[str, str]], *, several: bool) -> list[str] | None:
+    """Return the values that a line names, by number or by value; `None` if it contains anything else."""
+    by_word = {str(number): value for number, (value, _) in enumerate(choices, start=1)}
+    by_word |= {value.casefold(): value for value, _ in choices}
+    words = [word.strip().casefold() for word in (line.split(",") if several else [line])]
+    return [by_word[word] for word in dict.fromkeys(words)] if all(word in by_word for word in words) else None
+
+
+async def _line(prompt: str, is_accepted: Callable[[str], bool]) -> str:
+    """Ask until the user enters an acceptable line; raises `EOFError` at the end of input."""
+    while True:
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        if is_accepted(line := await read_line()):
+            return line
+
+
+def open_in_browser(link: str, file: str) -> bool:
+    """Open a link in the browser through a private file, and return whether that worked.
+
+    The link is not passed as an argument, because other users can see a program's arguments. The caller removes the
+    file once the browser has read it.
+    """
+    import webbrowser  # noqa: PLC0415 - few commands open a browser
+
+    content = (
+        f'<!doctype html><title>coretools-mcp</title><meta http-equiv="refresh" content="0;url={html.escape(link)}">'
+    )
+    with suppress(OSError, webbrowser.Error):
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(content)
+        return webbrowser.open(f"file://{file}")
+    return False

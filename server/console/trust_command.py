@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from server.console import CommandFailure
-from server.console.terminal import note
-from server.console.terminal_questions import ask
+from server.console.terminal import ask, note
 from server.console.user_files import not_written
 from server.settings.agent_cli import AGENT_CLIS, CliName
 from server.settings.canonical_form import canonicalise
 from server.settings.load import load_settings
-from server.settings.nested_values import Tree, leaves, table_at
 from server.settings.section_model import Diagnostics, SettingsError, dotted
 from server.settings.settings_display import as_text, command_text, describe_entry, is_remote
+from server.settings.settings_files import Tree, leaves, table_at
 from server.settings.workspace_trust import (
     WorkspaceFile,
     digest,

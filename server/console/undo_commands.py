@@ -8,8 +8,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 
 from server.console import CommandFailure
-from server.console.terminal import diff_text, show, show_json
-from server.console.terminal_questions import ask
+from server.console.terminal import ask, diff_text, show, show_json
 from server.requests.tool_services import LazyJournal
 from server.settings import SettingsReport
 from tools.contract.display import visible, visible_line

@@ -29,7 +29,6 @@ from server import VERSION
 from server.administration.log import HISTORY
 from server.administration.running_server import RunningServer
 from server.protocol.json_rpc import Json
-from server.settings.installation import install_command
 from server.settings.settings_files import runtime_folders
 from tools.files.path_opener import is_ours
 from tools.machine.threads import THREADS
@@ -181,6 +180,8 @@ class ControlSocket:
         except ModuleNotFoundError as error:
             if error.name != "jinja2":
                 raise
+            from server.settings.explanations import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
+
             lacking = "the running server lacks what the dashboard needs. Install coretools-mcp with the dashboard"
             how = f"{lacking} extra ({install_command('dashboard')}), and restart the server in its client."
             yield {"error": how}

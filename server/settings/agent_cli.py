@@ -25,9 +25,8 @@ from server.settings.canonical_form import (
 )
 from server.settings.layers import REFUSING
 from server.settings.models import UpstreamSettings
-from server.settings.nested_values import Tree, set_default, table_at, value_at
 from server.settings.section_model import Diagnostics, KeyPath, dotted, key_paths
-from server.settings.settings_files import home_folder
+from server.settings.settings_files import Tree, home_folder, set_default, table_at, value_at
 from server.settings.upstream_entries import EXPANDED_IN_SERVERS
 from server.settings.variable_expansion import VariableExpander
 from tools.contract.limits import ApprovalMode
@@ -151,7 +150,17 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
     for name, entry in list(table_at(result, "mcpServers").items()):
         # The CLIs support transports and keys that this server does not. An entry with one of these must not keep the
         # other servers from starting.
-        why = _why_unusable(entry)
+        why = ""  # the end of a sentence that quotes no values
+        try:
+            settings = UpstreamSettings.model_validate_json(json.dumps(entry))
+        except ValidationError as error:
+            where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
+            why = f"this server cannot read its {dotted(where)}" if where else "it is not an object"
+        else:
+            if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
+                why = "it has no command, and no address under a key that this server knows"
+            elif settings.transport == "stdio" and not (settings.command or "").strip():
+                why = "it has no command"
         if why:
             diagnostics.warn(source, f"{dotted(('mcpServers', name))} is not used: {why}.")
             del result["mcpServers"][name]
@@ -163,20 +172,6 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
         if value_at(data, path):
             diagnostics.warn(source, f"{dotted(path)} is a restriction that has no effect here: {instead}.")
     return result
-
-
-def _why_unusable(entry: Any) -> str:
-    """Return why an entry cannot be used, as the end of a sentence that quotes no values; empty if it can be used."""
-    try:
-        settings = UpstreamSettings.model_validate_json(json.dumps(entry))
-    except ValidationError as error:
-        where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
-        return f"this server cannot read its {dotted(where)}" if where else "it is not an object"
-    if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
-        return "it has no command, and no address under a key that this server knows"
-    if settings.transport == "stdio" and not (settings.command or "").strip():
-        return "it has no command"
-    return ""
 
 
 _EXPANDED_LATER = key_paths("tools.discoveryCommand tools.callCommand mcp.serverCommand web.search agents")

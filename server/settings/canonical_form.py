@@ -14,9 +14,8 @@ from typing import Any, Final, cast
 
 from server.settings.layers import Layer, SettingsScope
 from server.settings.models import Settings
-from server.settings.nested_values import Tree, parent_at, pop_value, table_at, value_at
 from server.settings.section_model import Diagnostics, KeyPath, Section, dotted, key_paths, keys_of
-from server.settings.settings_files import home_folder
+from server.settings.settings_files import Tree, home_folder, parent_at, pop_value, table_at, value_at
 from server.settings.tool_models import MAX_COUNT
 from server.settings.upstream_entries import MAX_ALIAS, alias_of
 from tools.contract.limits import MAX_COMMAND_TIMEOUT

@@ -1,12 +1,14 @@
-"""Edits the text of a JSON or TOML file: additions follow the style of the file, and all other bytes stay unchanged.
+"""Changes the user's files: edits in the text of a JSON or TOML file, the replacement of a whole file, and saved rules.
 
-Each edit is verified: when parsed again, the new text must contain the old content plus the change.
+Additions follow the style of the file, and all other bytes stay unchanged. Each edit is verified: when parsed again,
+the new text must contain the old content plus the change. Concurrent writes to a file cannot mix.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import tomllib
 from codecs import BOM_UTF8
@@ -17,13 +19,29 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any, cast
 
-from server.settings.nested_values import Tree, parent_at, value_at
 from server.settings.section_model import SettingsError, dotted
-from server.settings.settings_files import MAX_FILE_BYTES, parse, without_comments, without_trailing_commas
+from server.settings.settings_files import (
+    MAX_FILE_BYTES,
+    Tree,
+    parent_at,
+    parse,
+    value_at,
+    without_comments,
+    without_trailing_commas,
+)
+from tools.contract.limits import AbortSignal
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.files.change.writer import exclusive, replace_file
+from tools.files.path_opener import identity_of
+from tools.files.workspace import Workspace
+from tools.machine.threads import run_blocking
 
 INDENT = "  "  # the indentation to use if the file itself has none
 _LAST = 4  # how many parsed texts to cache: an edit has several steps, and a client's file may be large
 _SOURCE = "settings"  # the name of a file in errors if its path is not known
+PRIVATE_FOLDER = 0o700  # mode of a new folder
+PRIVATE_FILE = 0o600  # mode of a new file
+TRIES = 20  # the maximum number of attempts if another program keeps changing the file
 MemberPath = tuple[str, ...]
 
 
@@ -455,3 +473,80 @@ def _is_toml(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+# Whole files, and the rules that a person saves.
+
+
+def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal | None = None) -> None:
+    """Replace a file's content with the result of `change`; a link is kept, and its target is changed. Blocks.
+
+    Args:
+        path: The file. A missing file counts as empty, and is created readable only by its owner.
+        change: Maps the old content to the new one. It is called again if another program has written in the meantime.
+        signal: Aborts the wait for another writer in this process.
+
+    Raises:
+        ToolError: The file cannot be read or written, or other programs keep writing it (`file_changed_since_read`).
+        OSError: The file's folder cannot be created.
+    """
+    path, signal = os.path.realpath(path), signal or AbortSignal()
+    folder = os.path.dirname(path)
+    os.makedirs(folder, PRIVATE_FOLDER, exist_ok=True)
+    workspace = Workspace([folder], ignore_case=False)
+    location = workspace.at(path)
+    for attempt in range(TRIES):
+        try:
+            with exclusive(location, signal):
+                content, identity = b"", None
+                if workspace.stat(location) is not None:
+                    with workspace.open_file(location) as opened:
+                        content, identity = opened.whole(signal), identity_of(opened.info)
+                if (after := change(content)) != content:
+                    replace_file(workspace, location, after, identity, mode=PRIVATE_FILE)
+                return
+        except ToolError as error:
+            if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == TRIES - 1:
+                raise
+
+
+_WHY_NOT_SAVED: Mapping[ToolErrorType, str] = {
+    ToolErrorType.PERMISSION_DENIED: "this server may not read or write it",
+    ToolErrorType.NO_SPACE_LEFT: "the disk is full",
+    ToolErrorType.FILE_CHANGED_SINCE_READ: "another program changed it at the same moment",
+    ToolErrorType.TARGET_IS_DIRECTORY: "a folder has its name",
+}
+"""Why the settings file was not written. The texts contain no path."""
+
+
+class SavedRules:
+    """Saves rules to the user's settings file, which need not exist yet."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.realpath(path)
+
+    async def save(self, rules: Sequence[str]) -> str:
+        """Add the missing rules to `permissions.allow`, and return that key.
+
+        Raises:
+            ToolError: `file_write_failure`, with the reason but no path; nothing was saved.
+        """
+        key, signal = "permissions.allow", AbortSignal()
+
+        def add() -> None:
+            try:
+                rewrite(self._path, lambda content: with_added(content, "permissions", "allow", rules), signal)
+            except SettingsError:
+                why = "its content is not valid"
+            except ToolError as error:
+                why = _WHY_NOT_SAVED.get(error.code, "it could not be written")
+            except OSError:
+                why = "it could not be reached"
+            else:
+                return
+            said = f"Nothing was saved in the user's settings file: {why}."
+            remedy = f"Fix this problem, or add the rules to {key} there by hand."
+            raise ToolError(ToolErrorType.FILE_WRITE_FAILURE, f"{said} {remedy}")
+
+        await run_blocking(signal, add)
+        return key

@@ -1,13 +1,22 @@
-"""Explains what a key's value must be, and what is wrong with an invalid value. Imported only when needed."""
+"""Explains settings that do not work: what is wrong with a value, what it must be, and how to install a missing extra.
+
+Imported only when needed.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import Enum
+from importlib.metadata import PackageNotFoundError, distribution
 from itertools import chain
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -17,6 +26,7 @@ from server.settings.section_model import MILLISECONDS, Expected, Key, KeyPath, 
 
 MAX_SHOWN_VALUE = 80  # maximum number of characters quoted from an invalid value
 MAX_PROBLEMS = 20  # the maximum number of problems in one error
+NAME = "coretools-mcp"  # of the package
 
 
 def words(key: Key) -> str:
@@ -97,3 +107,25 @@ def explain(error: ValidationError, source_of: Callable[[KeyPath], str]) -> list
     hidden = len(found) - MAX_PROBLEMS
     more = [f"There {'is 1 more problem' if hidden == 1 else f'are {hidden} more problems'}."] if hidden > 0 else []
     return found[:MAX_PROBLEMS] + more
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra, using the installer and the source of the current installation."""
+    origin: dict[str, Any] = {}
+    with suppress(PackageNotFoundError):  # run from a checkout that is not installed
+        origin = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
+    url, vcs = str(origin.get("url", "")), origin.get("vcs_info")
+    what = f"{NAME}[{extra}]"
+    option = ""
+    if vcs:
+        revision = vcs.get("requested_revision")
+        what += f" @ {vcs['vcs']}+{url}{f'@{revision}' if revision else ''}"
+    elif origin.get("dir_info") is not None:
+        option = "-e " if origin["dir_info"].get("editable") else ""
+        what = f"{unquote(urlsplit(url).path)}[{extra}]"
+    elif url:
+        what += f" @ {url}"
+    folders = os.path.normpath(sys.prefix).split(os.sep)
+    pip = f"{shlex.quote(sys.executable)} -m pip install"
+    installer = "pipx install --force" if "pipx" in folders else "uv tool install --force" if "uv" in folders else pip
+    return f"{installer} {option}{shlex.quote(what)}"

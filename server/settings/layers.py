@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, cast
 
-from server.settings.nested_values import Tree, parent_at
 from server.settings.section_model import KeyPath, key_paths
+from server.settings.settings_files import Tree, parent_at
 
 
 class SettingsScope(IntEnum):

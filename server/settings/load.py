@@ -19,8 +19,6 @@ from server.settings.agent_cli import AGENT_CLIS, FILE, CliName, expand_variable
 from server.settings.canonical_form import canonicalise
 from server.settings.layers import FileState, Layer, MergedLayers, SettingsFile, SettingsScope
 from server.settings.models import Settings, UpstreamSettings
-from server.settings.nested_values import Tree, pop_value, table_at, value_at
-from server.settings.own_entries import options_for_us
 from server.settings.section_model import (
     Diagnostics,
     KeyPath,
@@ -33,17 +31,21 @@ from server.settings.section_model import (
 )
 from server.settings.settings_files import (
     LOCK_NAME,
+    Tree,
     home_folder,
     own_folder,
     parse,
+    pop_value,
     read_regular,
     read_settings_file,
     real_path,
     state_folder,
+    table_at,
     user_file,
+    value_at,
 )
 from server.settings.tool_models import AgentSettings
-from server.settings.upstream_entries import UpstreamEntry, resolve_entries
+from server.settings.upstream_entries import UpstreamEntry, options_for_us, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
@@ -145,7 +147,7 @@ def why_no_dashboard() -> str | None:
     if sys.platform == "win32":
         return "there is no dashboard on Windows; choose client or deny"
     if find_spec("jinja2") is None:
-        from server.settings.installation import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
+        from server.settings.explanations import install_command  # noqa: PLC0415 - needed only if jinja2 is missing
 
         return f"the `dashboard` extra is not installed. Run: {install_command('dashboard')}"
     return None

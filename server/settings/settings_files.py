@@ -1,4 +1,7 @@
-"""Settings files: where the user's own files are, and how a settings file is read and parsed."""
+"""Settings files: where the user's own files are, how one is read and parsed, and how parsed JSON is read and changed.
+
+`read_stored` reads other JSON that this program has stored.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,15 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, cast
+from functools import cache
+from typing import Any, TypeVar, cast
 
-from server.settings.nested_values import Tree
+from pydantic import TypeAdapter
+
 from server.settings.section_model import Diagnostics, KeyPath, SettingsError, dotted
+
+Tree = dict[str, Any]  # a JSON object
+T = TypeVar("T")
 
 LOCK_NAME = "mcp.lock.json"  # the lock file next to the settings, with the approved tools of other servers
 MAX_FILE_BYTES = 1_000_000  # bytes; a larger file is not a settings file
@@ -227,3 +235,69 @@ def _finite(written: str) -> float:
     if not math.isfinite(value):
         raise ValueError(written)
     return value
+
+
+def parent_at(tree: Tree, path: KeyPath, *, create: bool = False) -> Tree | None:
+    """Return the object that contains the last key of a path; `None` if it is missing and cannot be created."""
+    parent: Any = tree
+    for step in path[:-1]:
+        if create:
+            cast("Tree", parent).setdefault(str(step), {})
+        parent = cast("Tree", parent).get(str(step))
+        if not isinstance(parent, dict):
+            return None
+    return cast("Tree", parent)
+
+
+def value_at(tree: Tree, path: KeyPath) -> Any:
+    """Return the value at a path; `None` if there is none."""
+    parent = parent_at(tree, path)
+    return parent.get(str(path[-1])) if parent is not None else None
+
+
+def table_at(tree: Tree, key: str) -> Tree:
+    """Return the object at `key`, such as `mcpServers`; if there is none, a new empty object outside the tree."""
+    table = tree.get(key)
+    return cast("Tree", table) if isinstance(table, dict) else {}
+
+
+def set_default(tree: Tree, path: KeyPath, value: Any) -> None:
+    """Set the value at a path that has none, creating missing objects on the way.
+
+    Does nothing if a value on the way is not an object.
+    """
+    parent = parent_at(tree, path, create=True)
+    if parent is not None:
+        parent.setdefault(str(path[-1]), value)
+
+
+def pop_value(tree: Tree, path: KeyPath) -> Any:
+    """Remove a key and the sections that its removal leaves empty. Returns the value; `None` if there was none."""
+    parent = parent_at(tree, path)
+    if parent is None or path[-1] not in parent:
+        return None
+    value = parent.pop(str(path[-1]))
+    if not parent and len(path) > 1:
+        pop_value(tree, path[:-1])
+    return value
+
+
+def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield the path and the value of each leaf: anything except a non-empty object."""
+    if isinstance(value, dict) and value:
+        for key, item in cast("Tree", value).items():
+            yield from leaves(item, (*path, key))
+    elif path:
+        yield path, value
+
+
+_format = cache(TypeAdapter[Any])
+
+
+def read_stored(kind: type[T], content: bytes | str) -> T:
+    """Parse the content of a file, row or line as a value of the type `kind`.
+
+    Raises:
+        ValueError: The content does not fit `kind`. The error message quotes parts of the content, which may be secret.
+    """
+    return _format(kind).validate_json(content, strict=True)

@@ -19,10 +19,18 @@ from typing import Any, cast
 
 from server.settings.agent_cli import FILE, AgentCli, translate
 from server.settings.layers import REFUSING, FileState, Layer, SettingsFile, SettingsScope
-from server.settings.nested_values import Tree, pop_value, set_default, table_at, value_at
 from server.settings.section_model import Diagnostics, SettingsError, dotted, key_paths
-from server.settings.settings_files import own_folder, parse, read_regular
-from server.settings.stored_json import read_stored
+from server.settings.settings_files import (
+    Tree,
+    own_folder,
+    parse,
+    pop_value,
+    read_regular,
+    read_stored,
+    set_default,
+    table_at,
+    value_at,
+)
 from tools.contract.limits import ApprovalMode
 from tools.memory.memory_files import MEMORY_ENDING, is_memory_name
 from tools.text.file_names import UNSEEN, sendable_name
@@ -72,7 +80,7 @@ def trust_folder(path: str, folder: str, files: Mapping[str, str] | None) -> boo
         ToolError: The record cannot be written.
         OSError: The record's folder cannot be created.
     """
-    from server.settings.file_rewriting import rewrite  # noqa: PLC0415 - needed only to change the record
+    from server.settings.document_editor import rewrite  # noqa: PLC0415 - needed only to change the record
 
     was_trusted, folder = False, sendable_name(folder)
 

@@ -69,7 +69,7 @@ def read_replica(settings: StoreSettings, password: str, state_keys: Sequence[st
 
             store = ValkeyStore(settings.url, password)
         except ImportError:
-            from server.settings.installation import install_command  # noqa: PLC0415 - needed only if valkey is missing
+            from server.settings.explanations import install_command  # noqa: PLC0415 - needed only if valkey is missing
 
             how = f"Run: {install_command('valkey')}"
             raise SettingsError(

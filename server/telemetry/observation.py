@@ -17,13 +17,12 @@ from server.protocol.json_rpc import Json, MCPError, as_mapping
 from server.protocol.request_table import CallNext, RequestContext
 from server.protocol.revisions import KNOWN_PROTOCOL_VERSIONS
 from server.settings.models import UpstreamSettings
-from server.telemetry.measured_request import OTHER, Operation, UpstreamEnd
+from server.telemetry.metrics import OTHER, Metrics, Operation, UpstreamEnd
 from server.upstreams.catalog.published_names import SEARCH_NAMES
 from server.upstreams.wire.json_rpc_channel import RpcAnswer, UnusableAnswerError, UpstreamError
 
 if TYPE_CHECKING:
     from server.telemetry.open_telemetry import Telemetry
-    from server.telemetry.prometheus import Metrics
 
 METHODS = frozenset(SPEC_CLIENT_METHODS) | {
     *("initialize", "server/discover", "skills/list", "skills/get", "resources/directory/read"),

@@ -23,8 +23,8 @@ from tools.contract.command_views import CommandView, FileRestrictions, Network
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.shell.command_environment import command_environment
 from tools.shell.process_spec import SandboxChanges
-from tools.shell.sandbox.landlock_and_seccomp import why_not_here
-from tools.shell.sandbox.reading_view import closed_in_etc, reading_view_paths
+from tools.shell.sandbox.landlock_and_seccomp import unavailable_reason
+from tools.shell.sandbox.reading_view import private_paths_in_etc, reading_view_paths
 from tools.shell.sandbox.visible_file_system import Site
 
 pytestmark = pytest.mark.anyio
@@ -449,11 +449,11 @@ def test_a_program_of_a_package_is_shown_with_the_packages_beside_it(tmp_path: P
 @pytest.mark.requirement("sandbox.reading")
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can close a file of the system")
 def test_what_not_every_user_may_read_is_found_as_soon_as_it_is_there() -> None:
-    before = closed_in_etc()
+    before = private_paths_in_etc()
     assert "/etc/shadow" in before
     with tempfile.NamedTemporaryFile(dir="/etc", prefix="coretools-test-") as file:
-        assert set(closed_in_etc()) - set(before) == {file.name}
-    assert closed_in_etc() == before
+        assert set(private_paths_in_etc()) - set(before) == {file.name}
+    assert private_paths_in_etc() == before
 
 
 @pytest.mark.requirement("sandbox.masks")
@@ -711,7 +711,7 @@ async def test_a_link_in_tmp_leads_neither_a_mount_nor_what_removes_its_place_ou
 
 
 @pytest.mark.requirement("sandbox.pipes")
-@pytest.mark.skipif(bool(why_not_here()), reason="not run: the kernel has no Landlock that holds them")
+@pytest.mark.skipif(bool(unavailable_reason()), reason="not run: the kernel has no Landlock that holds them")
 async def test_a_pipe_that_a_view_does_not_make_writable_is_not_written(place: Place) -> None:
     places = (place.outside / "pipe", place.ws / "pipe")
     for path in places:

@@ -13,7 +13,7 @@ from mcp.client import Client
 
 from server.questions.client_confirmer import QUESTION_KEY, _read_reply  # pyright: ignore[reportPrivateUsage] - pure
 from server.store.replica import lone_replica
-from server.store.sealed_states import SealedStates
+from server.store.sealing import SealedStates
 from tests.harness import HANDSHAKE, MODERN, connected, write_config
 from tests.interaction.relay.clients import Json, proxied
 

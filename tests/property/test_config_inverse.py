@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.console.config_changes import EditOptions, add, change_server
+from server.console.config_commands import EditOptions, add, change_server
 from server.settings.settings_files import parse
 from tests.examples import examples
 

@@ -14,7 +14,7 @@ import pytest
 from server.settings import SettingsError
 from server.settings.models import StateKey, StoreSettings
 from server.store.replica import Replica, lone_replica, read_replica
-from server.store.sealed_states import SealedStates
+from server.store.sealing import SealedStates
 from server.store.shared_store import MemoryStore, Store, StoreUnavailableError
 from server.store.sqlite_store import SqliteStore
 from server.store.valkey_store import ValkeyStore

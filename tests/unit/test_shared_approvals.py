@@ -15,8 +15,7 @@ from server.settings import load_settings
 from server.settings.load import LockContent
 from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
-from server.store.sealed_rows import MAX_TRIES
-from server.store.sealed_states import Sealer
+from server.store.sealing import MAX_TRIES, Sealer
 from server.store.shared_store import StoreUnavailableError
 from server.store.valkey_store import ValkeyStore
 from server.upstreams.catalog.lock_file import Lock, lock_text, read_lock, tool_entry

@@ -15,10 +15,10 @@ from server.clients.shared_grants import SharedGrants
 from server.console.client_config_file import InstallRecord
 from server.settings.layers import FileState, SettingsScope
 from server.settings.section_model import Diagnostics
-from server.settings.stored_json import read_stored
+from server.settings.settings_files import read_stored
 from server.settings.workspace_trust import WorkspaceFile, digest, read_trust, read_trusted, trust_folder
 from server.store.replica import Replica
-from server.store.sealed_states import SealedStates, Sealer
+from server.store.sealing import SealedStates, Sealer
 from server.store.shared_store import MemoryStore
 from server.upstreams.catalog.stored_lists import FOLDER, StoredLists
 from tests.tables import all_cases, each_of

@@ -46,7 +46,9 @@ async def run_tool(
         given = json.dumps(dict(arguments), default=str).encode()
     try:
         request = await command.site.request(CALL_COMMAND, (*command.argv, declared.called), command.seconds)
-        outcome = await command.site.runner().run(replace(request, client_key=client_key, given=given), progress)
+        outcome = await command.site.runner().run(
+            replace(request, client_key=client_key, standard_input=given), progress
+        )
     except ToolError as error:
         raise _failure(declared, None, error.message) from None
     if outcome.ending is Ending.TIMED_OUT:
@@ -64,7 +66,7 @@ def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -
     """Report a failure with the five lines that Qwen Code and Gemini CLI use."""
     printed = errors = ""
     if outcome is not None:
-        shown, errors = outcome.shown, outcome.errors
+        shown, errors = outcome.shown_output, outcome.errors
         printed = f"(binary, {size(shown.total)})" if shown.is_binary else shown.text
         if shown.file is not None and (shown.is_cut or shown.is_binary):
             printed = f"{printed}\n(the whole output, {size(shown.total)}: {shown_whole_path(shown.file)})"
@@ -82,7 +84,7 @@ def _failure(declared: DeclaredTool, outcome: ProgramOutcome | None, why: str) -
 
 def _result_of(outcome: ProgramOutcome) -> ToolResult:
     """Build the result of a successful call. Blocking, because it may parse several megabytes of JSON."""
-    shown = outcome.shown
+    shown = outcome.shown_output
     path = shown_whole_path(shown.file) if shown.file is not None else ""
     parsed: dict[str, Any] | None = None
     printed = outcome.tail.decode("utf-8-sig", "replace").strip() if outcome.is_whole and not shown.is_binary else ""

@@ -27,19 +27,21 @@ from typing import NamedTuple
 from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.contract.permission_subjects import Access
 from tools.contract.tool_errors import ExhaustedError, ToolError, exhaustion_of
-from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
     IgnoreScope,
     PresentNames,
+    RuleList,
+    bytes_text,
     names_of_ignore_files,
+    parse_rules,
     shown_below,
 )
-from tools.files.stat_cache import Remembered, Stamp, stamp_of
+from tools.files.path_opener import Remembered, Stamp, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
-from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import GitStores, store_of, stores_of_submodules
 from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
+from tools.permissions.protected_files import REPOSITORY
 from tools.permissions.repositories import work_tree_above
 from tools.text.file_names import shown_path
 
@@ -441,7 +443,7 @@ class _Walk:
             for pattern in patterns:
                 by_bit.setdefault(pattern.bit, pattern.at(os.path.join(place.path, name)))
         for name in names if scope is not None and scope.agent else ():
-            file = scope.deciding(name, is_folder=name in folders) if scope is not None else None
+            file = scope.deciding_file(name, is_folder=name in folders) if scope is not None else None
             if file is not None:
                 why = shown_below(self._top, file.path)
                 hidden = HiddenFile(os.path.join(place.path, name), False, why)
@@ -564,7 +566,7 @@ class _RuleTree:
                 scope = scope_in(folder)
                 if scope is not None and scope.agent:
                     paths = {entry: os.path.join(folder, entry) for entry in below}
-                    if any(scope.deciding(entry, is_folder=path in entries) for entry, path in paths.items()):
+                    if any(scope.deciding_file(entry, is_folder=path in entries) for entry, path in paths.items()):
                         return True
         except ToolError:
             return True  # one of the agent-ignore files cannot be read or parsed

@@ -18,7 +18,7 @@ from server.clients.announcements import ListChange
 from server.protocol.json_rpc import Json
 from server.settings.settings_files import LOCK_NAME
 from server.store.replica import Replica
-from server.store.sealed_rows import SealedRow, SealedRows
+from server.store.sealing import SealedRow, SealedRows
 from server.store.shared_store import ABSENT, StoreUnavailableError
 from server.upstreams.catalog.lock_file import COMMAND, Lock, lock_text, parse_lock, with_approved
 from tools.contract.tool_errors import ToolError, ToolErrorType

@@ -25,7 +25,7 @@ from server.protocol.request_table import our_name
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from server.settings import UpstreamSettings
 from server.settings.load import working_folder
-from server.settings.stored_json import read_stored
+from server.settings.settings_files import read_stored
 from server.upstreams.session.list_reader import KINDS
 from server.upstreams.session.protocol_era import Era
 from server.upstreams.wire.own_meta import chain_of, remove_own_keys
@@ -159,7 +159,15 @@ class StoredLists:
                         os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
                 else:
                     replace_private_file(folder, key + _ENDING, content)
-                _prune(folder)
+                # Remove expired files, and the oldest ones if there are too many or their total size is too large.
+                stats = ((name, folder.stat(name)) for name in folder.names())
+                found = [(info.st_mtime, info.st_size, name) for name, info in stats if info is not None]
+                since, left = time.time() - MAX_DAYS * 86_400, MAX_BYTES_OF_ALL
+                for at, (written, size, name) in enumerate(sorted(found, reverse=True)):
+                    left -= size
+                    if name.endswith(_ENDING) and (written < since or left < 0 or at >= MAX_FILES):
+                        with suppress(OSError):
+                            os.unlink(folder.named(name), dir_fd=folder.descriptor)
             self._written[key] = digest
         except OSError as error:
             if not self._is_told:
@@ -215,14 +223,3 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
                 return None
         parts.append(f"{json.dumps(kind.field)}: [{','.join(items)}]")
     return f'{head[:-1]}, "lists": {{{", ".join(parts)}}}}}'.encode()
-
-
-def _prune(folder: Folder) -> None:
-    """Remove expired files, and the oldest ones if there are too many or their total size is too large."""
-    found = [(info.st_mtime, info.st_size, name) for name in folder.names() if (info := folder.stat(name)) is not None]
-    since, left = time.time() - MAX_DAYS * 86_400, MAX_BYTES_OF_ALL
-    for at, (written, size, name) in enumerate(sorted(found, reverse=True)):
-        left -= size
-        if name.endswith(_ENDING) and (written < since or left < 0 or at >= MAX_FILES):
-            with suppress(OSError):
-                os.unlink(folder.named(name), dir_fd=folder.descriptor)

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, Literal, Protocol, cast
 
 from server.protocol.json_rpc import Json
-from server.settings.stored_json import read_stored
+from server.settings.settings_files import read_stored
 from tools.files.change.writer import PRIVATE_MODE, REAL_DISK, Disk, replace_private_file, try_lock
 from tools.files.path_opener import Folder, identity_of, is_ours, open_private_folder
 from tools.machine.threads import THREADS

@@ -18,7 +18,7 @@ from typing import TypeVar
 import anyio
 
 from server.store.replica import Replica
-from server.store.sealed_rows import MAX_TRIES, SealedRow, SealedRows, stored_dataclass
+from server.store.sealing import MAX_TRIES, SealedRow, SealedRows, stored_dataclass
 from server.store.shared_store import ABSENT, StoreUnavailableError
 from server.upstreams.login.login_storage import LoginsUnavailableError, Release, StoredLogin, TokenStoreError, key_of
 

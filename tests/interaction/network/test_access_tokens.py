@@ -29,7 +29,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from server.clients.principals import TokenRefusedError
+from server.clients.client_request import TokenRefusedError
 from server.settings import SettingsError
 from server.settings.models import IntrospectionSettings, IssuerSettings
 from server.transports.issuer import Issuer, read_issuer

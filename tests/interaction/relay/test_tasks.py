@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 from server.store.replica import lone_replica
-from server.store.sealed_states import SealedStates
+from server.store.sealing import SealedStates
 from server.upstreams.connections.client_sessions import ClientSessions
 from server.upstreams.relay import tasks as upstream_tasks
 from tests.background_servers import background_server
@@ -241,10 +241,10 @@ async def test_a_task_that_its_server_does_not_know_any_more_is_gone(entries: di
 async def test_an_id_that_is_not_ours_is_no_warning_in_the_log(
     entries: dict[str, Json], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "server.store.sealed_states")
+    caplog.set_level(logging.WARNING, "server.store.sealing")
     async with knowing(tmp_path, entries["http"]) as client:
         await refused(client, "tasks/get", {"taskId": "made-up"})
-    assert [record for record in caplog.records if record.name == "server.store.sealed_states"] == []
+    assert [record for record in caplog.records if record.name == "server.store.sealing"] == []
 
 
 @pytest.mark.requirement("tasks.undeclared")

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from server.telemetry.measured_request import MAX_CODES, MAX_NAMES, OTHER, Operation
-from server.telemetry.prometheus import METRICS, Metrics
+from server.telemetry.metrics import MAX_CODES, MAX_NAMES, METRICS, OTHER, Metrics, Operation
 from tests.harness import HANDSHAKES, ROOT, own_state, stdio_upstream, write_config
 from tests.interaction.raw_clients import FORM, RawClient, http_server, introduced, reach
 from tests.waiting import CEILING

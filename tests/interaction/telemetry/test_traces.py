@@ -29,8 +29,8 @@ from opentelemetry.trace import SpanKind
 
 from server.app import App
 from server.settings import load_settings
-from server.settings.installation import install_command
-from server.telemetry.measured_request import BUCKETS, MAX_NAMES, OTHER, Names, Operation
+from server.settings.explanations import install_command
+from server.telemetry.metrics import BUCKETS, MAX_NAMES, OTHER, Names, Operation
 from server.telemetry.observation import Observation
 from server.telemetry.open_telemetry import Telemetry
 from tests.background_servers import served_by_thread

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from server.settings import load_settings
-from server.settings.own_entries import is_own, options_for_us
+from server.settings.upstream_entries import is_own, options_for_us
 from tests.tables import each_of
 
 OURS: list[tuple[str, list[str]]] = [

@@ -11,8 +11,7 @@ import anyio
 import pytest
 
 from server.settings import SettingsError
-from server.settings.document_editor import with_added, with_entries
-from server.settings.saved_rules import SavedRules
+from server.settings.document_editor import SavedRules, with_added, with_entries
 from server.settings.section_model import Diagnostics
 from server.settings.settings_files import parse
 from tools.contract.tool_errors import ToolError, ToolErrorType

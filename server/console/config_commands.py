@@ -1,15 +1,17 @@
-"""`config add`, `remove`, `enable`, `disable` and `init`: each makes one change in a settings file, and shows it first.
+"""`config`: what the settings say (`check`, `show`), and changes to a settings file, each shown before it is made.
 
-The change is spliced in, so all other bytes stay unchanged. A file that cannot be parsed reliably is left alone.
+`add`, `remove`, `enable`, `disable` and `init` make one change; `import` adds another client's servers. A change is
+spliced in, so all other bytes stay unchanged. A file that cannot be parsed reliably is left alone.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -18,21 +20,33 @@ import anyio
 
 from server.administration.log import start_log
 from server.console import EXIT_FAILED, CommandFailure, UsageError
-from server.console.own_settings import SECTION, check_keys, names_by_alias, own_ports, settings_with
-from server.console.terminal import ERASE, can_move, note, show
-from server.console.user_files import confirm_change, keep_private, read_file, replace_content
+from server.console.known_clients import ClientConfig, client_configs, read_servers
+from server.console.terminal import ERASE, ask, can_move, linked, marked, note, show, show_json
+from server.console.user_files import (
+    SECTION,
+    check_keys,
+    confirm_change,
+    keep_private,
+    names_by_alias,
+    own_ports,
+    own_settings,
+    problems_of,
+    read_file,
+    replace_content,
+    settings_with,
+    usable_servers,
+)
 from server.settings import SettingsError, SettingsReport, models
-from server.settings.document_editor import with_member, without_member
-from server.settings.load import SettingsInputs, read_settings
-from server.settings.nested_values import Tree, leaves, parent_at
-from server.settings.own_entries import is_own
-from server.settings.rule_names import did_you_mean
-from server.settings.section_model import dotted
-from server.settings.settings_display import describe_entry, shown_value
-from server.settings.settings_files import parse, user_file
-from server.settings.upstream_entries import MAX_ALIAS, alias_of
+from server.settings.document_editor import rewrite, with_entries, with_member, without_member
+from server.settings.load import SettingsInputs, UnusableSettingsError, read_settings
+from server.settings.rule_names import did_you_mean, rule_problems
+from server.settings.section_model import Diagnostics, dotted
+from server.settings.settings_display import as_text, describe_entry, shown_value
+from server.settings.settings_files import Tree, leaves, parent_at, parse, user_file
+from server.settings.upstream_entries import MAX_ALIAS, alias_of, is_own
 from server.settings.variable_expansion import HINT
 from tools.contract.display import visible_line
+from tools.contract.tool_errors import ToolError
 from tools.text.secrets import is_secret_name
 
 CHECK_SECONDS = 35.0  # how long to wait for a new server; its own connectTimeout usually expires first
@@ -61,6 +75,120 @@ NEW_FILE = """\
 }
 """
 """Each commented key ends with a comma and precedes the last key, so any of them can be uncommented."""
+
+
+def check(load: Callable[[], SettingsReport]) -> int:
+    """Print all problems and warnings. Return exit code 1 if the server would not start."""
+    try:
+        report = load()
+    except SettingsError as error:
+        for problem in error.problems:
+            show(marked("problem", "red", f": {visible_line(problem)}"))
+        rules = rule_problems(error.report) if isinstance(error, UnusableSettingsError) else ()
+        for warning in (*error.warnings, *rules):
+            show(marked("warning", "yellow", f": {visible_line(warning)}"))
+        return EXIT_FAILED
+    for warning in (*report.warnings, *rule_problems(report)):
+        show(marked("warning", "yellow", f": {visible_line(warning)}"))
+    read = ", ".join(visible_line(path) for path in report.files) or "no file"
+    sys.stdout.write(f"The settings are valid. Read: {read}\n")
+    return 0
+
+
+def show_settings(report: SettingsReport, *, as_json: bool) -> int:
+    """Print every value that is set, as written, with its source. Secrets are hidden."""
+    rows = [(dotted(given.path), shown_value(given.path, given.value), given.source) for given in report.given]
+    if as_json:
+        values = [{"key": key, "value": value, "source": source} for key, value, source in rows]
+        show_json({"values": values, "files": report.files, "warnings": report.warnings})
+        return 0
+    source_before = ""
+    order = {path: position for position, path in enumerate(report.files)}  # other sources come after the files
+    for key, value, source in sorted(rows, key=lambda row: order.get(row[2], len(order))):
+        if source != source_before:
+            is_file = os.path.isabs(source)
+            named = linked(source, visible_line(source)) if is_file else visible_line(source)
+            show(*([""] if source_before else []), marked("# ", "", named))
+        source_before = source
+        sys.stdout.write(f"{visible_line(key)} = {as_text(value)}\n")
+    sys.stdout.write("\nEverything else has its default.\n" if rows else "Every key has its default.\n")
+    return 0
+
+
+def import_servers(wanted: str, environ: Mapping[str, str], *, prints: bool, force: bool, is_sure: bool = False) -> int:
+    """Show the servers of a client or a file, ask for consent, and add them to the user's own settings."""
+    diagnostics = Diagnostics()
+    try:
+        path, client, servers = _usable_servers(wanted, environ, diagnostics)
+    except SettingsError as error:
+        raise CommandFailure(visible_line(str(error))) from None
+    finally:
+        for warning in diagnostics.warnings:
+            note(warning)
+    if prints:
+        sys.stdout.write(json.dumps({SECTION: servers}, indent=2, ensure_ascii=False) + "\n")
+        return 0
+    sys.stdout.write(f"From {visible_line(path)}\n")
+    own = user_file(environ)
+    if own is None:
+        raise CommandFailure(
+            "there is no home folder, so there is no settings file for the servers; use --print to show them."
+        )
+
+    def with_servers(content: bytes) -> bytes:
+        """Return the file with the servers added. Concurrent additions by other programs are kept."""
+        present = names_by_alias(parse(content, own))
+        entries = {present.get(alias, alias): entry for alias, entry in added.items() if force or alias not in present}
+        changed = with_entries(content, SECTION, entries)
+        problems = problems_of(changed, own, environ)
+        if problems:
+            raise SettingsError(problems)
+        return changed
+
+    try:
+        present = names_by_alias(own_settings(environ))
+        for alias, entry in servers.items():
+            if alias in present and not force:
+                sys.stdout.write(f"  left unchanged (--force replaces it): {visible_line(alias)}\n")
+                continue
+            what = "would replace" if alias in present else "would add"
+            # In a client's own file, the secrets are the user's, so they are hidden. Any other file is shown in full.
+            described = describe_entry(entry, hides=client is not None)
+            sys.stdout.write(f"  {what}: {visible_line(alias)}, {described}\n")
+        sys.stdout.flush()
+        added = {alias: entry for alias, entry in servers.items() if force or alias not in present}
+        if not added:
+            sys.stdout.write("There is nothing to add.\n")
+            return 0
+        if not is_sure:
+            ask(f"Add this to {visible_line(own)}?", "nothing was added")
+        given = [entry.get(key) for entry in added.values() for key in ("env", "headers")]
+        if any(given) or shown_value((SECTION,), added) != added:
+            keep_private(own)
+        rewrite(own, with_servers)
+    except SettingsError as error:
+        raise CommandFailure(f"nothing was added: {visible_line(str(error))}") from None
+    except (ToolError, OSError):
+        raise CommandFailure(f"{visible_line(own)} cannot be written, so nothing was added.") from None
+    sys.stdout.write(f"Added to {visible_line(own)}: {', '.join(added)}\n")
+    return 0
+
+
+def _usable_servers(
+    wanted: str, environ: Mapping[str, str], diagnostics: Diagnostics
+) -> tuple[str, ClientConfig | None, Tree]:
+    """Return the file, its client if known, and the servers in it that coretools-mcp can use, keyed by alias."""
+    clients = client_configs(environ)
+    client = clients.get(wanted)
+    files = (*client.files, *(file for file, _ in client.others)) if client is not None else (wanted,)
+    path = next((path for path in files if os.path.isfile(path)), None)
+    if path is None and client is None:
+        known = ", ".join(clients)
+        raise SettingsError([f"'{wanted}' is neither a file nor a known client. Known clients: {known}."])
+    if path is None:
+        looked = f"Searched: {', '.join(files)}. To import from a project, name its file."
+        raise SettingsError([f"you have no {clients[wanted].title} configuration. {looked}"])
+    return path, client, usable_servers(read_servers(path, client, diagnostics), path, environ, diagnostics)
 
 
 @dataclass(frozen=True, slots=True)
