@@ -442,7 +442,10 @@ class NewErrorReport:
         return report.items if report is not None else None
 
     async def describe_new_errors(self) -> str:
-        """Describe the errors that are new after the change. Return an empty string if none arrived in time."""
+        """Describe the errors that are new after the change.
+
+        Return an empty string if there are none, or if none arrived in time.
+        """
         exists = await THREADS.run(partial(self.workspace.stat, self.location)) is not None
         kind = DELETED if not exists else CHANGED if self.existed else CREATED
         change = {"uri": uri_of(self.location.path), "type": kind}

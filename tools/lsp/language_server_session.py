@@ -78,7 +78,7 @@ class LanguageServerConnection:
         # Why the connection has ended, as the rest of a sentence that begins with the server's name. Empty until then.
         self.problem = ""
         self.ended = asyncio.Event()
-        self.message_count = 0  # number of messages received
+        self.message_count = 0  # messages received
         self._on_request, self._on_notification, self._on_end = on_request, on_notification, on_end
         self._pending: dict[int, asyncio.Future[Json]] = {}
         self._last_id = 0
@@ -287,7 +287,7 @@ class Diagnostic(NamedTuple):
 class Report:
     """A server's report about one file."""
 
-    received_at: float  # when the report arrived
+    received_at: float
     version: int | None  # version of the document, if the server states it
     items: tuple[Diagnostic, ...]
     total: int  # how many diagnostics the server sent, including those that were dropped
@@ -352,10 +352,10 @@ class LanguageServerSession:
     notes: dict[str, None] = field(default_factory=dict[str, None])  # notes for the next result
     documents: OrderedDict[str, Document] = field(default_factory=OrderedDict[str, Document])
     reports: OrderedDict[str, Report] = field(default_factory=OrderedDict[str, Report])
-    has_dropped_reports: bool = False  # whether reports had to be dropped
+    has_dropped_reports: bool = False
     connection: LanguageServerConnection = field(init=False)
     encoding: str = "utf-16"
-    active_calls: int = 0  # calls in progress
+    active_calls: int = 0
     idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while no call is in progress
     _reported_bytes: int = 0
     _report_arrived: asyncio.Event = field(default_factory=asyncio.Event)

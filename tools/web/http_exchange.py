@@ -56,7 +56,7 @@ class WebResponse:
     body: bytes = b""  # the decompressed content; empty for a redirect with `skips_redirects`
     truncation: Truncation | None = None  # why the body is incomplete, or `None`
     redirects: tuple[str, ...] = ()  # the URLs that redirected, in order
-    moved_to: str | None = None  # target of a redirect that was not followed, because it leads to another host
+    moved_to: str | None = None  # unfollowed target of a redirect to another host, or `None`
 
     @property
     def media_type(self) -> str:

@@ -144,9 +144,7 @@ class UrlOpener:
                 is_judged = not request.is_trusted_endpoint
                 addresses = await (self.guard.addresses if is_judged else self.guard.look_up)(target)
                 if target.scheme != "https":
-                    tls = ssl.SSLContext(
-                        ssl.PROTOCOL_TLS_CLIENT
-                    )  # trusts no certificate, but plain HTTP does not use it
+                    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # not used by plain HTTP; trusts no certificate
                 else:
                     # The system's certificates are read once, in a thread, because reading is slow.
                     tls = self._trust = self._trust or await THREADS.run(self._make_trust)
