@@ -119,7 +119,7 @@ class App:
             is_built_in=settings.tools.built_in,
             display=settings.results.display,
             report=lambda: self.live.report,
-            modes_changed=partial(self._announcements.tell, "tools"),
+            modes_changed=partial(self._announcements.notify, "tools"),
         )
         self.table, self.running_server = self._make_table(report, observation)
         self.table.instructions = self.tools.instructions(ALL_RIGHTS, report)
@@ -318,7 +318,7 @@ class App:
             self.registry.replace_tool(WebSearchTool(search.for_tools(), lambda: self._fetcher().opener))
         has_rules = has_other_rules(before.settings, now.settings)
         if has_rules:
-            self._contexts.workspaces.built.clear()  # the new rules may hide different files
+            self._contexts.workspaces.cache.clear()  # the new rules may hide different files
         if has_rules or before.upstreams != now.upstreams:
             self.router.settings_changed()
             self._tools_changed()
@@ -339,7 +339,7 @@ class App:
             self.search.changed()
         # A change before the response to the first list request needs no notification: the response includes it.
         if not self.pool.is_recalling and (kind in self.pool.listed or self.pool.is_settled):
-            self._announcements.note(kind, self._tasks)
+            self._announcements.schedule(kind, self._tasks)
 
     def _capabilities(self) -> Json:
         """Return the capabilities to declare.
@@ -365,7 +365,7 @@ class App:
         """Ask a client for its folders, because the tool list that it received may lack the skills in its folders."""
         roots = await learn_roots(client.folders, exchange)
         if roots is not None and roots.folders and (await self.tools.known_skills(client, ctx)).found:
-            await self._announcements.tell("tools", [ctx.connection])
+            await self._announcements.notify("tools", [ctx.connection])
 
     async def _on_roots_list_changed(self, ctx: RequestContext) -> None:
         client = self.clients.find(ctx)

@@ -147,8 +147,8 @@ class Exchange:
     @property
     def input_responses(self) -> Json:
         """Answers to upstreams' questions, without those to this server's own questions."""
-        given = as_mapping(self.params.get("inputResponses"))
-        return {key: given[key] for key in given if key not in (QUESTION_KEY, LOGIN_KEY)}
+        responses = as_mapping(self.params.get("inputResponses"))
+        return {key: responses[key] for key in responses if key not in (QUESTION_KEY, LOGIN_KEY)}
 
     @property
     def log_level(self) -> str | None:
@@ -173,10 +173,10 @@ class Exchange:
                 mode = params.get("mode", "form")
                 return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
-                announced = self.capabilities.get("sampling")
+                sampling = self.capabilities.get("sampling")
                 # Tools need a separate capability (SEP-1577); clients without it would ignore the tools.
                 wants_tools = bool(params.get("tools") or params.get("toolChoice"))
-                return announced is not None and (as_mapping(announced).get("tools") is not None or not wants_tools)
+                return sampling is not None and (as_mapping(sampling).get("tools") is not None or not wants_tools)
             case "roots/list":
                 return self.capabilities.get("roots") is not None
             case _:
@@ -202,14 +202,14 @@ class Exchange:
         if not (_is_number(progress) and (total is None or _is_number(total)) and isinstance(message, str | None)):
             return  # a client may be unable to parse this value
         if (token := progress_token(self.params)) is not None:
-            known = {name: value for name, value in params.items() if value is not None}
-            await self.notify("notifications/progress", {**known, "progressToken": token})
+            fields = {name: value for name, value in params.items() if value is not None}
+            await self.notify("notifications/progress", {**fields, "progressToken": token})
 
     async def log(self, params: Json) -> None:
         """Forward a log message, but in the 2026-07-28 revision only if the request asks for messages of that level."""
         if self.is_modern:
-            wanted, level = self.log_level, params.get("level")
-            if wanted is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(wanted):
+            lowest_level, level = self.log_level, params.get("level")
+            if lowest_level is None or level not in LEVELS or LEVELS.index(str(level)) < LEVELS.index(lowest_level):
                 return
         await self.notify("notifications/message", params)
 

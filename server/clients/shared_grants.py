@@ -53,30 +53,30 @@ class SharedGrants:
         """
         if client.grants is None or not principal_in(client.key):
             return False
-        whose, fresh = self._whose(client), list[str]()
+        key, new_rules = self._row_key(client), list[str]()
         with suppress(StoreUnavailableError):
-            row = await self._rows.read(whose)
-            fresh = [rule for rule in _rules_in(row.value) if rule not in client.grants]
-            client.grants.extend(fresh)
-            await self._rows.seal_again(whose, row)
-        return bool(fresh)
+            row = await self._rows.read(key)
+            new_rules = [rule for rule in _rules_in(row.value) if rule not in client.grants]
+            client.grants.extend(new_rules)
+            await self._rows.seal_again(key, row)
+        return bool(new_rules)
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
         """Share rules with other replicas; while the store is unavailable, they apply only here."""
         if not principal_in(client.key):
             return
 
-        def added(before: _Grants | None) -> _Grants:
-            now = list(dict.fromkeys([*_rules_in(before), *rules]))[-MAX_RULES:]
-            return _Grants(now, time.time() + self._seconds)
+        def merge(grants: _Grants | None) -> _Grants:
+            all_rules = list(dict.fromkeys([*_rules_in(grants), *rules]))[-MAX_RULES:]
+            return _Grants(all_rules, time.time() + self._seconds)
 
         with suppress(StoreUnavailableError):
-            if await self._rows.change(self._whose(client), added) is None:
+            if await self._rows.change(self._row_key(client), merge) is None:
                 logger.warning("what a user allowed is not shared with other replicas: too many concurrent writes")
 
-    def _whose(self, client: ClientState) -> str:
-        whose = f"{client.key} {self._servers()}"
-        return sha256(whose.encode("utf-8", "surrogatepass")).hexdigest()
+    def _row_key(self, client: ClientState) -> str:
+        owner = f"{client.key} {self._servers()}"
+        return sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _rules_in(row: _Grants | None) -> list[str]:

@@ -49,10 +49,10 @@ class AgentCli:
     home_is_folder: bool  # whether `home_variable` names the folder itself rather than its parent
 
     def user_folder(self, environ: Mapping[str, str]) -> str:
-        other = environ.get(self.home_variable, "")
-        if other and self.home_is_folder:
-            return other
-        return os.path.join(other or home_folder(environ), self.folder)
+        override = environ.get(self.home_variable, "")
+        if override and self.home_is_folder:
+            return override
+        return os.path.join(override or home_folder(environ), self.folder)
 
     def system_files(self, environ: Mapping[str, str], platform: str = sys.platform) -> tuple[str, str]:
         """Return the CLI's system-wide files: the one that users can override, and the one that they cannot."""
@@ -60,8 +60,8 @@ class AgentCli:
         if platform == "win32":
             folder = os.path.join(environ.get("ProgramData", "C:\\ProgramData"), folder)
         overrides = environ.get(f"{self.variable}_SYSTEM_SETTINGS_PATH") or os.path.join(folder, FILE)
-        beside = os.path.join(os.path.dirname(overrides), "system-defaults.json")
-        return environ.get(f"{self.variable}_SYSTEM_DEFAULTS_PATH") or beside, overrides
+        usual_defaults = os.path.join(os.path.dirname(overrides), "system-defaults.json")
+        return environ.get(f"{self.variable}_SYSTEM_DEFAULTS_PATH") or usual_defaults, overrides
 
     def defaults(self, environ: Mapping[str, str]) -> Tree:
         """Return the defaults that replace this server's own when the CLI's settings are used."""
@@ -150,19 +150,19 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
     for name, entry in list(table_at(result, "mcpServers").items()):
         # The CLIs support transports and keys that this server does not. An entry with one of these must not keep the
         # other servers from starting.
-        why = ""  # the end of a sentence that quotes no values
+        problem = ""  # the end of a sentence that quotes no values
         try:
             settings = UpstreamSettings.model_validate_json(json.dumps(entry))
         except ValidationError as error:
-            where: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
-            why = f"this server cannot read its {dotted(where)}" if where else "it is not an object"
+            location: tuple[str | int, ...] = error.errors(include_url=False, include_input=False)[0]["loc"]
+            problem = f"this server cannot read its {dotted(location)}" if location else "it is not an object"
         else:
             if settings.transport is None or (settings.transport != "stdio" and settings.endpoint is None):
-                why = "it has no command, and no address under a key that this server knows"
+                problem = "it has no command, and no address under a key that this server knows"
             elif settings.transport == "stdio" and not (settings.command or "").strip():
-                why = "it has no command"
-        if why:
-            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is not used: {why}.")
+                problem = "it has no command"
+        if problem:
+            diagnostics.warn(source, f"{dotted(('mcpServers', name))} is not used: {problem}.")
             del result["mcpServers"][name]
     convert_keys(data, _MODES, result, source, diagnostics, "this server does not know that mode")
     if value_at(data, ("yolo",)) is True:

@@ -63,10 +63,10 @@ class OAuthSettings(Section):
     """Whether all clients over HTTP use the login of this machine's user, instead of one login per token."""
 
 
-def _names_or_all(given: object) -> object:
-    if isinstance(given, bool):
-        return ("*",) if given else ()
-    return tuple(cast("list[object]", given)) if isinstance(given, list) else given
+def _names_or_all(value: object) -> object:
+    if isinstance(value, bool):
+        return ("*",) if value else ()
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 
 _OF_PUBLISHING = (

@@ -265,11 +265,14 @@ class LspSettings(Section):
     def for_tools(self) -> tuple[LanguageServer, ...]:
         from tools.lsp.language_servers import LanguageServer  # noqa: PLC0415 - loaded with the first list
 
-        def made(name: str, entry: LanguageServerSettings) -> LanguageServer:
-            endings = {f".{each.lstrip('.').lower()}": what for each, what in entry.extension_to_language.items()}
-            return LanguageServer(name, endings, ((entry.command, *entry.args),), environment=entry.env)
+        def language_server(name: str, entry: LanguageServerSettings) -> LanguageServer:
+            languages = {
+                f".{extension.lstrip('.').lower()}": language_id
+                for extension, language_id in entry.extension_to_language.items()
+            }
+            return LanguageServer(name, languages, ((entry.command, *entry.args),), environment=entry.env)
 
-        return tuple(made(name, entry) for name, entry in self.servers.items() if entry.command)
+        return tuple(language_server(name, entry) for name, entry in self.servers.items() if entry.command)
 
 
 class AgentSettings(Section):

@@ -81,8 +81,8 @@ class Observation:
                 telemetry.end_server_span(operation, *span)
 
     def of_upstream(self, alias: str, entry: UpstreamSettings) -> UpstreamObserver:
-        where = urlsplit(entry.endpoint or "")
-        return UpstreamObserver(self, UpstreamEnd(alias, entry.transport != "stdio", where.hostname or "", where.port))
+        url = urlsplit(entry.endpoint or "")
+        return UpstreamObserver(self, UpstreamEnd(alias, entry.transport != "stdio", url.hostname or "", url.port))
 
 
 @dataclass(slots=True)

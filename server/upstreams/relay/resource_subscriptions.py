@@ -11,7 +11,7 @@ from functools import partial
 import anyio
 from anyio.abc import TaskGroup
 
-from server.clients.announcements import TELL_SECONDS, ListChange, ListenBus
+from server.clients.announcements import NOTIFY_SECONDS, ListChange, ListenBus
 from server.clients.client_request import Exchange
 from server.upstreams.connections.client_sessions import key_of
 from server.upstreams.connections.connection import SessionKey, Upstream
@@ -145,7 +145,7 @@ class Watching:
             while self.untold:
                 alias, uri, whose = changed = next(iter(self.untold))
                 del self.untold[changed]
-                with anyio.move_on_after(TELL_SECONDS):
+                with anyio.move_on_after(NOTIFY_SECONDS):
                     async with anyio.create_task_group() as tasks:
                         for watch in self._watches.get((alias, uri), ()):
                             if whose is None or whose == key_of(watch.exchange):
