@@ -1,8 +1,8 @@
 """A client's request: whose it is, and the form that the relay needs, with raw parameters and a way to send messages.
 
-The owner of a client's state is its principal. The principal of a token in the settings is the token's name. The
-principal of an access token is its issuer and subject, regardless of the client program, so a person has the same state
-in all programs. Rights belong to the token, so the same person may have fewer rights in one program than in another.
+The owner of a client's state is its principal. For a token that the settings define, the principal is the token's name.
+For an access token, it is the issuer and subject, regardless of the client program, so a person has the same state in
+all programs. Rights belong to the token, so the same person may have fewer rights in one program than in another.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Principal:
 
     @property
     def seconds_left(self) -> float:
-        """How long the token remains valid."""
+        """The remaining validity of the token, in seconds."""
         return max(self.ends - time.time(), 0.0)
 
 
@@ -120,7 +120,7 @@ class Exchange:
     In contrast, a `RequestContext` is one request to this server, and ends with the response.
     """
 
-    outbound: Outbound  # the `RequestContext`'s; outside of requests, the `McpConnection`'s
+    outbound: Outbound  # that of the `RequestContext`; outside of requests, that of the `McpConnection`
     params: Mapping[str, Any]
     version: str
     capabilities: Json
@@ -137,7 +137,10 @@ class Exchange:
         return self.version in MODERN
 
     def after_login(self) -> Exchange:
-        """Return this request after the login that it waited for: like a new request, but with the login counted."""
+        """Return the exchange that continues this request after the login that it waited for.
+
+        It is like that of a new request, except that it carries the number of logins so far.
+        """
         return replace(self, carried={"logins": self.carried.get("logins", 0) + 1}, is_resumed=False)
 
     @property
@@ -146,13 +149,13 @@ class Exchange:
 
     @property
     def input_responses(self) -> Json:
-        """Answers to upstreams' questions, without those to this server's own questions."""
+        """The answers to upstreams' questions, excluding those to this server's own questions."""
         responses = as_mapping(self.params.get("inputResponses"))
         return {key: responses[key] for key in responses if key not in (QUESTION_KEY, LOGIN_KEY)}
 
     @property
     def log_level(self) -> str | None:
-        """The lowest log level that this request wants, if any."""
+        """The lowest log level that this request asks for, if any."""
         if not self.is_modern:
             return self.chosen_level or USUAL_LEVEL
         level = self.meta.get(LOG_LEVEL_META_KEY)

@@ -112,7 +112,7 @@ class WorkspacePolicy:
         if operators and not self._intersect:
             return operators, ""
         if rights.scopes is not None and not operators:
-            # The bearer of an issuer's token is remote, so the client's folders are on another machine.
+            # A client with an issuer's token is assumed to be remote, so its roots are folders on another machine.
             client_roots = ClientRoots()
         if client_roots is None:
             return (), (
@@ -171,7 +171,7 @@ async def follow_roots(
     """Call `handle` for changed roots, one call at a time, and again if the roots have changed in the meantime."""
     state.roots = None
     state.changes += 1
-    state.turn = anyio.Lock()  # a `roots/list` request that is still open is about the old roots
+    state.turn = anyio.Lock()  # a `roots/list` request that is still pending concerns the old roots
     is_being_handled, state.news = state.news is not None, ctx
     if is_being_handled:
         return
@@ -190,14 +190,18 @@ async def follow_roots(
 
 
 async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
-    """Learn a client's roots: ask for them once, if it declared the capability. `None` means no response."""
+    """Return a client's roots, requesting them if they are not known yet and the client declared the capability.
+
+    Returns `None` if the client did not respond.
+    """
     if exchange.is_modern or exchange.capabilities.get("roots") is None:
         state.roots = ClientRoots()
         return state.roots
     try:
         usual_seconds = NEXT_ROOTS_WAIT_SECONDS if state.is_silent else ROOTS_WAIT_SECONDS
         with anyio.fail_after(usual_seconds if seconds is None else seconds):
-            # A request outside of the client's own requests may be read late or never, so no call must wait for it.
+            # The client may read a request that is outside of its own requests late or never, so such a request does
+            # not take the lock that calls wait for.
             async with nullcontext() if exchange.is_outside_request else state.turn:
                 changes, roots = state.changes, state.roots
                 if roots is None:

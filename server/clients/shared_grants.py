@@ -1,9 +1,9 @@
 """What users have allowed for the rest of a session, shared by all replicas that their client uses.
 
 Only the grants of clients with a token are shared: a session without a token belongs to one replica. Rows are encrypted
-and authenticated, so that write access to the store cannot grant anything. A row expires when the limit for a client's
-idle time has passed since the last answer. A row is valid only as long as the upstreams stay the same: rules name tools
-by the alias of their server, and new settings may give that alias to another server.
+and authenticated, so that write access to the store cannot grant anything. A row expires when nothing has been added to
+it for as long as an idle client is remembered. A row is valid only as long as the upstreams stay the same: rules name
+tools by the alias of their server, and new settings may give that alias to another server.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class SharedGrants:
         return bool(new_rules)
 
     async def add(self, client: ClientState, rules: Sequence[str]) -> None:
-        """Share rules with other replicas; while the store is unavailable, they apply only here."""
+        """Share rules with other replicas; while the store is unavailable, they apply only on this replica."""
         if not principal_in(client.key):
             return
 

@@ -127,7 +127,7 @@ class SettingsReport:
 
 
 class UnusableSettingsError(SettingsError):
-    """The settings were read but are not valid; `report` has the valid part of them."""
+    """The settings were read but are not valid; `report` contains the valid part of them."""
 
     def __init__(self, report: SettingsReport, problems: Sequence[str]) -> None:
         super().__init__(problems, report.warnings)
@@ -184,10 +184,11 @@ def load_settings(
 
 
 def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None) -> SettingsReport:
-    """Read all settings now. In a running server, `previous` has the previous settings.
+    """Read all settings now. In a running server, `previous` contains the previous settings.
 
     Raises:
-        SettingsError: As for `load_settings`; in a running server also if a file that had content is now empty.
+        SettingsError: The server cannot start with these settings, or, in a running server, a file that had content is
+            now empty.
     """
     diagnostics, environ = Diagnostics(), inputs.environ
     operators, candidates = _operator_layers(inputs, previous, diagnostics)
@@ -357,7 +358,8 @@ def _operator_layers(
             diagnostics.problems += error.problems  # the other files are still read
             continue
         if previous is not None and not content.strip() and any(path in value.source for value in previous.given):
-            # Another program may be about to write this file. The rules that the file had must not be lost until then.
+            # Another program may be about to write this file. Until it has, the file's previous rules must stay in
+            # effect.
             diagnostics.refuse(path, "this file is now empty; write {} into it if that is intended.")
             continue
         if scope.is_of_agent_cli:
@@ -433,7 +435,7 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     if confirmation.when_unavailable == "page" and (reason := why_no_dashboard()) is not None:
         path = ("confirmation", "whenUnavailable")
         message = (
-            f"{dotted(path)} is page, but {reason}. Until then it counts as deny: calls that would be asked about "
+            f"{dotted(path)} is page, but {reason}. Until then it counts as deny: calls that would need consent "
             "are refused."
         )
         diagnostics.warn(source_of(path), message)

@@ -104,7 +104,7 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
 
 
 def did_you_mean(word: str, names: Iterable[str], otherwise: str = "") -> str:
-    """Return a question about the name most similar to a word, after a blank; if none is similar, `otherwise`."""
+    """Return ` Did you mean NAME?` with the name most similar to a word; `otherwise` if none is similar."""
     suggestion = nearest(word, names)
     return f" Did you mean {visible_line(suggestion)}?" if suggestion else otherwise
 

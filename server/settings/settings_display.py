@@ -21,7 +21,7 @@ MIN_HIDDEN = 4  # minimum length of a secret that is hidden wherever it occurs
 _REFERENCE = re.compile(r"\$(?:\{(?:env:)?\w+\}|\w+)")
 # What may follow the name of a secret without being secret itself: an object, or a reference to a variable
 _ENDS_OF_NAMES = re.compile(r'(\{|"\$(?:\{(?:env:)?\w+\}|\w+)")')
-# A word that is an option even after another option, and so not that option's value
+# Matches a word that is itself an option, and so cannot be the value of the option before it
 _OPTION = re.compile(r"--[a-z][a-z0-9-]*(?:=.*)?|-[A-Za-z]", re.DOTALL)
 _ENDS_OF_WORDS = re.compile(r"[\"'\r\n]")  # characters that end a quoted word of a command line
 _HEADER_OPTIONS = frozenset({"-H", "--header", "--headers", "--http-header"})  # their values are hidden like headers
@@ -119,7 +119,10 @@ _DESCRIBED = (*_TRANSPORT_KEYS, *_PASSED_KEYS, "args", "cwd", "trust", "enabled"
 
 
 def is_remote(entry: Mapping[str, Any]) -> bool:
-    """Return whether the server is reached at an address, by the same rule as when this server connects to it."""
+    """Return whether the server is reached at an address rather than started as a program.
+
+    The rule is the same as when this server connects to it.
+    """
     return _settings(entry).transport in ("http", "sse", "detect")
 
 
@@ -127,8 +130,8 @@ def describe_entry(entry: Mapping[str, Any], *, hides: bool = True) -> str:
     """Return a server's address or whole command line, and everything else that affects what runs.
 
     Nothing in a command line is hidden, because what looks like a secret may be a program. If `hides` is true, secrets
-    in the address, the environment, the headers and the login settings are hidden. Set it only for the user's own
-    entries: an entry from elsewhere could disguise as a secret what a person must see.
+    in the address, the environment, the headers and the login settings are hidden. Set `hides` only for
+    the user's own entries: in others, something that a person must see could be disguised as a secret.
     """
     if is_remote(entry):
         endpoint = _settings(entry).endpoint or ""
@@ -174,8 +177,8 @@ def _texts(value: Any) -> Iterator[str]:
 def shown_difference(path: str, before: bytes | None, after: bytes | None, documents: Sequence[Any]) -> str:
     """Return a change to a file as a unified diff, without secrets.
 
-    If `before` or `after` is `None`, there is no file. `documents` contains both contents, parsed, because a single
-    line does not show which of its parts are secret.
+    `before` and `after` are the file's contents; `None` means that the file does not exist. `documents` contains both
+    contents, parsed, because a single line does not show which of its parts are secret.
     """
     old, new = (path if side is not None else os.devnull for side in (before, after))
     texts = [(side or b"").decode("utf-8", "replace") for side in (before, after)]
@@ -210,7 +213,7 @@ def _spellings(text: str) -> list[str]:
 
 
 def _part_in(whole: str, document: Any) -> Any:
-    """Return the part of a document whose strings occur in `whole`; `None` if there is none.
+    """Return a copy of a document, reduced to the members whose strings occur in `whole`; `None` if there are none.
 
     Lists are kept whole, because their items explain each other.
     """

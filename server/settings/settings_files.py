@@ -74,7 +74,7 @@ def user_file(environ: Mapping[str, str], platform: str = sys.platform) -> str |
 
 
 def runtime_folders(environ: Mapping[str, str]) -> list[str]:
-    """Return the folders where a control socket may be, best first, whether or not they exist.
+    """Return the folders where a control socket may be, in order of preference, whether or not they exist.
 
     Not every client passes `XDG_RUNTIME_DIR` to the servers that it starts.
     """
@@ -85,7 +85,7 @@ def runtime_folders(environ: Mapping[str, str]) -> list[str]:
     paths = [os.path.join(base, "coretools-mcp") for base in bases if os.path.isabs(base)]
     bases = [environ.get("TMPDIR", ""), "/tmp"]  # noqa: S108 - the subfolder must be private and belong to this user
     paths += [os.path.join(base, f"coretools-mcp-of-{user}") for base in bases if os.path.isabs(base)]
-    # The last part is not resolved: a link that somebody else created there is not this server's folder.
+    # The last component is not resolved: a link that another user created there is not this server's folder.
     return list(dict.fromkeys(os.path.join(real_path(os.path.dirname(path)), os.path.basename(path)) for path in paths))
 
 

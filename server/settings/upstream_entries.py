@@ -141,7 +141,7 @@ def unpinned_package_of(entry: UpstreamSettings) -> str | None:
 
 
 def servers_above(environ: Mapping[str, str]) -> int:
-    """Return how many coretools-mcp servers are above this one: the first started the next, and so on to this one."""
+    """Return how many coretools-mcp servers precede this one in a chain in which each server started the next."""
     count = environ.get(ABOVE_VARIABLE, "")
     return int(count) if count.isascii() and count.isdigit() and len(count) < len("1000") else 0
 
@@ -378,7 +378,7 @@ def _options(words: Sequence[str]) -> list[str] | None:
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """Apply `options_for_us` to a shell command line; the first command that starts this program counts."""
+    """Return the options, as `options_for_us` does, for the first command of a line that starts this program."""
     import shlex  # noqa: PLC0415 - needed only for a shell command line
 
     try:

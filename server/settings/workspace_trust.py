@@ -225,7 +225,8 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
         for path in paths if is_given else ():
             if pop_value(data, path) is not None:
                 diagnostics.warn(source, f"{dotted(path)} is ignored: the operator's own settings already set it.")
-    # Rules, or a person, could mistake an entry with the same name for the operator's.
+    # Rules for an operator's entry would also apply to a workspace's entry with the same name, and a person could
+    # confuse the two.
     for table in ENTRIES:
         owners = _reserved_names(table, operators)
         entries = table_at(data, table)
@@ -278,8 +279,9 @@ def _conflict_reason(name: str, owner: str) -> str:
 def _reserved_names(table: str, operators: Sequence[Layer]) -> dict[str, str]:
     """Return the names of the operator's entries, keyed by their comparable form.
 
-    They include the alias of the server that `mcp.serverCommand` starts. A name with `_` is also found under each part
-    before a `_`: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a tool of `git`.
+    They include the alias of the server that `mcp.serverCommand` starts. The beginning of a server's name before each
+    `_` is a key too: a rule that allows `mcp_git_hub_search`, for the server `git_hub`, could also allow a tool of a
+    server `git`.
     """
     names = [name for operator in operators for name in table_at(operator.data, table)]
     beginnings: dict[str, str] = {}
@@ -323,7 +325,7 @@ def retained_restrictions(
 ) -> list[Layer]:
     """Return the restrictions of files that are no longer trusted while the server is running.
 
-    Otherwise, adding a single blank to such a file would remove its restricting rules.
+    If the restrictions no longer applied, adding a single blank to such a file would lift them.
     """
     paths = [file.path for file in files if file.state is not FileState.READ and file.path in restrictions]
     for path in paths:

@@ -4,8 +4,8 @@ A state is for a question, a relayed call, or a task's location. It contains cla
 and a nonce that makes it valid only once. Nothing is stored for an open question; only spent nonces are stored.
 Replicas with the same keys can decrypt each other's states, and record spent nonces in the shared store.
 
-A row is bound to its key: write access to the store is not enough to forge one. An old row can still be restored under
-its key, so readers must expect this.
+A row is bound to its key: write access to the store is not enough to forge one. However, somebody with write access can
+restore an old row under its key, so readers must not assume that a row is current.
 """
 
 from __future__ import annotations
@@ -167,14 +167,14 @@ class SealedRows(Generic[T]):
     """The rows for one purpose. Every method may raise `StoreUnavailableError`."""
 
     replica: Replica
-    purpose: str  # part of the keys in the store
+    purpose: str  # the beginning of the rows' keys in the store
     form: tuple[Callable[[bytes], T], Callable[[T], bytes]]
     """A parser, which raises `ValueError` for a damaged row, and a serializer."""
     seconds: float | None = None  # the lifetime of a row after its last write; forever by default
     are_large: bool = field(default=False, kw_only=True)  # whether to decrypt and encrypt in threads
 
     async def read(self, key: str, known_row: SealedRow[T] | None = None) -> SealedRow[T]:
-        """Read a row. If its version is still that of `known_row`, return `known_row` without decrypting or logging."""
+        """Read a row. If it still has the version of `known_row`, return `known_row` without decrypting or logging."""
         entry = await self.replica.store.get(self._name(key))
         if entry is None:
             return SealedRow(None, ABSENT)
@@ -205,7 +205,7 @@ class SealedRows(Generic[T]):
         return ABSENT if entry is None else entry.version
 
     async def write(self, key: str, value: T, over: str | None) -> str | None:
-        """Write a row over the version `over`, or over any version if `over` is `None`.
+        """Write a row if its current version is `over`; if `over` is `None`, write it whatever its version.
 
         Returns the new version; `None` if the row's version differs from `over`.
 

@@ -76,7 +76,7 @@ class Store(Protocol):
     async def put(
         self, key: str, value: str, seconds: float | None = None, *, if_version: str | None = None
     ) -> str | None:
-        """Write a value; if a version is given, only over that version (`ABSENT` for a missing key).
+        """Write a value; with `if_version`, only if the key has that version (`ABSENT`: only if the key is missing).
 
         Returns:
             The new version; `None` if the key's version differs.

@@ -139,7 +139,7 @@ class SqliteStore:
         try:
             outcome = await THREADS.run(partial(self._run_blocking, work, writes))
         except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # drop the extended part of the code
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # keep only the primary result code
             raise self._available.report_failure(_REASONS.get(code, "its disk has failed")) from None
         except OSError as error:
             raise self._available.report_failure(f"its file cannot be used ({error.strerror})") from None
@@ -184,7 +184,7 @@ class SqliteStore:
             raise OSError(errno.EPERM, "it belongs to another user")
         if sys.platform != "win32" and info.st_mode & 0o077:
             mode = f"{stat.S_IMODE(info.st_mode):04o}"
-            raise OSError(errno.EPERM, f"others can read or write it, mode {mode}: run chmod 600 on it")
+            raise OSError(errno.EPERM, f"other users can read or write it, mode {mode}: run chmod 600 on it")
         # The threads share the connection, and only one thread uses it at a time.
         database = sqlite3.connect(self._path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         self._connection, self._identity = database, (info.st_dev, info.st_ino)

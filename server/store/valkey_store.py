@@ -1,7 +1,7 @@
 """The store for replicas on several machines: a Valkey or Redis server, version 6 or newer.
 
-Keys expire by the server's clock. Every operation is one command or one script, which the server runs atomically.
-Commands are never retried.
+Keys expire according to that server's clock. Every operation is one command or one script, which the server runs
+atomically. Commands are never retried.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_CONNECTIONS = 32  # per process; further requests wait for a free connection
 RETRY_SECONDS = 1.0  # pause before a broken subscription is retried
 USUAL_PORT = 6379
 _SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
-_PREFIX = "coretools:"  # prefix of every key, because others may use the database too
+_PREFIX = "coretools:"  # prefix of every key, because other programs may use the same database
 _GENERATION = f"{_PREFIX}generation"
 _VERSION_CHARS = len(new_version())  # length of the version that precedes each value
 
@@ -188,7 +188,7 @@ class ValkeyStore:
             await self._disconnect_idle()
             raise self._available.report_failure(_SILENT) from None
         except exceptions.ReadOnlyError:
-            raise self._available.report_failure("it is a read-only replica: name the primary") from None
+            raise self._available.report_failure("it is a read-only replica: store.url must name the primary") from None
         except exceptions.OutOfMemoryError:
             raise self._available.report_failure("it is out of memory") from None
         except exceptions.ResponseError as error:
@@ -200,7 +200,7 @@ class ValkeyStore:
             raise self._available.report_failure("it cannot be reached") from None
 
     async def _disconnect_idle(self) -> None:
-        """Close all connections that are not in use, because they may be dead too."""
+        """After a failure, close all idle connections, because they may be dead as well."""
         with anyio.move_on_after(ANSWER_SECONDS), suppress(exceptions.ValkeyError, OSError):
             await self._pool.disconnect(inuse_connections=False)
 

@@ -28,7 +28,7 @@ from tools.machine.threads import THREADS
 OTHER = "_OTHER"  # replaces unknown and surplus names (a value from the OpenTelemetry conventions)
 BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Upper bounds of the histogram buckets, in seconds (from the OpenTelemetry conventions for MCP)."""
-MAX_NAMES = 200  # tools with their own label, and as many prompts; all others share the label `OTHER`
+MAX_NAMES = 200  # maximum number of tools with their own label, and of prompts; all others share `OTHER`
 MAX_CODES = 50  # error codes with their own label; upstreams may choose codes freely
 STATES = tuple(state.value for state in UpstreamState)
 BEGAN: Final = time.time()

@@ -288,7 +288,7 @@ async def test_a_file_is_for_its_user_alone_and_one_that_others_can_read_is_not_
     assert modes == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), "0o600")
     await store.aclose()
     path.chmod(0o644)
-    assert "others can read or write it, mode 0644: run chmod 600 on it" in await refused(SqliteStore(str(path)))
+    assert "other users can read or write it, mode 0644: run chmod 600 on it" in await refused(SqliteStore(str(path)))
 
 
 @pytest.mark.requirement("store.sqlite")
