@@ -187,7 +187,7 @@ class App:
             bus=self._bus,
             changed=self._list_changed,
             replica=self.replica,
-            observer_of=None if observation is None else observation.of_upstream,
+            observer_of=None if observation is None else observation.observer_for,
             folders_of=lambda exchange: self._contexts.folders(
                 None if exchange is None else clients.known(exchange.client_key), exchange
             ),

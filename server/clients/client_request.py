@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 PRINCIPAL = "coretools-mcp.principal"  # key in a request's ASGI scope for the principal of its token
 WELCOMES = frozenset({"initialize", "server/discover"})  # methods that a client calls first
 _WEB_ADDRESS = re.compile(r"https?://[^\s/\\?#][^\s\\]*", re.IGNORECASE)
-USUAL_LEVEL = "info"  # the log level for a handshake client that has not chosen one
+DEFAULT_LEVEL = "info"  # the log level for a handshake client that has not chosen one
 _LEVEL_KEY = "coretools-mcp/logLevel"
 MAX_PROGRESS = 1e300  # larger numbers are dropped, because some clients cannot parse longer integers
 TOKEN_KEY = "token:"  # noqa: S105 - the key prefix for a client that is identified by its token
@@ -157,7 +157,7 @@ class Exchange:
     def log_level(self) -> str | None:
         """The lowest log level that this request asks for, if any."""
         if not self.is_modern:
-            return self.chosen_level or USUAL_LEVEL
+            return self.chosen_level or DEFAULT_LEVEL
         level = self.meta.get(LOG_LEVEL_META_KEY)
         return level if level in LEVELS else None
 

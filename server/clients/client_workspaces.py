@@ -50,9 +50,10 @@ class RootsState:
 
     roots: ClientRoots | None = None
     changes: int = 0  # how often the client announced changed roots
-    turn: anyio.Lock = field(default_factory=anyio.Lock)  # held during `roots/list`; replaced when the roots change
+    # Held during `roots/list`; replaced when the roots change
+    request_lock: anyio.Lock = field(default_factory=anyio.Lock)
     is_silent: bool = False  # whether the client did not respond last time
-    news: RequestContext | None = None  # the latest notification of changed roots, while one is being handled
+    notification: RequestContext | None = None  # the latest notification of changed roots, while one is being handled
 
 
 class WorkspacePolicy:
@@ -171,22 +172,22 @@ async def follow_roots(
     """Call `handle` for changed roots, one call at a time, and again if the roots have changed in the meantime."""
     state.roots = None
     state.changes += 1
-    state.turn = anyio.Lock()  # a `roots/list` request that is still pending concerns the old roots
-    is_being_handled, state.news = state.news is not None, ctx
+    state.request_lock = anyio.Lock()  # a `roots/list` request that is still pending concerns the old roots
+    is_being_handled, state.notification = state.notification is not None, ctx
     if is_being_handled:
         return
     handled_changes = 0
     try:
         while handled_changes != state.changes:
             handled_changes = state.changes
-            await handle(state.news)
+            await handle(state.notification)
             last_changes = -1
             with anyio.move_on_after(LONGEST_FLOOD_SECONDS):
                 while last_changes != state.changes:
                     last_changes = state.changes
                     await anyio.sleep(QUIET_SECONDS)
     finally:
-        state.news = None
+        state.notification = None
 
 
 async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | None = None) -> ClientRoots | None:
@@ -202,7 +203,7 @@ async def learn_roots(state: RootsState, exchange: Exchange, seconds: float | No
         with anyio.fail_after(usual_seconds if seconds is None else seconds):
             # The client may read a request that is outside of its own requests late or never, so such a request does
             # not take the lock that calls wait for.
-            async with nullcontext() if exchange.is_outside_request else state.turn:
+            async with nullcontext() if exchange.is_outside_request else state.request_lock:
                 changes, roots = state.changes, state.roots
                 if roots is None:
                     answer: Any = (await exchange.outbound.request("roots/list", None)).get("roots")

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from server.settings.canonical_form import (
     FOREIGN_KEYS,
+    INVALID,
     MODE_ALIASES,
-    WRONG,
     Converters,
     adapt_servers,
     convert_keys,
@@ -105,15 +105,15 @@ _EMPTY_IS_ALL = {("mcp", "allowed"), ("allowMCPServers",)}  # in the CLIs, an em
 
 def _mode(value: Any) -> Any:
     mode = MODE_ALIASES.get(value, value) if isinstance(value, str) else ""
-    return mode if mode in list(ApprovalMode) else WRONG
+    return mode if mode in list(ApprovalMode) else INVALID
 
 
 _MODES: Converters = dict.fromkeys(  # the key for the approval mode depends on the version of the CLI
     key_paths("tools.approvalMode approvalMode general.defaultApprovalMode"), (("approvalMode",), _mode)
 )
 _SWITCHES: Converters = {
-    (*section, theirs): (("workspace", ours), lambda value: value if isinstance(value, bool) else WRONG)
-    for theirs, ours in (
+    (*section, cli_key): (("workspace", canonical), lambda value: value if isinstance(value, bool) else INVALID)
+    for cli_key, canonical in (
         ("respectGitIgnore", "respectGitIgnore"),
         ("respectQwenIgnore", "respectAgentIgnore"),
         ("respectGeminiIgnore", "respectAgentIgnore"),
@@ -168,14 +168,14 @@ def translate(data: Tree, source: str, diagnostics: Diagnostics) -> Tree:
     if value_at(data, ("yolo",)) is True:
         set_default(result, ("approvalMode",), "yolo")
     convert_keys(data, _SWITCHES, result, source, diagnostics, "it must be true or false")
-    for path, instead in _RESTRICTIONS.items():
+    for path, note in _RESTRICTIONS.items():
         if value_at(data, path):
-            diagnostics.warn(source, f"{dotted(path)} is a restriction that has no effect here: {instead}.")
+            diagnostics.warn(source, f"{dotted(path)} is a restriction that has no effect here: {note}.")
     return result
 
 
 _EXPANDED_LATER = key_paths("tools.discoveryCommand tools.callCommand mcp.serverCommand web.search agents")
-_ALLOWING = key_paths("permissions.allow tools.allowed tools.core")
+_ALLOW_RULES = key_paths("permissions.allow tools.allowed tools.core")
 
 
 def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
@@ -188,7 +188,7 @@ def expand_variables(data: Tree, source: str, environ: Mapping[str, str], diagno
     expander = VariableExpander(environ)
 
     def expand(value: Any, path: KeyPath) -> Any:
-        if path in _ALLOWING or path in _EXPANDED_LATER:
+        if path in _ALLOW_RULES or path in _EXPANDED_LATER:
             return value
         if len(path) == 3 and path[0] == "mcpServers" and path[2] in EXPANDED_IN_SERVERS:
             return value

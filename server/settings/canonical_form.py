@@ -44,7 +44,7 @@ KEY_ALIASES: Mapping[tuple[str, ...], tuple[str, ...]] = {
 
 Converters = Mapping[tuple[str, ...], tuple[tuple[str, ...], Callable[[Any], Any]]]
 """For each CLI key whose value must be converted: its canonical key, and the function that converts the value."""
-WRONG: Final = object()  # a converter's result for an invalid value
+INVALID: Final = object()  # a converter's result for an invalid value
 
 
 def _number(value: Any) -> int | float | None:
@@ -53,13 +53,13 @@ def _number(value: Any) -> int | float | None:
 
 def _milliseconds(seconds: Any) -> Any:
     number = _number(seconds)
-    return WRONG if number is None else int(max(0, min(number, MAX_COMMAND_TIMEOUT / 1000)) * 1000)
+    return INVALID if number is None else int(max(0, min(number, MAX_COMMAND_TIMEOUT / 1000)) * 1000)
 
 
 def _limit(value: Any) -> Any:
     """Convert a limit: in both CLIs, zero or a negative number means no limit."""
     number = _number(value)
-    return WRONG if number is None else int(min(number, MAX_COUNT)) if number > 0 else None
+    return INVALID if number is None else int(min(number, MAX_COUNT)) if number > 0 else None
 
 
 _NUMBERS: Converters = {
@@ -70,7 +70,7 @@ _NUMBERS: Converters = {
     ("truncateToolOutputLines",): (("limits", "readLines"), _limit),
 }
 
-_MEANINGLESS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
+_IGNORED_KEYS = key_paths("$schema $version tools.shell.enableInteractiveShell tools.shell.pager tools.shell.showColor")
 """Keys that editors and both CLIs write and that have no meaning here."""
 FOREIGN_KEYS = (*KEY_ALIASES, *_NUMBERS)  # CLI keys that are accepted in every settings file, not only in the CLIs' own
 TRANSPORT_ALIASES: Mapping[str, str] = {"streamable-http": "http", "streamableHttp": "http", "streamable_http": "http"}
@@ -85,7 +85,7 @@ MAX_SUGGESTIONS = 20  # after this many warnings, no similar key is suggested, b
 def canonicalise(layer: Layer, environ: Mapping[str, str], diagnostics: Diagnostics) -> None:
     """Convert a layer to canonical form, in place, and fill its `names`."""
     data, source = layer.data, layer.source
-    for path in _MEANINGLESS:
+    for path in _IGNORED_KEYS:
         pop_value(data, path)
     for alias, canonical in KEY_ALIASES.items():
         parent = parent_at(data, alias)
@@ -194,7 +194,7 @@ def convert_keys(
     for alias, (canonical, convert) in converters.items():
         raw_value = pop_value(data, alias)
         value = convert(raw_value) if raw_value is not None else None
-        if value is WRONG:
+        if value is INVALID:
             diagnostics.warn(source, f"{dotted(alias)} is ignored: {reason}.")
             continue
         parent = parent_at(target, canonical, create=True) if value is not None else None
@@ -238,8 +238,8 @@ def _by_alias(layer: Layer, diagnostics: Diagnostics) -> Tree:
             diagnostics.refuse(source, message)
             continue
         if alias != name:
-            fits = f"a name has at most {MAX_ALIAS} letters, digits, - and _, but no __, and no _ at either end"
-            diagnostics.warn(source, f"{display_path} is called {alias} here: {fits}.")
+            limits = f"a name has at most {MAX_ALIAS} letters, digits, - and _, but no __, and no _ at either end"
+            diagnostics.warn(source, f"{display_path} is called {alias} here: {limits}.")
         if isinstance(entry, dict) and "disabled" in entry:
             # Other clients write `disabled: true`; such a server must not start here either.
             is_disabled: Any = cast("Tree", entry).pop("disabled")
@@ -265,8 +265,8 @@ def _drop_unknown_keys(
                 import difflib  # noqa: PLC0415 - needed only if something is misspelled
 
                 by_lower = {key.lower(): key for key in keys}
-                close = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)
-                suggestion = f" Did you mean {dotted((*path, by_lower[close[0]]))}?" if close else ""
+                matches = difflib.get_close_matches(name[:60].lower(), by_lower, n=1)
+                suggestion = f" Did you mean {dotted((*path, by_lower[matches[0]]))}?" if matches else ""
             diagnostics.warn(source, f"{dotted(key_path)} is not a known key and is ignored.{suggestion}")
             continue
         for section_path, entry, subsection in keys[name].sections_in(data[name], key_path):

@@ -41,7 +41,7 @@ _CACHE_SIZE = 4  # how many parsed texts to cache: an edit has several steps, an
 _SOURCE = "settings"  # the name of a file in errors if its path is not known
 PRIVATE_FOLDER = 0o700  # mode of a new folder
 PRIVATE_FILE = 0o600  # mode of a new file
-TRIES = 20  # the maximum number of attempts if another program keeps changing the file
+MAX_ATTEMPTS = 20  # the maximum number of attempts if another program keeps changing the file
 MemberPath = tuple[str, ...]
 
 
@@ -364,7 +364,7 @@ def _indent_of(text: str, position: int) -> str:
 
 _HEADER = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 _COMMENTS_AT_END = re.compile(r"(?:^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\r?\n)*)?\Z", re.MULTILINE)
-_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
@@ -393,7 +393,7 @@ def toml_table(path: MemberPath, table: Mapping[str, Any]) -> str:
 
 
 def _toml_key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+    return key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def _toml_value(value: Any) -> str:
@@ -495,7 +495,7 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal | N
     os.makedirs(folder, PRIVATE_FOLDER, exist_ok=True)
     workspace = Workspace([folder], ignore_case=False)
     location = workspace.at(path)
-    for attempt in range(TRIES):
+    for attempt in range(MAX_ATTEMPTS):
         try:
             with exclusive(location, signal):
                 content, identity = b"", None
@@ -506,7 +506,7 @@ def rewrite(path: str, change: Callable[[bytes], bytes], signal: AbortSignal | N
                     replace_file(workspace, location, new_content, identity, mode=PRIVATE_FILE)
                 return
         except ToolError as error:
-            if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == TRIES - 1:
+            if error.code is not ToolErrorType.FILE_CHANGED_SINCE_READ or attempt == MAX_ATTEMPTS - 1:
                 raise
 
 

@@ -45,7 +45,7 @@ from server.settings.settings_files import (
     value_at,
 )
 from server.settings.tool_models import AgentSettings
-from server.settings.upstream_entries import UpstreamEntry, options_for_us, resolve_entries
+from server.settings.upstream_entries import UpstreamEntry, own_options, resolve_entries
 from server.settings.variable_expansion import HINT, SourceOf, VariableExpander
 from tools.web.search_settings import SEARCH_VARIABLES
 
@@ -222,7 +222,7 @@ def read_settings(inputs: SettingsInputs, previous: SettingsReport | None = None
         environ=environ,
         source_of=all_layers.source_of,
         diagnostics=diagnostics,
-        starts_itself=lambda entry, source: _starts_itself(entry, inputs, of_workspace=source in workspace_paths),
+        starts_itself=lambda entry, source: _starts_itself(entry, inputs, is_from_workspace=source in workspace_paths),
     )
     own_file = user_file(environ)
     files_read = [
@@ -442,13 +442,13 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
         updates["confirmation"] = confirmation.model_copy(update={"when_unavailable": "deny"})
     commands = {"discovery_command": tools.discovery_command, "call_command": tools.call_command}
     if any(commands.values()):
-        usable: dict[str, tuple[str, ...] | None] = {}
+        usable_commands: dict[str, tuple[str, ...] | None] = {}
         for name, command in commands.items():
             expander = VariableExpander(environ)
             line = expander.texts(command or (), ("tools", wire_name(name)))
             is_missing = expander.warn_of_missing(diagnostics, source_of, f"; the command is not used. {HINT}")
-            usable[name] = None if is_missing else line or None
-        updates["tools"] = tools.model_copy(update=usable)
+            usable_commands[name] = None if is_missing else line or None
+        updates["tools"] = tools.model_copy(update=usable_commands)
     search, providers = settings.web.search, dict[str, Any]()
     for name, variables in SEARCH_VARIABLES.items():
         provider: Section = getattr(search, name)
@@ -480,12 +480,12 @@ def _resolve(settings: Settings, environ: Mapping[str, str], source_of: SourceOf
     return settings.model_copy(update=updates) if updates else settings
 
 
-def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_workspace: bool) -> bool:
+def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, is_from_workspace: bool) -> bool:
     """Return whether an entry starts this program with the same settings.
 
     An entry that starts this program with other settings is allowed: it is a second server behind this one.
     """
-    options = options_for_us(entry.command, list(entry.args)) if entry.transport == "stdio" else None
+    options = own_options(entry.command, list(entry.args)) if entry.transport == "stdio" else None
     if options is None or {"HOME", "XDG_CONFIG_HOME", "APPDATA"}.intersection(entry.env):
         return False
     files: list[str] = []
@@ -499,7 +499,7 @@ def _starts_itself(entry: UpstreamSettings, inputs: SettingsInputs, *, of_worksp
                 files.append(real_path(os.path.join(entry.cwd or inputs.working_folder or "", value)))
             elif option == "--settings":
                 cli = value
-            elif of_workspace:
+            elif is_from_workspace:
                 return False  # another workspace has other settings
     return cli == inputs.cli and files == [real_path(path) for path in inputs.config_files]
 

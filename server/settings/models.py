@@ -69,7 +69,7 @@ def _names_or_all(value: object) -> object:
     return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 
-_OF_PUBLISHING = (
+_PUBLISHING_KEYS = (
     *("prefix", "rename", "include_tools", "exclude_tools", "description", "timeout", "trust"),
     "always_load",
 )
@@ -159,11 +159,11 @@ class UpstreamSettings(Section):
 
     def is_reached_like(self, other: UpstreamSettings) -> bool:
         """Return whether both entries use the same connection; how tools are published or called may differ."""
-        return self.model_copy(update={name: getattr(other, name) for name in _OF_PUBLISHING}) == other
+        return self.model_copy(update={name: getattr(other, name) for name in _PUBLISHING_KEYS}) == other
 
     def reach_digest(self) -> str:
         """Return a digest of the settings that decide the connection; it is the same in all processes."""
-        entry = {name: value for name, value in self if name not in _OF_PUBLISHING}
+        entry = {name: value for name, value in self if name not in _PUBLISHING_KEYS}
         # Serializing with pydantic would take longer, because pydantic would first build the models' serializers.
         return sha256(json.dumps(entry, sort_keys=True, default=dict).encode()).hexdigest()
 

@@ -91,8 +91,8 @@ def unknown_tools(rules: Iterable[str], report: SettingsReport) -> Iterator[str]
             if beginning
         ):
             continue
-        alias, between, rest = name.removeprefix("mcp__").partition(BETWEEN)
-        if between or name.startswith("mcp_"):
+        alias, separator, rest = name.removeprefix("mcp__").partition(BETWEEN)
+        if separator or name.startswith("mcp_"):
             suggestion = nearest(alias, prefixes)
             hint = f" Did you mean {suggestion}{BETWEEN}{rest}?" if suggestion else ""
             yield f"there is no server '{visible_line(alias)}', but '{visible_line(rule)}' names it.{hint}"

@@ -59,11 +59,11 @@ def state_folder(environ: Mapping[str, str]) -> str | None:
 
 
 def _program_folder(
-    environ: Mapping[str, str], platform: str, on_windows: str, variable: str, in_home: str
+    environ: Mapping[str, str], platform: str, windows_variable: str, variable: str, home_subfolder: str
 ) -> str | None:
-    base = environ.get(on_windows if platform == "win32" else variable, "")
+    base = environ.get(windows_variable if platform == "win32" else variable, "")
     if platform != "win32" and not os.path.isabs(base):  # The XDG specification says to ignore relative paths.
-        base = os.path.join(home_folder(environ), in_home)
+        base = os.path.join(home_folder(environ), home_subfolder)
     return os.path.join(base, "coretools-mcp") if os.path.isabs(base) else None
 
 
@@ -293,7 +293,7 @@ def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
         yield path, value
 
 
-_format = cache(TypeAdapter[Any])
+_type_adapter = cache(TypeAdapter[Any])
 
 
 def read_stored(kind: type[T], content: bytes | str) -> T:
@@ -302,4 +302,4 @@ def read_stored(kind: type[T], content: bytes | str) -> T:
     Raises:
         ValueError: The content does not fit `kind`. The error message quotes parts of the content, which may be secret.
     """
-    return _format(kind).validate_json(content, strict=True)
+    return _type_adapter(kind).validate_json(content, strict=True)

@@ -172,8 +172,8 @@ class WebSearchSettings(Section):
         """The providers with all required values, in order of preference."""
         return tuple(
             name
-            for name, needs in SEARCH_VARIABLES.items()
-            if all(value for attribute, value in getattr(self, name) if wire_name(attribute) in needs)
+            for name, required_keys in SEARCH_VARIABLES.items()
+            if all(value for attribute, value in getattr(self, name) if wire_name(attribute) in required_keys)
         )
 
     def for_tools(self) -> SearchSettings:

@@ -299,13 +299,13 @@ def unpinned_package(command: str | None, args: Sequence[str]) -> str | None:
 
 PROGRAM = "coretools-mcp"
 DEFAULT_PORT = 8808  # the value of `http.port` if the settings do not set it
-_DEFAULTS = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
+_DEFAULT_VALUE = re.compile(r"\$\{\w+:-([^{}]*)\}")  # the default in `${NAME:-default}`
 _NAMES = frozenset({PROGRAM, "coretools_mcp"})
 _PROGRAM_ENDINGS = re.compile(r"\.(?:exe|cmd|bat|ps1|py|pyw)\Z")
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*w?|py")
 _SHELLS = frozenset({"sh", "bash", "zsh", "dash", "fish", "cmd", "powershell", "pwsh"})
 _WRAPPERS = frozenset({"env", "nice", "nohup", "exec", "command", "time", "stdbuf", "setsid"})
-_INDIRECT = frozenset(
+_COMMAND_RUNNERS = frozenset(
     {"timeout", "sudo", "doas", "su", "ionice", "chrt", "taskset", "poetry", "hatch", "pdm", "pixi"}
     | {"mise", "asdf", "direnv", "nix", "wsl", "docker", "podman"}
 )
@@ -318,7 +318,7 @@ _TAKES_VALUE = re.compile(
 """Options that take the next word as their value: those of Python, uv, pipx and the programs in `_WRAPPERS`."""
 
 
-def options_for_us(command: Any, args: Any) -> list[str] | None:
+def own_options(command: Any, args: Any) -> list[str] | None:
     """Return the options that a command line passes to this program, directly or through other programs.
 
     Returns `None` if the command line does not start this program.
@@ -339,14 +339,14 @@ def _options(words: Sequence[str]) -> list[str] | None:
     if program in _NAMES or (os.path.isabs(words[0]) and _name_of(os.path.realpath(words[0])) in _NAMES):
         return rest
     if program in _SHELLS:
-        option = next((at for at, word in enumerate(rest) if re.fullmatch(r"-\w*c|/[cCkK]|-Command", word)), None)
+        option = next((index for index, word in enumerate(rest) if re.fullmatch(r"-\w*c|/[cCkK]|-Command", word)), None)
         if option is None:
             return _options(_from_first_argument(rest))
         line = rest[option + 1 :]
         return _options_in_line(line[0] if len(line) == 1 or program not in ("cmd", "powershell") else " ".join(line))
     if _PYTHON.fullmatch(program):
         module_index = next(
-            (at for at, word in enumerate(rest) if word.startswith("-m") and _name_of(word[2:]) in _NAMES), None
+            (index for index, word in enumerate(rest) if word.startswith("-m") and _name_of(word[2:]) in _NAMES), None
         )
         if module_index is not None:
             return rest[module_index + 1 :]
@@ -363,45 +363,45 @@ def _options(words: Sequence[str]) -> list[str] | None:
             rest.pop(0)
     elif re.search(r"\s", words[0]) and not os.path.exists(words[0]):
         return _options_in_line(" ".join(words))  # a whole command line in place of a program
-    elif program in _INDIRECT:
+    elif program in _COMMAND_RUNNERS:
         # A word after a long option is skipped: it may be the option's value, such as a folder named like this program.
         positions = (
-            at
-            for at, word in enumerate(rest)
-            if _name_of(word.rpartition("#")[2]) in _NAMES and not (at and re.match("--.", rest[at - 1]))
+            index
+            for index, word in enumerate(rest)
+            if _name_of(word.rpartition("#")[2]) in _NAMES and not (index and re.match("--.", rest[index - 1]))
         )
-        at = next(positions, None)
-        return rest[at + 1 :] if at is not None else None
+        index = next(positions, None)
+        return rest[index + 1 :] if index is not None else None
     else:
         return None
     return _options(_from_first_argument(rest))
 
 
 def _options_in_line(line: str) -> list[str] | None:
-    """Return the options, as `options_for_us` does, for the first command of a line that starts this program."""
+    """Return the options, as `own_options` does, for the first command of a line that starts this program."""
     import shlex  # noqa: PLC0415 - needed only for a shell command line
 
     try:
         words = shlex.split(line.replace("\\", "/"))
     except ValueError:
         return None
-    for at, word in enumerate(words):
-        begins = at == 0 or words[at - 1] in ("&&", "||", ";", "exec", "&") or words[at - 1].endswith(";")
-        if begins and not re.search(r"\s", word) and (options := _options(words[at:])) is not None:
+    for index, word in enumerate(words):
+        is_command = index == 0 or words[index - 1] in ("&&", "||", ";", "exec", "&") or words[index - 1].endswith(";")
+        if is_command and not re.search(r"\s", word) and (options := _options(words[index:])) is not None:
             return options
     return None
 
 
 def _from_first_argument(words: Sequence[str]) -> Sequence[str]:
     """Return the words from the first one that is neither an option nor an option's value; empty if there is none."""
-    skips = False
-    for at, word in enumerate(words):
-        if skips:
-            skips = False
+    skips_next = False
+    for index, word in enumerate(words):
+        if skips_next:
+            skips_next = False
         elif word.startswith("-"):
-            skips = _TAKES_VALUE.fullmatch(word) is not None
+            skips_next = _TAKES_VALUE.fullmatch(word) is not None
         elif not re.match(r"[A-Za-z_]\w*=", word):
-            return words[at:]
+            return words[index:]
     return ()
 
 
@@ -423,22 +423,22 @@ def is_own(entry: Mapping[str, Any], ports: Sequence[int]) -> bool:
     addresses = [entry.get(key) for key in ("url", "httpUrl", "serverUrl")]
     for arguments in (entry.get("args"), args):
         addresses += cast("list[Any]", arguments) if isinstance(arguments, list) else []
-    if options_for_us(command, args) is not None:
+    if own_options(command, args) is not None:
         return True
     for address in addresses:
         try:
-            parts = urlsplit(_DEFAULTS.sub(r"\1", address.strip()) if isinstance(address, str) else "")
+            parts = urlsplit(_DEFAULT_VALUE.sub(r"\1", address.strip()) if isinstance(address, str) else "")
             port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
         except ValueError:
             continue
         host = (parts.hostname or "").rstrip(".")
-        is_here = host == "localhost"
+        is_local = host == "localhost"
         with suppress(OSError, ValueError):
             # `inet_aton` also accepts other spellings of an address, such as `127.1` and `2130706433`, as clients do.
             ip = ip_address(host if ":" in host else socket.inet_ntoa(socket.inet_aton(host)))
             ip = getattr(ip, "ipv4_mapped", None) or ip
-            is_here = ip.is_loopback or ip.is_unspecified
-        is_ours = parts.path.rstrip("/") in ("/mcp", "/sse")
-        if parts.scheme in ("http", "https") and is_here and port in ports and is_ours:
+            is_local = ip.is_loopback or ip.is_unspecified
+        is_mcp_path = parts.path.rstrip("/") in ("/mcp", "/sse")
+        if parts.scheme in ("http", "https") and is_local and port in ports and is_mcp_path:
             return True
     return False

@@ -201,7 +201,7 @@ is asked, and what is remembered for all projects.
 SERVER_COMMAND = ("mcp", "serverCommand")
 COMMAND_ALIAS = "mcp"  # the alias of the server that `mcp.serverCommand` starts, as in Qwen Code and Gemini CLI
 
-ONLY_IF_NOT_GIVEN = tuple(
+ONLY_IF_UNSET = tuple(
     map(key_paths, ("tools.core", "mcp.allowed", "mcp.serverCommand", "tools.discoveryCommand tools.callCommand"))
 )
 """Keys that a workspace may set only if the operator does not. Replacing the operator's value could allow what that
@@ -220,7 +220,7 @@ def sanitize(layer: Layer, operators: Sequence[Layer], diagnostics: Diagnostics)
     for path in OPERATOR_KEYS:
         if pop_value(data, path) is not None:
             diagnostics.warn(source, f"{dotted(path)} is ignored: only the operator's own settings may set it.")
-    for paths in ONLY_IF_NOT_GIVEN:
+    for paths in ONLY_IF_UNSET:
         is_given = any(value_at(operator.data, path) is not None for operator in operators for path in paths)
         for path in paths if is_given else ():
             if pop_value(data, path) is not None:

@@ -122,8 +122,8 @@ class SealedStates:
         claims = self._claims(state, fingerprint, client_key, logging.WARNING)
         if claims is None:
             return None
-        is_ours = await self._store.take_once(f"spent:{claims.nonce}", self._spent_seconds, claims.store)
-        return claims.carried if is_ours else None
+        is_first_use = await self._store.take_once(f"spent:{claims.nonce}", self._spent_seconds, claims.store)
+        return claims.carried if is_first_use else None
 
     def read(self, state: str, fingerprint: str, client_key: str) -> dict[str, Any] | None:
         """Return the content of a reusable state; `None` if it is forged, expired, or for another purpose."""

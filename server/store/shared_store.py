@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 ABSENT = ""  # the version of a missing key
 MAX_QUEUED = 1_000  # messages queued for a slow subscriber
-MIN_SWEPT = 256  # the store in memory removes expired keys only if it has at least this many keys
+MIN_SWEEP_KEYS = 256  # the store in memory removes expired keys only if it has at least this many keys
 
 
 class StoreUnavailableError(ToolError):
@@ -114,7 +114,7 @@ class MemoryStore:
         self.generation = new_version()
         self._clock = clock
         self._rows: dict[str, tuple[Versioned, float]] = {}  # the values, and when they expire
-        self._next_sweep = MIN_SWEPT
+        self._next_sweep = MIN_SWEEP_KEYS
         self._subscribers: dict[str, set[MemoryObjectSendStream[str]]] = {}
 
     async def start(self) -> None:
@@ -135,7 +135,7 @@ class MemoryStore:
         now = self._clock()
         if len(self._rows) >= self._next_sweep:
             self._rows = {name: row for name, row in self._rows.items() if row[1] > now}
-            self._next_sweep = max(MIN_SWEPT, 2 * len(self._rows))
+            self._next_sweep = max(MIN_SWEEP_KEYS, 2 * len(self._rows))
         version = new_version()
         self._rows[key] = Versioned(value, version), float("inf") if seconds is None else now + seconds
         return version

@@ -27,8 +27,8 @@ ANSWER_SECONDS = 1.0  # limit for connecting, and for a reply
 COMMAND_SECONDS = 1.5  # limit for a whole command: getting a free connection, connecting, and the reply
 MAX_CONNECTIONS = 32  # per process; further requests wait for a free connection
 RETRY_SECONDS = 1.0  # pause before a broken subscription is retried
-USUAL_PORT = 6379
-_SILENT = f"it does not answer within {ANSWER_SECONDS:g} s"
+DEFAULT_PORT = 6379
+_NO_REPLY = f"it does not answer within {ANSWER_SECONDS:g} s"
 _PREFIX = "coretools:"  # prefix of every key, because other programs may use the same database
 _GENERATION = f"{_PREFIX}generation"
 _VERSION_CHARS = len(new_version())  # length of the version that precedes each value
@@ -85,7 +85,7 @@ class ValkeyStore:
             max_connections=MAX_CONNECTIONS,
             timeout=cast("int", ANSWER_SECONDS),
             host=parts.hostname or "localhost",
-            port=parts.port or USUAL_PORT,
+            port=parts.port or DEFAULT_PORT,
             db=int(parts.path.strip("/") or 0),
             username=unquote(parts.username or "") or None,
             password=password or None,
@@ -153,7 +153,7 @@ class ValkeyStore:
                         message = await self._send(messages.get_message(timeout=ANSWER_SECONDS))
                         if message is None:  # check whether the server is still there
                             if is_pinged:
-                                raise self._available.report_failure(_SILENT)
+                                raise self._available.report_failure(_NO_REPLY)
                             is_pinged = True
                             await self._send(messages.ping())
                             continue
@@ -186,7 +186,7 @@ class ValkeyStore:
             raise self._available.report_failure("it rejects the user name or the password (store.password)") from None
         except (TimeoutError, exceptions.TimeoutError):
             await self._disconnect_idle()
-            raise self._available.report_failure(_SILENT) from None
+            raise self._available.report_failure(_NO_REPLY) from None
         except exceptions.ReadOnlyError:
             raise self._available.report_failure("it is a read-only replica: store.url must name the primary") from None
         except exceptions.OutOfMemoryError:

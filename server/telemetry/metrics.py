@@ -31,7 +31,7 @@ BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 MAX_NAMES = 200  # maximum number of tools with their own label, and of prompts; all others share `OTHER`
 MAX_CODES = 50  # error codes with their own label; upstreams may choose codes freely
 STATES = tuple(state.value for state in UpstreamState)
-BEGAN: Final = time.time()
+START_TIME: Final = time.time()
 Labels = tuple[str, ...]
 
 METRICS: Mapping[str, tuple[str, Labels, str]] = {
@@ -110,8 +110,8 @@ class Operation:
 
 
 @dataclass(slots=True)
-class UpstreamEnd:
-    """The other end of a session with an upstream."""
+class UpstreamInfo:
+    """The upstream of a session, as spans and metrics describe it."""
 
     alias: str
     is_remote: bool
@@ -206,7 +206,7 @@ def _process_values() -> dict[str, float]:
     times = os.times()
     values: dict[str, float] = {
         "process_cpu_seconds_total": times.user + times.system,
-        "process_start_time_seconds": BEGAN,
+        "process_start_time_seconds": START_TIME,
     }
     if sys.platform != "win32":
         with suppress(OSError, ValueError):

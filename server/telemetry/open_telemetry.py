@@ -38,7 +38,7 @@ from server import VERSION
 from server.protocol.json_rpc import Json, as_mapping
 from server.protocol.request_table import RequestContext
 from server.settings.explanations import install_command
-from server.telemetry.metrics import BUCKETS, MAX_CODES, MAX_NAMES, Names, Operation, UpstreamEnd
+from server.telemetry.metrics import BUCKETS, MAX_CODES, MAX_NAMES, Names, Operation, UpstreamInfo
 from tools.contract.display import visible_line
 from tools.machine.threads import THREADS
 
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 LAST_SECONDS = 3.0  # limit for sending the last spans and metrics at shutdown
 MAX_LOG_CHARS = 300  # characters of an SDK message in this log
-LONGEST: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
+MAX_LENGTHS: Mapping[str, int] = {"traceparent": 128, "tracestate": 512, "baggage": 8_192}
 """The parts of a trace context in `_meta` (SEP-414), with their maximum length (from W3C, except for `traceparent`)."""
 _OPERATION = contexts.create_key("coretools-mcp-operation")
 
@@ -183,31 +183,31 @@ class Telemetry:
         self._server.record(operation.seconds, self._metric_attributes(operation), contexts.get_current())
         contexts.detach(token)
 
-    def begin_client_span(self, operation: Operation, params: Json, to: UpstreamEnd) -> tuple[Json, Span]:
+    def begin_client_span(self, operation: Operation, params: Json, upstream: UpstreamInfo) -> tuple[Json, Span]:
         """Begin the span of a request to an upstream. In `_meta`, its trace context replaces the caller's."""
         cause = contexts.get_value(_OPERATION)
         # A request that outlives the request that caused it gets its own trace.
         is_over = isinstance(cause, Operation) and cause.is_done
         context = Context() if is_over else contexts.get_current()
-        attributes = _attributes(operation) | _address_of(to)
+        attributes = _attributes(operation) | _address_of(upstream)
         span = self._tracer.start_span(_name(operation), context, SpanKind.CLIENT, attributes)
         carrier: dict[str, str] = {}
         propagate.inject(carrier, with_span(span, context))
-        meta = {name: value for name, value in as_mapping(params.get("_meta")).items() if name not in LONGEST}
+        meta = {name: value for name, value in as_mapping(params.get("_meta")).items() if name not in MAX_LENGTHS}
         return {**params, "_meta": {**meta, **carrier}}, span
 
-    def end_client_span(self, operation: Operation, span: Span, to: UpstreamEnd) -> None:
+    def end_client_span(self, operation: Operation, span: Span, upstream: UpstreamInfo) -> None:
         _end(operation, span)
         self._client.record(
-            operation.seconds, self._metric_attributes(operation) | _address_of(to), with_span(span, Context())
+            operation.seconds, self._metric_attributes(operation) | _address_of(upstream), with_span(span, Context())
         )
 
     def time_session(self, ctx: RequestContext) -> Callable[[], None]:
         began, attributes = time.perf_counter(), _network_of(ctx.http_request)
         return lambda: self._server_session.record(time.perf_counter() - began, attributes, Context())
 
-    def time_upstream_session(self, to: UpstreamEnd) -> Callable[[], None]:
-        began, attributes = time.perf_counter(), _address_of(to) | {"mcp.protocol.version": to.version}
+    def time_upstream_session(self, upstream: UpstreamInfo) -> Callable[[], None]:
+        began, attributes = time.perf_counter(), _address_of(upstream) | {"mcp.protocol.version": upstream.version}
         return lambda: self._client_session.record(time.perf_counter() - began, attributes, Context())
 
     def _metric_attributes(self, operation: Operation) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def _trace_context(carrier: Mapping[str, Any]) -> Context | None:
         return None
     valid_parts = {
         name: value
-        for name, limit in LONGEST.items()
+        for name, limit in MAX_LENGTHS.items()
         if isinstance(value := carrier.get(name), str) and len(value) <= limit and value.isascii()
     }
     context = propagate.extract(valid_parts, Context())
@@ -258,13 +258,13 @@ def _network_of(request: Request | None) -> dict[str, Any]:
     return {"network.transport": "tcp", "network.protocol.name": "http", "network.protocol.version": version}
 
 
-def _address_of(to: UpstreamEnd) -> dict[str, Any]:
-    attributes: dict[str, Any] = {"coretools_mcp.upstream": to.alias}
-    attributes["network.transport"] = "tcp" if to.is_remote else "pipe"
-    if to.host:
-        attributes["server.address"] = to.host
-    if to.port is not None:
-        attributes["server.port"] = to.port
+def _address_of(upstream: UpstreamInfo) -> dict[str, Any]:
+    attributes: dict[str, Any] = {"coretools_mcp.upstream": upstream.alias}
+    attributes["network.transport"] = "tcp" if upstream.is_remote else "pipe"
+    if upstream.host:
+        attributes["server.address"] = upstream.host
+    if upstream.port is not None:
+        attributes["server.port"] = upstream.port
     return attributes
 
 
