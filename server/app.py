@@ -39,7 +39,7 @@ from server.settings.document_editor import SavedRules
 from server.store.replica import Replica, lone_replica
 from server.upstreams.catalog.published_names import SEARCH_NAMES
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
-from server.upstreams.relay.large_results import LargeResults
+from server.upstreams.relay.relayed_results import LargeResults
 from server.upstreams.upstream_router import Dependencies, OwnOffer, UpstreamRouter
 from tools.builtin.all_tools import builtin_tools
 from tools.builtin.todo_write import TodoLists
@@ -48,7 +48,7 @@ from tools.call.base_tool import ClientState, Services
 from tools.call.tool_registry import ToolRegistry
 from tools.call.tool_runner import ToolRunner
 from tools.machine.threads import THREADS
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 from tools.permissions.permission_rules import hidden_paths, rule_of_all_reading
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class App:
                 self.commands.consented,
                 self._journal.open,
                 self.commands.folders.forget_plan,
-                lambda: self.commands.code_asked,
+                lambda: self.commands.code_intelligence,
             ),
             media=settings.media,
         )

@@ -43,7 +43,7 @@ async def in_process(served: App | RequestTable) -> AsyncGenerator[TransportStre
     """The streams of a client of an application that runs, or of its table of requests alone."""
     outgoing = _Outgoing()
     said, heard = anyio.create_memory_object_stream[SessionMessage](0)
-    dispatcher = Dispatcher(outgoing, on_room=lambda: None, is_bounded=False)
+    dispatcher = Dispatcher(outgoing, on_resume=lambda: None, is_bounded=False)
     conversation = Conversation(served.table if isinstance(served, App) else served, dispatcher)
 
     async def take() -> None:

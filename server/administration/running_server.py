@@ -19,8 +19,7 @@ from server.requests.prompts_and_resources import MemoryResources
 from server.requests.running_requests import RecentCalls
 from server.requests.tool_services import Commands, CustomTools, LazyJournal
 from server.settings.settings_files import real_path
-from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.call.consent import Judgement
 from tools.call.tool_runner import ToolRunner
@@ -137,7 +136,7 @@ class RunningServer:
         found: list[tuple[str, str, str]] = []
         for client in self.clients.all():
             context = ToolContext(self._workspace_of(client), self.contexts.limits, client.state)
-            found += [(client.name, title, text) for title, text in await self.memory.shown(context)]
+            found += [(client.name, title, text) for title, text in await self.memory.read_all(context)]
         return found
 
     async def judge(self, call: FunctionCall) -> Judgement:

@@ -132,7 +132,10 @@ class ListenStreams:
                 del self._open[key]
 
     async def _send_changes(self, ctx: RequestContext) -> None:
-        """Send the requested changes until cancelled. A slow client gets repeated changes only once."""
+        """Send the requested changes until cancelled.
+
+        A change that occurs again before a slow client has been notified of it is sent only once.
+        """
         requested_filter = as_mapping(as_mapping(ctx.params).get("notifications"))
         flags: dict[str, ListKind] = {f"{kind}ListChanged": kind for kind in LIST_KINDS}
         uris: Any = requested_filter.get("resourceSubscriptions")

@@ -31,7 +31,7 @@ from server.protocol.request_table import (
 from server.protocol.revisions import LOG_LEVEL_META_KEY
 from server.questions.client_confirmer import ASKED, QUESTION_KEY
 from tools.contract.display import visible
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -177,7 +177,7 @@ class Exchange:
                 return elicits(self.capabilities, mode) and (mode != "url" or is_web_address(params.get("url")))
             case "sampling/createMessage":
                 sampling = self.capabilities.get("sampling")
-                # Tools need a separate capability (SEP-1577); clients without it would ignore the tools.
+                # Tools in a sampling request need a separate capability (SEP-1577), without which clients ignore them.
                 wants_tools = bool(params.get("tools") or params.get("toolChoice"))
                 return sampling is not None and (as_mapping(sampling).get("tools") is not None or not wants_tools)
             case "roots/list":

@@ -23,7 +23,7 @@ from server.settings.settings_files import real_path
 from tools.contract.tool_errors import ExhaustedError
 from tools.files.workspace import Forbidden, Scratch, Workspace, contains
 from tools.machine.threads import THREADS
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 logger = logging.getLogger(__name__)
 

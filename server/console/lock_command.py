@@ -33,8 +33,7 @@ from server.upstreams.catalog.lock_file import (
     write_approved,
 )
 from server.upstreams.catalog.suspicious_tools import labels_of
-from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.session.list_reader import TOOLS
 from tools.contract.display import visible, visible_line, without_gaps

@@ -16,8 +16,7 @@ from server.administration.log import HISTORY
 from server.requests.running_requests import RecordedCall
 from server.settings.section_model import dotted
 from server.settings.settings_display import as_text, shown_value
-from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
 from server.upstreams.session.list_reader import in_turns
 from tools.contract.confirmation import Choice, Decision, Question
 from tools.contract.display import (
@@ -79,7 +78,7 @@ def questions(running_server: RunningServer) -> dict[str, Any]:
             {
                 "id": pending.id,
                 "client": pending.client,
-                "asked": _clock(pending.asked),
+                "asked": _clock(pending.asked_at),
                 "seconds_left": max(0, round(pending.seconds_left)),
                 "action": question.description,
                 "title": question.details.title.removeprefix("Confirm "),

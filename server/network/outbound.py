@@ -1,4 +1,4 @@
-"""Requests to other servers: which proxy to use, what authorization servers answer, and explanations of failures."""
+"""Requests to other servers: the choice of a proxy, requests to authorization servers, and explanations of failures."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ def is_local(address: str) -> bool:
 
 
 def is_safe(address: str, *, may_be_local: bool) -> bool:
-    """Return whether a secret may be sent to an address: by TLS, or to this machine if `may_be_local` is true.
+    """Return whether a secret may be sent to an address: over TLS, or to this machine if `may_be_local` is true.
 
     An address is not safe if it could be interpreted as another host's, or if it has a fragment (RFC 6749, 3.1).
     """
     try:
         httpx2.URL(address)
         parts = urlsplit(address)
-        is_meant = parts.scheme == "https" or (parts.scheme == "http" and may_be_local and is_local(address))
-        return is_meant and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
+        has_safe_scheme = parts.scheme == "https" or (parts.scheme == "http" and may_be_local and is_local(address))
+        return has_safe_scheme and bool(parts.hostname) and "@" not in parts.netloc and not parts.fragment
     except (ValueError, httpx2.InvalidURL):
         return False
 
@@ -115,21 +115,21 @@ def proxy_of(address: str) -> str | None:
     host = _host_of(address)
     ip = _ip_of(host)
     # NO_PROXY exempts hosts by `*`, an address, a network, their name, or a parent domain.
-    for each in re.split(r"[\s,]+", proxies.get("no", "").lower()):
+    for exemption in re.split(r"[\s,]+", proxies.get("no", "").lower()):
         with suppress(ValueError):
-            if ip is not None and ip in ip_network(each.strip("[]"), strict=False):
+            if ip is not None and ip in ip_network(exemption.strip("[]"), strict=False):
                 return None
         with suppress(ValueError):
-            place = urlsplit(each if "://" in each else f"//{each}")
+            place = urlsplit(exemption if "://" in exemption else f"//{exemption}")
             name = (place.hostname or "").removeprefix("*").strip(".")
-            is_meant = bool(name) and place.port in (None, port) and (host == name or host.endswith(f".{name}"))
-            if is_meant or each == "*":
+            is_exempt = bool(name) and place.port in (None, port) and (host == name or host.endswith(f".{name}"))
+            if is_exempt or exemption == "*":
                 return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
 async def open_transport(proxy: str | None) -> httpx2.AsyncHTTPTransport:
-    """Return a transport that sends its requests through a proxy, if one is given.
+    """Return a transport that sends requests through `proxy`, or directly if it is `None`.
 
     Raises:
         UnusableProxyError: The proxy cannot be used.
@@ -223,19 +223,19 @@ def cause_of(error: BaseException, *, is_proxied: bool = False) -> str:
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception and its causes, the root cause first."""
     if isinstance(error, BaseExceptionGroup):
-        for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _causes(each)
+        for member in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _causes(member)
     if (cause := error.__cause__ or error.__context__) is not None:
         yield from _causes(cause)
     yield error
 
 
-def told_of_status(response: httpx2.Response, said: bytes = b"", beginning: str = "it answered with") -> str:
-    """Describe a response with an error status as a clause; `said` is its body."""
+def told_of_status(response: httpx2.Response, body: bytes = b"", beginning: str = "it answered with") -> str:
+    """Return a clause that describes a response with an error status, including the message in its body."""
     secrets = response.extensions.get(SECRETS)
-    told = f"{beginning} HTTP status {response.status_code}"
-    if later := response.headers.get("retry-after"):
-        told += f", Retry-After: {quoted(later, secrets)}"
-    if shown := quoted(said.decode("utf-8", "replace"), secrets):
-        told += f', with the message "{shown}"'
-    return told
+    description = f"{beginning} HTTP status {response.status_code}"
+    if retry_after := response.headers.get("retry-after"):
+        description += f", Retry-After: {quoted(retry_after, secrets)}"
+    if message := quoted(body.decode("utf-8", "replace"), secrets):
+        description += f', with the message "{message}"'
+    return description

@@ -1,4 +1,4 @@
-"""Keeps secrets out of what other servers answer.
+"""Removes secrets from the responses of other servers.
 
 The secrets that were sent to a server are hidden wherever its answers repeat them, in any common encoding. Its error
 messages are quoted for people and models only in part, and also without other likely secrets.
@@ -20,11 +20,11 @@ from tools.contract.display import in_one_line
 from tools.text.secrets import HIDDEN, is_secret_name, redact
 
 QUOTED_CHARS = 200  # maximum length of a quotation
-_LOOKED_AT = 20 * QUOTED_CHARS  # characters examined; markup is longer than the text in it
+_MAX_CHECKED_CHARS = 20 * QUOTED_CHARS  # characters examined; markup is longer than the text in it
 _LEAST_SECRET = 6  # minimum length of a hidden value
 _LIKE_A_TOKEN = 16  # minimum length of a path segment that is hidden
-_MAX_REMEMBERED = 64  # headers and addresses remembered; limited, because a login uses one token after another
-# Name prefixes of headers whose values are public or come from a call
+_MAX_REMEMBERED = 64  # headers and addresses to remember; limited, because every new token adds one
+# Patterns for the names of headers whose values are public, or are parameters of a call
 _OPEN = re.compile(r"accept|content-|user-agent|host$|connection$|mcp-|last-event-id|trace", re.IGNORECASE)
 
 
@@ -43,28 +43,28 @@ class SentSecrets:
             if is_secret_name(name) or not _OPEN.match(name):
                 forms = self._forms.pop((name, value), None)
                 if forms is None:
-                    forms = frozenset(chain.from_iterable(map(_forms_of, _secrets_in(name, value))))
+                    forms = frozenset(chain.from_iterable(map(_encodings_of, _secrets_in(name, value))))
                 self._forms[name, value] = forms
         while len(self._forms) > _MAX_REMEMBERED:
             del self._forms[next(iter(self._forms))]
 
     def found_in(self, text: str) -> set[str]:
         """Return the secrets that occur in `text`, each in the encoding used there, converted to lower case."""
-        folded = text.lower()
-        return {form for form in chain(*self._forms.values()) if form in folded}
+        lowered = text.lower()
+        return {form for form in chain(*self._forms.values()) if form in lowered}
 
     def hide(self, text: str) -> str:
-        if not (found := self.found_in(text)):
+        if not (secrets := self.found_in(text)):
             return text
-        pattern = "|".join(map(re.escape, sorted(found, key=len, reverse=True)))
+        pattern = "|".join(map(re.escape, sorted(secrets, key=len, reverse=True)))
         return re.sub(pattern, HIDDEN, text, flags=re.IGNORECASE)
 
     def hide_within(self, value: Any) -> Any:
         """Return a JSON value without the secrets in its strings."""
         if isinstance(value, dict):
-            return {self.hide(name): self.hide_within(each) for name, each in cast("dict[str, Any]", value).items()}
+            return {self.hide(name): self.hide_within(item) for name, item in cast("dict[str, Any]", value).items()}
         if isinstance(value, list):
-            return [self.hide_within(each) for each in cast("list[Any]", value)]
+            return [self.hide_within(item) for item in cast("list[Any]", value)]
         return self.hide(value) if isinstance(value, str) else value
 
 
@@ -72,12 +72,12 @@ def quoted(text: str, secrets: SentSecrets | None = None) -> str:
     """Return the beginning of a server's message on one line, without known or likely secrets."""
     if secrets is not None:
         text = secrets.hide(text)
-    shown = in_one_line(redact(text[:_LOOKED_AT]))
-    return shown if len(shown) <= QUOTED_CHARS else f"{shown[:QUOTED_CHARS]} [...]"
+    line = in_one_line(redact(text[:_MAX_CHECKED_CHARS]))
+    return line if len(line) <= QUOTED_CHARS else f"{line[:QUOTED_CHARS]} [...]"
 
 
 def _secrets_in(name: str, value: str) -> Iterator[str]:
-    """Yield the secrets in the value of a header or, with an empty name, in an address."""
+    """Yield the secrets in the value of a header; if `name` is empty, `value` is an address."""
     if not name:  # user and password, query, and path segments that look like secrets
         import httpx2  # noqa: PLC0415 - most quotations do not need the HTTP library
 
@@ -97,13 +97,19 @@ def _secrets_in(name: str, value: str) -> Iterator[str]:
             yield from (f"{user}:{password}", user, password) if password else ()
 
 
-def _forms_of(word: str) -> Iterable[str]:
+def _encodings_of(word: str) -> Iterable[str]:
     """Return a secret in the encodings that servers use: plain, URL, JSON, HTML and base64."""
     if len(word) < _LEAST_SECRET:
         return ()
-    raw, written = word.encode("utf-8", "replace"), json.dumps(word)[1:-1]
-    packed = base64.b64encode(raw).decode().rstrip("=")
-    careful = re.sub(r"[+&<>'=]", lambda sign: f"\\u{ord(sign[0]):04x}", written)  # how .NET and Go escape JSON
+    raw, json_text = word.encode("utf-8", "replace"), json.dumps(word)[1:-1]
+    base64_text = base64.b64encode(raw).decode().rstrip("=")
+    escaped_json = re.sub(r"[+&<>'=]", lambda char: f"\\u{ord(char[0]):04x}", json_text)  # how .NET and Go escape JSON
     forms = {word, unquote(word), quote(raw), quote(raw, safe=""), quote_plus(raw), html.escape(word)}
-    forms |= {written, written.replace("/", "\\/"), careful, packed, packed.translate(str.maketrans("+/", "-_"))}
+    forms |= {
+        json_text,
+        json_text.replace("/", "\\/"),
+        escaped_json,
+        base64_text,
+        base64_text.translate(str.maketrans("+/", "-_")),
+    }
     return map(str.lower, forms)

@@ -17,8 +17,8 @@ ON_WINDOWS = os.name == "nt"
 _FILE_URI = re.compile(r"(?is)file://(?P<host>[^/?#]*)(?P<path>/[^?#]*)(?P<more>[?#].*)?")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
 _AMBIGUOUS = re.compile(r"[?#]|%[0-9A-Fa-f]{2}")
-"""What must be encoded in the template's `path`: clients do not encode these characters when they expand the template,
-so the characters would change the meaning of the URI.
+"""Characters that must be encoded in the template's `path`. Clients do not encode these characters when they expand the
+template, although the characters change the meaning of the URI.
 """
 
 

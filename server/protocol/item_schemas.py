@@ -29,15 +29,15 @@ from tools.discovery.custom_tool_declarations import BY_NAME, IN_LIST, SINGLE, s
 STRICTEST = "2025-11-25"  # the revision whose schemas include all requirements of the other revisions
 MAX_VALUES = 20_000  # values per item; validating more would delay everything else
 MAX_PARTS = 4_000  # values in an output schema; validating more would delay everything else
-MAX_WRONG = 100  # invalid places per item; beyond this, the whole item is dropped
+MAX_INVALID = 100  # invalid places per item; beyond this, the whole item is dropped
 MAX_ROUNDS = 5  # validation rounds per item; each removes all errors found, which may have hidden others
 MAX_NAMED = 5  # invalid places per item that are named in the log
 MAX_PATTERN_CHARS = 5_000  # characters of regular expressions that are examined per schema
 MAX_GROUPS = 20  # nested groups in a regular expression; limited, because compilers recurse
-MAX_REFERRED = 30  # chained references per value; limited, because clients recurse
-MAX_APPLIED = 10_000  # schemas visited in the search for chained references
+MAX_REFERENCES = 30  # chained references per value; limited, because clients recurse
+MAX_VISITED = 10_000  # schemas visited in the search for chained references
 
-_WAY = "|"  # in error locations, marks a branch of a union
+_BRANCH = "|"  # in error locations, marks a branch of a union
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
@@ -58,7 +58,9 @@ _POINTER = re.compile(
     rf"#(?:/(?:{'|'.join(map(re.escape, sorted(BY_NAME)))})/[A-Za-z0-9_$.+-]+"
     rf"|/(?:{'|'.join(sorted(IN_LIST))})/(?:0|[1-9][0-9]{{0,3}})|/(?:{'|'.join(sorted(SINGLE))}))*"
 )
-"""A reference to a place that is validated as a schema. Its names need no escaping, so each has only one spelling."""
+"""A reference to a part of a schema that is validated as a schema itself. The names in the reference need no escaping,
+so there is only one way to write it.
+"""
 
 
 class UnfitError(ValueError):
@@ -67,7 +69,7 @@ class UnfitError(ValueError):
 
 @dataclass(slots=True)
 class _Schema:
-    """The root of a schema that is being validated, and facts that decide whether clients can compile the schema."""
+    """A schema that is being validated. Its references and patterns decide whether clients can compile it."""
 
     root: Json
     references: set[str] = field(default_factory=set[str])
@@ -83,54 +85,54 @@ def _data() -> Json:
 def _validators() -> dict[str, SchemaValidator]:
     """Return validators for each kind of item, for handshake-era output schemas, and for any schema."""
     items, keywords = _data()["revisions"][STRICTEST], _data()["keywords"]
-    found = {name: _validator(schema, items) for name, schema in items.items()}
-    found["output"] = _validator(items["Tool"]["properties"]["outputSchema"], items)
-    found["Schema"] = _validator(keywords["Schema"], keywords)
+    validators = {name: _validator(schema, items) for name, schema in items.items()}
+    validators["output"] = _validator(items["Tool"]["properties"]["outputSchema"], items)
+    validators["Schema"] = _validator(keywords["Schema"], keywords)
     # Older drafts allow tuples in `items`; the default dialect does not.
-    found["TupleSchema"] = _validator(keywords["Schema"], {**keywords, "Items": keywords["TupleItems"]})
-    return found
+    validators["TupleSchema"] = _validator(keywords["Schema"], {**keywords, "Items": keywords["TupleItems"]})
+    return validators
 
 
-def fitted(name: str, item: Json, encoded: bytes = b"") -> tuple[Json, tuple[str, ...]]:
+def fitted(name: str, item: Json, json_bytes: bytes = b"") -> tuple[Json, tuple[str, ...]]:
     """Return a list item without its invalid parts, and the places of those parts.
 
     Args:
         name: The specification's name for the item, such as `Tool`.
         item: The item, which is returned unchanged if it is valid.
-        encoded: The item as JSON, to count its values.
+        json_bytes: The item as JSON, to count its values.
 
     Raises:
         UnfitError: A required part is invalid.
     """
     # Each value except the first follows a comma or an opening bracket; counting those inside strings does no harm.
-    if encoded.count(b",") + encoded.count(b"[") + encoded.count(b"{") > MAX_VALUES:
+    if json_bytes.count(b",") + json_bytes.count(b"[") + json_bytes.count(b"{") > MAX_VALUES:
         raise UnfitError(f"it has more than {MAX_VALUES:,} values")
-    dropped: dict[str, None] = {}
+    removed_places: dict[str, None] = {}
     if name == "Tool" and "outputSchema" in item:
         if problem := _why_not_compiled(item["outputSchema"]):
-            dropped[f"outputSchema ({problem})"] = None
+            removed_places[f"outputSchema ({problem})"] = None
             item = {key: value for key, value in item.items() if key != "outputSchema"}
         elif for_handshake(item) is not item:
-            dropped[f"outputSchema (for clients of revisions up to {STRICTEST})"] = None
+            removed_places[f"outputSchema (for clients of revisions up to {STRICTEST})"] = None
     for _ in range(MAX_ROUNDS):
-        if not (wrong := _wrong_places(name, for_handshake(item))):
-            more = [f"{len(dropped) - MAX_NAMED} more places"] if len(dropped) > MAX_NAMED else []
-            return item, (*[*dropped][:MAX_NAMED], *more)
+        if not (invalid_places := _invalid_places(name, for_handshake(item))):
+            extra = [f"{len(removed_places) - MAX_NAMED} more places"] if len(removed_places) > MAX_NAMED else []
+            return item, (*[*removed_places][:MAX_NAMED], *extra)
         copies: dict[tuple[int | str, ...], Any] = {(): item.copy()}
-        for place in sorted(wrong, reverse=True):  # from the end of a list, so that indexes stay valid
+        for place in sorted(invalid_places, reverse=True):  # from the end of a list, so that indexes stay valid
             for end in range(1, len(place)):
                 if place[:end] not in copies:
-                    within, step = copies[place[: end - 1]], place[end - 1]
-                    copies[place[:end]] = within[step] = within[step].copy()
-            within, step = copies[place[:-1]], place[-1]
-            if wrong[place][0]:  # keep the name of an argument, without its schema
-                if isinstance(within[step], bool):
-                    del wrong[place]
-                within[step] = {"not": {}} if within[step] is False else {}
+                    parent, step = copies[place[: end - 1]], place[end - 1]
+                    copies[place[:end]] = parent[step] = parent[step].copy()
+            parent, step = copies[place[:-1]], place[-1]
+            if invalid_places[place][0]:  # keep the name of an argument, without its schema
+                if isinstance(parent[step], bool):
+                    del invalid_places[place]
+                parent[step] = {"not": {}} if parent[step] is False else {}
             else:
-                del within[step]
+                del parent[step]
         item = copies[()]
-        dropped.update(dict.fromkeys(what for _, what in wrong.values()))
+        removed_places.update(dict.fromkeys(location for _, location in invalid_places.values()))
     raise UnfitError("too many of its parts are invalid")
 
 
@@ -141,45 +143,50 @@ def for_handshake(tool: Json) -> Json:
     return {key: value for key, value in tool.items() if key != "outputSchema"}
 
 
-def _wrong_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
-    """Return the places to remove, each with its error and whether its name is free (not from the specification)."""
-    found: dict[tuple[int | str, ...], tuple[bool, str]] = {}
+def _invalid_places(name: str, item: Json) -> dict[tuple[int | str, ...], tuple[bool, str]]:
+    """Return the places to remove. The values are whether a place has a free key, and the location of its first error.
+
+    A free key is chosen by the upstream, such as the name of an argument, and is not a field of the specification.
+    """
+    places: dict[tuple[int | str, ...], tuple[bool, str]] = {}
     try:
         _validators()[name].validate_python(item)
     except ValidationError as error:
-        if error.error_count() > MAX_WRONG:
+        if error.error_count() > MAX_INVALID:
             raise UnfitError(f"{error.error_count()} places") from None
-        for each in error.errors(include_url=False, include_context=False, include_input=False):
-            what = ".".join(map(str, each["loc"]))
-            place, is_named = _optional(each["loc"], _data()["revisions"][STRICTEST], name)
+        for details in error.errors(include_url=False, include_context=False, include_input=False):
+            location = ".".join(map(str, details["loc"]))
+            place, is_free_key = _optional_place(details["loc"], _data()["revisions"][STRICTEST], name)
             if not place:
-                raise UnfitError(what) from None
-            found.setdefault(place, (is_named, what))
+                raise UnfitError(location) from None
+            places.setdefault(place, (is_free_key, location))
     else:
         return {}
     return {
-        place: what for place, what in found.items() if not any(place[:end] in found for end in range(1, len(place)))
+        place: entry
+        for place, entry in places.items()
+        if not any(place[:end] in places for end in range(1, len(place)))
     }
 
 
-def _optional(place: tuple[int | str, ...], definitions: Json, name: str) -> tuple[tuple[int | str, ...], bool]:
-    """Return the innermost optional value around a place, and whether its name is free (not from the specification)."""
-    schema, end, is_named = definitions[name], 0, False
-    for at, step in enumerate(place, 1):
+def _optional_place(place: tuple[int | str, ...], definitions: Json, name: str) -> tuple[tuple[int | str, ...], bool]:
+    """Return the place of the innermost optional value around a place, and whether it has a free key."""
+    schema, end, is_free_key = definitions[name], 0, False
+    for position, step in enumerate(place, 1):
         fields: Json = schema.get("properties", {})
         if isinstance(step, int) or step not in fields:
-            end, is_named = at, not isinstance(step, int)
+            end, is_free_key = position, not isinstance(step, int)
             schema = schema.get("items" if isinstance(step, int) else "additionalProperties", {})
         else:
             if step not in schema.get("required", ()):
-                end, is_named = at, False
+                end, is_free_key = position, False
             schema = fields[step]
         if "$ref" in schema:
-            schema = definitions[_referred(schema)]
-    return place[:end], is_named
+            schema = definitions[_definition_name(schema)]
+    return place[:end], is_free_key
 
 
-def _referred(schema: Json) -> str:
+def _definition_name(schema: Json) -> str:
     return schema["$ref"].rpartition("/")[2]
 
 
@@ -188,62 +195,66 @@ def _why_not_compiled(schema: Any) -> str:
     if not isinstance(schema, dict):
         return "it is not an object"
     root = cast("Json", schema)
-    encoded = to_json(root)
-    if encoded.count(b",") + encoded.count(b"{") > MAX_PARTS:
+    json_bytes = to_json(root)
+    if json_bytes.count(b",") + json_bytes.count(b"{") > MAX_PARTS:
         return f"it has more than {MAX_PARTS:,} parts"
-    if _IDENTITY.search(encoded):
+    if _IDENTITY.search(json_bytes):
         return "a schema in it has its own id or anchor"
     name, context = "TupleSchema" if "draft-0" in str(root.get("$schema")) else "Schema", _Schema(root)
     try:
         _validators()[name].validate_python(root, context=context)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        return ".".join(str(step) for step in first["loc"] if step != _WAY) or "as a whole"
-    return "" if _ends(context) else "its references form a cycle or a long chain"
+        return ".".join(str(step) for step in first["loc"] if step != _BRANCH) or "as a whole"
+    return "" if _terminates(context) else "its references form a cycle or a long chain"
 
 
-def _ends(schema: _Schema) -> bool:
-    """Return whether following the references that apply to a single value terminates within the limits."""
-    applied: dict[str, list[str]] = {}  # for each reference, the references that apply to the same value
+def _terminates(schema: _Schema) -> bool:
+    """Return whether a validator that follows the references for a single value would finish within the limits."""
+    targets: dict[str, list[str]] = {}  # for each reference, the references that apply to the same value
     steps = 0
     for reference in schema.references:
-        found, waiting = applied.setdefault(reference, []), [schema_at(schema.root, reference[1:])]
+        next_references, waiting = targets.setdefault(reference, []), [schema_at(schema.root, reference[1:])]
         while waiting:
-            if (steps := steps + 1) > MAX_APPLIED:
+            if (steps := steps + 1) > MAX_VISITED:
                 return False
             fields = as_mapping(waiting.pop())
-            found += [fields["$ref"]] if "$ref" in fields else []
-            waiting += (fields[each] for each in ("not", "if", "then", "else") if each in fields)
-            waiting += (each for name in ("allOf", "anyOf", "oneOf") for each in fields.get(name, ()))
-            waiting += (each for name in ("dependentSchemas", "dependencies") for each in fields.get(name, {}).values())
+            next_references += [fields["$ref"]] if "$ref" in fields else []
+            waiting += (fields[keyword] for keyword in ("not", "if", "then", "else") if keyword in fields)
+            waiting += (subschema for name in ("allOf", "anyOf", "oneOf") for subschema in fields.get(name, ()))
+            waiting += (
+                subschema
+                for name in ("dependentSchemas", "dependencies")
+                for subschema in fields.get(name, {}).values()
+            )
     length = {"": 0}
     with suppress(CycleError):
-        for each in TopologicalSorter(applied).static_order():
-            length[each] = 1 + max((length[other] for other in applied[each]), default=0)
-        return max(length.values()) <= MAX_REFERRED
+        for node in TopologicalSorter(targets).static_order():
+            length[node] = 1 + max((length[target] for target in targets[node]), default=0)
+        return max(length.values()) <= MAX_REFERENCES
     return False
 
 
 def _validator(schema: Json, definitions: Json) -> SchemaValidator:
-    known = [{**_core(each), "ref": name} for name, each in definitions.items()]
-    return SchemaValidator(core_schema.definitions_schema(_core(schema), cast("Any", known)))
+    core_schemas = [{**_to_core(definition), "ref": name} for name, definition in definitions.items()]
+    return SchemaValidator(core_schema.definitions_schema(_to_core(schema), cast("Any", core_schemas)))
 
 
-def _core(schema: Any) -> Any:
+def _to_core(schema: Any) -> Any:
     """Convert one of the protocol's schemas for pydantic; only the keywords that those schemas use are supported."""
     if isinstance(schema, bool):
         return core_schema.any_schema() if schema else core_schema.is_instance_schema(_Schema)
     if "$ref" in schema:
-        return core_schema.definition_reference_schema(_referred(schema))
+        return core_schema.definition_reference_schema(_definition_name(schema))
     if "anyOf" in schema or isinstance(schema.get("type"), list):
-        among = schema.get("anyOf") or [{**schema, "type": each} for each in schema["type"]]
-        return core_schema.union_schema([(_core(each), _WAY) for each in among], mode="left_to_right")
+        options = schema.get("anyOf") or [{**schema, "type": type_name} for type_name in schema["type"]]
+        return core_schema.union_schema([(_to_core(option), _BRANCH) for option in options], mode="left_to_right")
     if "enum" in schema or "const" in schema:
         return core_schema.literal_schema(schema.get("enum") or [schema["const"]])
     match schema.get("type"):
         case "string":
             text, check = core_schema.str_schema(strict=True), _FORMATS.get(schema.get("format", ""))
-            return text if check is None else _if(text, check)
+            return text if check is None else _with_check(text, check)
         case "boolean":
             return core_schema.bool_schema(strict=True)
         case "number" | "integer" as kind:
@@ -257,40 +268,45 @@ def _core(schema: Any) -> Any:
             )
         case "array":
             items = core_schema.list_schema(
-                _core(schema.get("items", True)), min_length=schema.get("minItems"), strict=True
+                _to_core(schema.get("items", True)), min_length=schema.get("minItems"), strict=True
             )
-            return _if(items, lambda each, _: len(set(each)) == len(each)) if "uniqueItems" in schema else items
+            return (
+                _with_check(items, lambda value, _: len(set(value)) == len(value)) if "uniqueItems" in schema else items
+            )
         case "object" if "properties" in schema:
             fields = {
-                name: core_schema.typed_dict_field(_core(each), required=name in schema.get("required", ()))
-                for name, each in schema["properties"].items()
+                name: core_schema.typed_dict_field(_to_core(field_schema), required=name in schema.get("required", ()))
+                for name, field_schema in schema["properties"].items()
             }
-            known = core_schema.typed_dict_schema(fields, extra_behavior="allow", strict=True)
-            if not (needs := schema.get("dependentRequired")):
-                return known
-            return _if(known, lambda each, _: all(each.keys() >= {*needs[name]} for name in needs.keys() & each))
+            record = core_schema.typed_dict_schema(fields, extra_behavior="allow", strict=True)
+            if not (dependent_keys := schema.get("dependentRequired")):
+                return record
+            return _with_check(
+                record,
+                lambda value, _: all(value.keys() >= {*dependent_keys[name]} for name in dependent_keys.keys() & value),
+            )
         case "object":
             names, values = schema.get("propertyNames", {"type": "string"}), schema.get("additionalProperties", True)
-            return core_schema.dict_schema(_core(names), _core(values), strict=True)
+            return core_schema.dict_schema(_to_core(names), _to_core(values), strict=True)
         case _:
             return core_schema.any_schema()
 
 
-def _if(schema: Any, check: Callable[[Any, _Schema], bool]) -> Any:
+def _with_check(schema: Any, check: Callable[[Any, _Schema], bool]) -> Any:
     """Return a schema whose values must also pass a check."""
 
-    def checked(value: Any, info: Any) -> Any:
+    def validate(value: Any, info: Any) -> Any:
         if not check(value, info.context):
             raise ValueError
         return value
 
-    return core_schema.with_info_after_validator_function(checked, schema)
+    return core_schema.with_info_after_validator_function(validate, schema)
 
 
-def _read_by(read: Callable[[str], Any]) -> Callable[[str, _Schema], bool]:
+def _parses_with(parse: Callable[[str], Any]) -> Callable[[str, _Schema], bool]:
     def check(text: str, _: _Schema) -> bool:
         with suppress(ValueError):
-            return read(text) is not None
+            return parse(text) is not None
         return False
 
     return check
@@ -307,12 +323,12 @@ def _is_expression(text: str, schema: _Schema) -> bool:
     The string is checked in one pass, because compiling may be slow.
     """
     schema.pattern_chars += len(text)
-    at, groups, can_repeat = 0, list[str](), False
-    while at < len(text):
-        token = _TOKEN.match(text, at)
+    position, groups, can_repeat = 0, list[str](), False
+    while position < len(text):
+        token = _TOKEN.match(text, position)
         if token is None or len(groups) > MAX_GROUPS or schema.pattern_chars > MAX_PATTERN_CHARS:
             return False
-        at, kind = token.end(), token.lastgroup
+        position, kind = token.end(), token.lastgroup
         if kind == "opening":
             groups.append(token[0])
         if (kind == "closing" and not groups) or (kind == "repetition" and not can_repeat):
@@ -335,9 +351,9 @@ def _leads_to_schema(reference: str, schema: _Schema) -> bool:
 
 
 _FORMATS: Mapping[str, Callable[[str, _Schema], bool]] = {
-    "byte": _read_by(_bytes_of),
-    "uri": _read_by(Url),
-    "date-time": _read_by(lambda text: _TIME.fullmatch(text) and datetime.fromisoformat(text)),
+    "byte": _parses_with(_bytes_of),
+    "uri": _parses_with(Url),
+    "date-time": _parses_with(lambda text: _TIME.fullmatch(text) and datetime.fromisoformat(text)),
     "regex": _is_expression,
     "schema-reference": _leads_to_schema,
 }

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 RequestId = str | int
-# JSON-RPC discourages fractions as ids: a client's request with such an id is refused, an upstream's is dropped
+# JSON-RPC discourages fractions in ids: such a request is refused if a client sends it, and dropped if an upstream does
 AnyId = RequestId | float
 
 PARSE_ERROR = -32700
@@ -41,8 +41,8 @@ UNSUPPORTED_PROTOCOL_VERSION = -32022
 URL_ELICITATION_REQUIRED = -32042
 
 MAX_TOGETHER = 128  # maximum number of messages in a client's batch
-MAX_DEEP = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
-MAX_MENDED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
+MAX_DEPTH = 150  # nesting depth in a field of an upstream's item; parsers accept 200 per message
+MAX_REPAIRED = 8 << 20  # longest upstream message to repair, in characters: repairing is slower than parsing
 _ARRAY = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[")
 _NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # lone surrogates that do not represent a byte of a file name
 _NAMES = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
@@ -132,41 +132,41 @@ def read_message(line: bytes | str, *, is_of_client: bool = False) -> Message:
         fields: Any = from_json(line, allow_inf_nan=False)
         is_strict = True
     except ValueError:
-        line = line if is_of_client or len(line) > MAX_MENDED else _mended(line)
+        line = line if is_of_client or len(line) > MAX_REPAIRED else _repaired(line)
         fields = from_json(line)  # accepts `NaN`, which many peers write
         is_strict = not is_of_client
     if not isinstance(fields, dict):
         raise ValueError(NOT_A_MESSAGE)  # noqa: TRY004 - the text is invalid, not an argument's type
-    known = cast("Json", fields)
-    if is_strict and (usual := _usual(known)) is not None:
-        return usual
+    members = cast("Json", fields)
+    if is_strict and (message := _common_message(members)) is not None:
+        return message
     # The SDK's models are slow for large data, so they get only known fields.
-    known = {name: value for name, value in known.items() if name in _NAMES}
-    if "method" not in known and isinstance(identity := known.get("id"), float) and identity.is_integer():
-        known["id"] = int(identity)  # some peers write every number as a float
-    has_odd_id = "id" in known and type(known["id"]) not in (int, str)
-    if "method" in known and has_odd_id and (is_of_client or not isinstance(known["id"], int | None)):
+    members = {name: value for name, value in members.items() if name in _NAMES}
+    if "method" not in members and isinstance(identity := members.get("id"), float) and identity.is_integer():
+        members["id"] = int(identity)  # some peers write every number as a float
+    has_odd_id = "id" in members and type(members["id"]) not in (int, str)
+    if "method" in members and has_odd_id and (is_of_client or not isinstance(members["id"], int | None)):
         # The SDK's models would treat the message as a notification.
         raise ValueError("an id must be a string or a whole number")
-    if any(isinstance(value, list) for value in known.values()):
+    if any(isinstance(value, list) for value in members.values()):
         raise ValueError(NOT_A_MESSAGE)  # in MCP, none of these fields is an array
-    if (usual := _usual(known)) is not None:
-        return usual
-    line = to_json(known, inf_nan_mode="constants")
+    if (message := _common_message(members)) is not None:
+        return message
+    line = to_json(members, inf_nan_mode="constants")
     from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415 - loaded with the first unusual message
 
     return of_sdk(jsonrpc_message_adapter.validate_json(line, by_name=False))
 
 
-def _mended(line: bytes | str) -> str:
+def _repaired(line: bytes | str) -> str:
     """Repair an upstream's JSON, so that other parsers accept it and one bad item does not make a whole list unusable.
 
     A lone surrogate becomes U+FFFD, and a field of a list item becomes null if it is nested too deeply.
     """
     try:
         parsed: Any = json.loads(line)
-        for listed in as_mapping(as_mapping(parsed).get("result")).values():
-            for item in map(as_mapping, as_list(listed)):
+        for items in as_mapping(as_mapping(parsed).get("result")).values():
+            for item in map(as_mapping, as_list(items)):
                 item.update({name: None for name, value in item.items() if _is_deep(value)})
         text = json.dumps(parsed, ensure_ascii=False)
     except RecursionError:
@@ -176,8 +176,8 @@ def _mended(line: bytes | str) -> str:
 
 def _is_deep(value: Any) -> bool:
     level = [value]
-    for _ in range(MAX_DEEP):
-        level = [part for each in level for part in (*as_mapping(each).values(), *as_list(each))]
+    for _ in range(MAX_DEPTH):
+        level = [part for node in level for part in (*as_mapping(node).values(), *as_list(node))]
     return bool(level)
 
 
@@ -201,14 +201,14 @@ def read_of_client(line: bytes, *, takes_batches: bool) -> Message | list[Messag
     messages: list[Message] = []
     with suppress(ValueError):
         messages = [read_message(to_json(part), is_of_client=True) for part in parts]
-    if any(isinstance(each, Request) and each.method == "initialize" for each in messages):
+    if any(isinstance(message, Request) and message.method == "initialize" for message in messages):
         raise BatchError("initialize must not be in a batch, so nothing in this batch was processed. Send it alone.")
     if not messages:
         raise BatchError(NOT_A_MESSAGE)
     return messages
 
 
-def _usual(fields: Json) -> Message | None:
+def _common_message(fields: Json) -> Message | None:
     """Return a message of a common form, built without the SDK's models; `None` for any other form."""
     if fields.get("jsonrpc") != "2.0":
         return None
@@ -218,8 +218,8 @@ def _usual(fields: Json) -> Message | None:
         return Request(cast("RequestId", identity), cast("str", method), params)
     if has_id and parts == _PARTS - 1 and type(result := fields.get("result")) is dict:
         return Response(cast("RequestId", identity), cast("Json", result))
-    if has_id and parts == _PARTS - 1 and type(given := fields.get("error")) is dict:
-        error = cast("Json", given)
+    if has_id and parts == _PARTS - 1 and type(raw_error := fields.get("error")) is dict:
+        error = cast("Json", raw_error)
         code, message = error.get("code"), error.get("message")
         if type(code) is not int:  # some peers send a code or a message of another type
             is_number = re.fullmatch(r"(-?[0-9]{1,9})(\.0)?", str(code))
@@ -252,7 +252,7 @@ def fields_of(message: Message) -> Json:
             fields: Json = {"jsonrpc": "2.0", "id": identity, "method": method}
             return fields if params is None else {**fields, "params": params}
         case Notification(method, params):
-            # Servers would ignore a message whose `params` is `null`.
+            # JSON-RPC does not allow `null` as `params`, and servers would ignore the message.
             return {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
         case Response(identity, result):
             return {"jsonrpc": "2.0", "id": identity, "result": result}
@@ -280,8 +280,8 @@ async def response_to(request: Request, work: Awaitable[Json]) -> Json:
     except Exception as error:
         # The exception's text is not sent to the client.
         logger.exception("a handler of %r raised %s", request.method, type(error).__name__)
-        said = "The request failed because of an internal error; the server's log has the details."
-        response["error"] = MCPError(INTERNAL_ERROR, said).to_json()
+        message = "The request failed because of an internal error; the server's log has the details."
+        response["error"] = MCPError(INTERNAL_ERROR, message).to_json()
     return response
 
 
@@ -294,9 +294,10 @@ class Unreadable:
 
 
 def read_unreadable(line: bytes) -> Unreadable | None:
-    """Describe JSON that is not a JSON-RPC message.
+    """Return the id and the kind of JSON that is not a JSON-RPC message; `None` if it has no id.
 
-    Returns `None` if it has no id; raises `ValueError` if it is not JSON.
+    Raises:
+        ValueError: The line is not JSON.
     """
     try:
         parsed: Any = json.loads(line)
@@ -344,8 +345,8 @@ def encoded(message: Mapping[str, Any]) -> bytes:
 def _encodable(value: Any) -> Any:
     """Replace lone surrogates in a JSON value. Most of these come from file names that are not UTF-8."""
     if isinstance(value, str):
-        how = "replace" if _NO_BYTE.search(value) else "surrogateescape"
-        return value.encode("utf-8", how).decode("utf-8", "replace")
+        errors = "replace" if _NO_BYTE.search(value) else "surrogateescape"
+        return value.encode("utf-8", errors).decode("utf-8", "replace")
     if isinstance(value, Mapping):
         return {_encodable(key): _encodable(item) for key, item in cast("Mapping[str, Any]", value).items()}
     if isinstance(value, list | tuple):

@@ -93,16 +93,17 @@ class Outbound(Protocol):
 class RequestOutbound(Outbound, Protocol):
     """Sends messages to a client within one of its requests.
 
-    This is an `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`. A `PatientWay` may wrap either.
+    This is an `Incoming` or, over HTTP in the 2026-07-28 revision, a `_ModernRequest`. A `ProgressOutbound` may wrap
+    either.
     """
 
     def person_is_asked(self) -> AbstractContextManager[None]:
-        """Within this context, the request waits for a person who is asked some other way than through the client."""
+        """Return a context during which a person answers a question that is not sent to the client as a request."""
         ...
 
 
-class _NoWay:
-    """Stands for a client of revision 2026-07-28, to which no requests can be sent."""
+class _NoOutbound:
+    """The outbound of a client of the 2026-07-28 revision, outside of its requests: sends nothing."""
 
     async def request(self, method: str, params: Json | None) -> Json:
         del params
@@ -112,7 +113,7 @@ class _NoWay:
         """Drop the notification."""
 
 
-NO_WAY = _NoWay()
+NO_OUTBOUND = _NoOutbound()
 
 
 @dataclass(eq=False, slots=True)
@@ -150,7 +151,7 @@ class McpConnection:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request or notification from a client, and the way to send messages to the client while it is handled."""
+    """One request or notification from a client, with an outbound for messages to the client while it is handled."""
 
     method: str
     params: Json | None
@@ -190,10 +191,10 @@ class Middleware(Protocol):
 class RequestTable:
     """The handlers of requests, keyed by method, each with the revisions that it serves.
 
-    Middlewares see each request first, in order.
+    Middlewares see each request before its handler does, in the order of the list.
 
     Args:
-        capabilities: Returns the declared capabilities; by default, those that have handlers in the table.
+        capabilities: Returns the capabilities to declare; `own_capabilities` by default.
     """
 
     def __init__(self, capabilities: Callable[[], Json] | None = None) -> None:
@@ -213,14 +214,14 @@ class RequestTable:
         self._notifications[method] = handler
 
     def own_capabilities(self) -> Json:
-        """Return the capabilities of a server whose lists never change, except the tool list."""
-        offered: Json = {
+        """Return the capabilities that have handlers in the table. Only the tool list is declared to change."""
+        capabilities: Json = {
             "tools/list": ("tools", {"listChanged": True}),
             "prompts/list": ("prompts", {"listChanged": False}),
             "resources/list": ("resources", {"subscribe": False, "listChanged": False}),
             "completion/complete": ("completions", {}),
         }
-        return dict(offered[method] for method in offered if method in self._requests)
+        return dict(capabilities[method] for method in capabilities if method in self._requests)
 
     async def answer(self, ctx: RequestContext) -> Json:
         """Return the result of a request; an `MCPError` becomes the error response."""
@@ -298,24 +299,24 @@ def result_for_client(method: str, result: Json, version: str) -> Json:
 
     Only keys that the client's revision does not have are removed.
     """
-    given = as_mapping(result.get("_meta"))
-    if result.get("_meta", given) is None:  # some servers write null, which no client accepts
+    result_meta = as_mapping(result.get("_meta"))
+    if result.get("_meta", result_meta) is None:  # some servers write null, which no client accepts
         result = {name: value for name, value in result.items() if name != "_meta"}
     if version not in MODERN:
-        if SERVER_INFO_META_KEY not in given and _OF_2026.isdisjoint(result):
+        if SERVER_INFO_META_KEY not in result_meta and _OF_2026.isdisjoint(result):
             return result
-        meta = {key: value for key, value in given.items() if key != SERVER_INFO_META_KEY}
-        kept = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
-        return {**kept, "_meta": meta} if meta else kept
+        meta = {key: value for key, value in result_meta.items() if key != SERVER_INFO_META_KEY}
+        fields = {key: value for key, value in result.items() if key not in _OF_2026 and key != "_meta"}
+        return {**fields, "_meta": meta} if meta else fields
     base: Json = {"resultType": "complete"}
     if method in _CACHEABLE and result.get("resultType", "complete") == "complete":
         base |= NEVER_CACHED
-    return {**base, **result, "_meta": {**given, SERVER_INFO_META_KEY: our_name() | {"title": OUR_TITLE}}}
+    return {**base, **result, "_meta": {**result_meta, SERVER_INFO_META_KEY: our_name() | {"title": OUR_TITLE}}}
 
 
 def _negotiated(params: Json) -> str:
-    asked = params.get("protocolVersion")
-    return asked if asked in HANDSHAKE else LATEST_HANDSHAKE_VERSION
+    requested = params.get("protocolVersion")
+    return requested if requested in HANDSHAKE else LATEST_HANDSHAKE_VERSION
 
 
 def has_envelope(params: Mapping[str, Any] | None) -> bool:
@@ -360,8 +361,8 @@ def check_params(method: str, version: str, params: Json | None) -> None:
         required = _REQUIRED.get(method, {})
         for name, value in fields.items():
             kind = required.get(name) or optional.get(name)
-            # For a parameter that is not in the tables, `kind` is `None`, so the SDK's models validate the request. An
-            # exception is a plain `_meta`.
+            # For a parameter that is not in the tables, `kind` is `None`, so the SDK's models validate the request. A
+            # plain `_meta` is accepted without them.
             if type(value) is not kind and not (name == "_meta" and _is_plain_meta(value)):
                 break
         else:
@@ -375,26 +376,26 @@ def check_params(method: str, version: str, params: Json | None) -> None:
         raise MCPError(INVALID_PARAMS, WRONG_PARAMS, "") from None
 
 
-def capabilities_of(announced: Any) -> Json | None:
+def capabilities_of(capabilities: Any) -> Json | None:
     """Return the known capabilities among those that a client declares; `None` if they are malformed."""
-    if not _are_plain_capabilities(announced):
+    if not _are_plain_capabilities(capabilities):
         from mcp_types import ClientCapabilities  # noqa: PLC0415 - not loaded for simple capabilities
 
         try:
-            model = ClientCapabilities.model_validate(announced, by_name=False)
+            model = ClientCapabilities.model_validate(capabilities, by_name=False)
         except ValueError:
             return None
-        announced = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+        capabilities = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     # `tasks` is omitted, because the tasks of revision 2025-11-25 are not relayed.
-    return {name: value for name, value in announced.items() if name in _KNOWN_CAPABILITIES}
+    return {name: value for name, value in capabilities.items() if name in _KNOWN_CAPABILITIES}
 
 
 def elicits(capabilities: Json | None, mode: str) -> bool:
     """Return whether a client supports an elicitation mode, `form` or `url`. If it names no mode, it supports forms."""
-    announced = (capabilities or {}).get("elicitation")
-    if not isinstance(announced, dict):
+    elicitation = (capabilities or {}).get("elicitation")
+    if not isinstance(elicitation, dict):
         return False
-    modes = cast("Json", announced)
+    modes = cast("Json", elicitation)
     has_url = modes.get("url") is not None
     return has_url if mode == "url" else mode == "form" and (modes.get("form") is not None or not has_url)
 
@@ -418,20 +419,20 @@ def _is_plain_meta(meta: Any) -> bool:
     )
 
 
-def _is_plain_name(about: Any) -> bool:
+def _is_plain_name(info: Any) -> bool:
     """Return whether client info consists of a name, a version and possibly a title."""
-    if type(about) is not dict:
+    if type(info) is not dict:
         return False
-    fields = cast("Json", about)
+    fields = cast("Json", info)
     return {"name", "version"} <= fields.keys() <= {"name", "version", "title"} and all(
         isinstance(value, str) for value in fields.values()
     )
 
 
-def _are_plain_capabilities(announced: Any) -> bool:
-    if type(announced) is not dict:
+def _are_plain_capabilities(capabilities: Any) -> bool:
+    if type(capabilities) is not dict:
         return False
-    fields = cast("Json", announced)
+    fields = cast("Json", capabilities)
     return fields.keys() <= _KNOWN_CAPABILITIES and all(
         type(value) is dict
         and all(type(part) is (bool if name in _FLAGS else dict) for name, part in cast("Json", value).items())

@@ -46,11 +46,11 @@ def encode_header(value: str) -> str:
 
 def decode_header(header: str | None) -> str | None:
     """Return a header's value, decoded if it is encoded; `None` if the header is missing or its base64 is invalid."""
-    encoded = _ENCODED.fullmatch(header or "")
-    if header is None or encoded is None:
+    match = _ENCODED.fullmatch(header or "")
+    if header is None or match is None:
         return header
     try:
-        value = base64.b64decode(encoded[1], validate=True)
-        return value.decode() if base64.b64encode(value).decode() == encoded[1] else None
+        value = base64.b64decode(match[1], validate=True)
+        return value.decode() if base64.b64encode(value).decode() == match[1] else None
     except ValueError:
         return None

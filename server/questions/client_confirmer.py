@@ -48,8 +48,8 @@ FRAMEWORKS: Mapping[str, str] = {
     "@langchain/mcp-adapters": "@langchain/mcp-adapters 1.1.4",
     "stdio:": "@openai/agents 0.20.0, which appends the command that starts this server",
 }
-"""The client names of agent frameworks, and the versions that use them. Frameworks have no dialog: unless the program
-provides a way to ask a person, nobody sees a call before it runs.
+"""The client names that agent frameworks send, each with the versions that send it. Frameworks have no dialog: unless
+the program provides a way to ask a person, nobody sees a call before it runs.
 """
 MAX_WAITING = 100  # maximum number of open questions for all clients together; more than a person would answer
 COMMAND = "coretools-mcp dashboard"
@@ -95,11 +95,11 @@ class ConsentPolicy:
         return "deny" if ctx.http_request is not None or _framework(ctx) else "client"
 
     def shows_forms(self, ctx: RequestContext) -> bool:
-        """Return whether the person behind a request can give more than a yes or no."""
+        """Return whether a request's client can show fields, so that a person can answer more than yes or no."""
         return self.style == "form" and elicits(ctx.connection.capabilities, "form")
 
     def can_ask(self, ctx: RequestContext) -> bool:
-        """Return whether a person can be asked some other way than in the client's own dialog."""
+        """Return whether this server can ask a person a question, with a form or on the dashboard."""
         return self.decider(ctx) == "page" or elicits(ctx.connection.capabilities, "form")
 
     def form(self, question: Question, protocol_version: str) -> Json:
@@ -116,10 +116,10 @@ class ConsentPolicy:
 
 
 class AlreadyConsented:
-    """Answers yes in later rounds of a call, because consent was given in an earlier round."""
+    """Consents in later rounds of a call, because the user consented in an earlier round."""
 
     async def ask(self, question: Question) -> Answer:
-        """Return a yes, because the state of this round proves consent to the same action."""
+        """Return consent: the state of this round proves that the user consented to the same action."""
         del question
         return Answer(Decision.ONCE, ConsentChannel.EARLIER)
 
@@ -135,35 +135,35 @@ def _framework(ctx: RequestContext) -> str:
 class ClientConfirmer:
     """Asks the person behind one request."""
 
-    how: ConsentPolicy
+    policy: ConsentPolicy
     ctx: RequestContext
     client_key: str
 
     async def ask(self, question: Question) -> Answer | Pending | Unavailable:
-        how, ctx, style = self.how, self.ctx, self.how.style
+        policy, ctx, style = self.policy, self.ctx, self.policy.style
         is_of_model = isinstance(question.details, AskUserConfirmation)
         if not elicits(ctx.connection.capabilities, "form"):
-            decider = how.decider(ctx)
+            decider = policy.decider(ctx)
             if decider == "page" and not is_of_model:
                 with ctx.outbound.person_is_asked():
-                    return await how.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
+                    return await policy.pending.ask(question, ctx.connection.client_name, ctx.report_progress)
             # The client's own dialog can allow a call, but cannot answer a question from the model.
             if decider == "client":
                 way_out = (
-                    "This client has announced no form elicitation, and its own dialog cannot answer the question."
+                    "This client does not declare form elicitation, and its own dialog cannot answer the question."
                 )
                 return Unavailable(client_decides=not is_of_model, way_out=way_out)
             setting = (
                 'confirmation.whenUnavailable to "page" (the user then answers on the dashboard) or "client" (the '
                 "client's own approval dialog then decides)"
             )
-            why = ""
+            reason = ""
             if name := _framework(ctx):
-                why = (
+                reason = (
                     f", and it calls itself '{name}', as programs built with agent frameworks do (a client with its "
                     "own dialog should use another name)"
                 )
-            way_out = f"This client has announced no form elicitation{why}. The operator can set {setting}."
+            way_out = f"This client does not declare form elicitation{reason}. The operator can set {setting}."
             return Unavailable(client_decides=False, way_out=way_out)
         if is_of_model and style == "simple":
             # The model's questions need fields.
@@ -174,14 +174,14 @@ class ClientConfirmer:
             reply, state = as_mapping(params.get("inputResponses")).get(QUESTION_KEY), params.get("requestState")
             if reply is None or not isinstance(state, str):
                 return Pending()
-            if await how.states.open(state, question.fingerprint, self.client_key) is None:
+            if await policy.states.open(state, question.fingerprint, self.client_key) is None:
                 return Pending()
             action, content = _read_reply(reply)
             return read_answer(question, action, content, style)
         try:
-            with anyio.fail_after(how.timeout_seconds), ASKED:
-                asked = how.form(question, ctx.protocol_version)
-                action, content = _read_reply(await ctx.outbound.request("elicitation/create", asked))
+            with anyio.fail_after(policy.timeout_seconds), ASKED:
+                form = policy.form(question, ctx.protocol_version)
+                action, content = _read_reply(await ctx.outbound.request("elicitation/create", form))
         except TimeoutError:
             return Answer(Decision.DENY, ConsentChannel.TIMED_OUT)
         except MCPError as error:
@@ -199,7 +199,7 @@ def _read_reply(reply: Any) -> tuple[str, Json | None]:
     if action not in ("accept", "decline", "cancel") or not isinstance(content, dict | None):
         raise ValueError("this is not an answer to a form")
     for value in as_mapping(content).values():
-        is_list_of_texts = isinstance(value, list) and all(isinstance(each, str) for each in cast("list[Any]", value))
+        is_list_of_texts = isinstance(value, list) and all(isinstance(item, str) for item in cast("list[Any]", value))
         if not is_list_of_texts and not isinstance(value, str | int | float | None):
             raise ValueError("a form field must be a string, a number, a boolean or a list of strings")
     return action, cast("Json | None", content)
@@ -225,10 +225,10 @@ class PendingQuestion:
     """One question, which is answered once or disappears with its call."""
 
     question: Question
-    client: str  # the client's own name for itself
-    scope: anyio.CancelScope  # its deadline ends the wait
+    client: str  # the client's name and version
+    scope: anyio.CancelScope  # the scope of the wait, whose deadline is the time limit for the answer
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
-    asked: float = field(default_factory=time.time)  # seconds since the epoch
+    asked_at: float = field(default_factory=time.time)  # seconds since the epoch
     answer: Answer | None = None
     answered: anyio.Event = field(default_factory=anyio.Event)
 

@@ -21,7 +21,7 @@ FormStyle = Literal["form", "simple"]  # a form with fields, or a plain yes or n
 
 TITLED_ENUM_SINCE = "2025-11-25"  # earlier revisions use `enumNames` for titles, and have no multiple choice
 OTHER = "Other"  # the choice for a free-text answer (Qwen Code's label)
-# Maximum characters per answer, so that even four answers are short. The form states it; longer answers are truncated.
+# Maximum characters per answer, so that even four answers are short. Forms state it; longer answers are truncated.
 MAX_ANSWER_CHARS = 2_000
 CUT_MARK = f"[... cut after {MAX_ANSWER_CHARS:,} characters]"
 NO_ANSWER = "coretools-mcp/no-answer"
@@ -67,8 +67,8 @@ def read_answer(question: Question, action: str, content: Mapping[str, Any] | No
     if style == "simple":
         return Answer(Decision.ONCE)
     fields = content or {}
-    given, reason, text = fields.get("decision"), fields.get("reason"), fields.get("content")
-    decision = next((choice.decision for choice in question.choices if choice.decision.value == given), None)
+    decision_value, reason, text = fields.get("decision"), fields.get("reason"), fields.get("content")
+    decision = next((choice.decision for choice in question.choices if choice.decision.value == decision_value), None)
     # A replacement text is acceptable only if the question offered that option, and only within the limit.
     is_acceptable = (
         text is None
@@ -96,13 +96,13 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
     required: list[str] = []
     for number, question in enumerate(questions, start=1):
         field = f"question_{number}"
-        header, asked = in_one_line(question.header), in_one_line(question.question)
+        header, question_text = in_one_line(question.header), in_one_line(question.question)
         example = f" For example: {in_one_line(question.placeholder)}" if question.placeholder else ""
         text = {"type": "string", "maxLength": MAX_ANSWER_CHARS}
         if question.options and question.takes_text:
-            about = f"An answer in your own words. Optional.{example}"
-            other = {**text, "title": f"{header}: {OTHER}", "description": about, "default": ""}
-            own_words = {f"{field}_text": other}
+            description = f"An answer in your own words. Optional.{example}"
+            text_field = {**text, "title": f"{header}: {OTHER}", "description": description, "default": ""}
+            own_words = {f"{field}_text": text_field}
         else:
             own_words = {}
         if question.is_multiple and question.options and protocol_version < TITLED_ENUM_SINCE:
@@ -111,7 +111,7 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
                 properties[f"{field}_option_{box}"] = {
                     "type": "boolean",
                     "title": f"{header}: {in_one_line(option.label)}",
-                    "description": in_one_line(option.description) or asked,
+                    "description": in_one_line(option.description) or question_text,
                     "default": False,
                 }
             properties |= own_words
@@ -123,13 +123,19 @@ def questionnaire_schema(questions: Sequence[UserQuestion], protocol_version: st
             for option in _offered(question)
         }
         if not question.options:
-            properties[field] = {**text, "title": header, "description": f"{asked}{example}", "minLength": 1}
+            properties[field] = {**text, "title": header, "description": f"{question_text}{example}", "minLength": 1}
         elif question.is_multiple:
             items = {"anyOf": [{"const": value, "title": title} for value, title in titles.items()]}
-            properties[field] = {"type": "array", "title": header, "description": asked, "items": items, "minItems": 1}
+            properties[field] = {
+                "type": "array",
+                "title": header,
+                "description": question_text,
+                "items": items,
+                "minItems": 1,
+            }
         else:
             choice = _titled_enum(titles, protocol_version)
-            properties[field] = {"type": "string", "title": header, "description": asked, **choice}
+            properties[field] = {"type": "string", "title": header, "description": question_text, **choice}
         properties |= own_words
     return {"type": "object", "properties": properties, "required": required}
 
@@ -141,33 +147,35 @@ def read_questionnaire(
     answers: list[tuple[str, ...]] = []
     for number, question in enumerate(questions, start=1):
         field = f"question_{number}"
-        written = content.get(f"{field}_text" if question.options else field)
-        if not isinstance(written, str | None):
+        raw_text = content.get(f"{field}_text" if question.options else field)
+        if not isinstance(raw_text, str | None):
             return None
-        text = written.strip() if written and question.takes_text else ""
+        text = raw_text.strip() if raw_text and question.takes_text else ""
         if len(text) > MAX_ANSWER_CHARS:
             text = f"{text[:MAX_ANSWER_CHARS]} {CUT_MARK}"
         if not question.options:
             answers.append((text,) if text else ())
             continue
         labels = {in_one_line(option.label): option.label for option in _offered(question)}
-        given = content.get(field)
-        picked: list[Any] = []
-        if isinstance(given, list):
-            picked += cast("list[Any]", given)
-        elif given is not None and given != "":
-            picked.append(given)
+        selection = content.get(field)
+        selected_labels: list[Any] = []
+        if isinstance(selection, list):
+            selected_labels += cast("list[Any]", selection)
+        elif selection is not None and selection != "":
+            selected_labels.append(selection)
         boxes = [content.get(f"{field}_option_{box}") for box in range(1, len(question.options) + 1)]
         if not all(isinstance(box, bool | None) for box in boxes):
             return None
-        picked += [in_one_line(option.label) for option, box in zip(question.options, boxes, strict=True) if box]
-        if any(not isinstance(label, str) or label not in labels for label in picked):
+        selected_labels += [
+            in_one_line(option.label) for option, box in zip(question.options, boxes, strict=True) if box
+        ]
+        if any(not isinstance(label, str) or label not in labels for label in selected_labels):
             return None
-        if len(picked) > 1 and not question.is_multiple:
+        if len(selected_labels) > 1 and not question.is_multiple:
             return None
         # Remove duplicates, and use the order of the options in the question.
-        chosen = tuple(label for shown, label in labels.items() if shown in picked)
-        answers.append((*(label for label in chosen if label != OTHER), text) if text else chosen)
+        ordered_labels = tuple(label for display_label, label in labels.items() if display_label in selected_labels)
+        answers.append((*(label for label in ordered_labels if label != OTHER), text) if text else ordered_labels)
     return tuple(answers) if any(answers) else None
 
 

@@ -29,9 +29,8 @@ from server.upstreams.relay.request_relay import CallContext
 from tools.call.base_tool import ClientState, Services, ToolContext
 from tools.contract.limits import ApprovalMode, Limits, MediaHandling, no_progress
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.read_ledger import ReadLedger
-from tools.files.workspace import Scratch
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.files.workspace import ReadLedger, Scratch
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 from tools.shell.job_table import JobTable
 
 logger = logging.getLogger(__name__)
@@ -39,15 +38,15 @@ logger = logging.getLogger(__name__)
 MAX_CLIENTS = 10_000  # client states; beyond this, the state that has been idle longest is dropped
 MAX_CALLS = 256  # concurrent calls per network client; each keeps its result until the client has read it
 MAX_PROGRAMS = 16  # programs without a session, per token, whose reads are tracked separately
-LOOK_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
+CLEANUP_SECONDS = 0.5  # added to `idle_seconds`, so that several silent clients are forgotten together
 STDIO_KEY = "stdio"
 SESSION_KEYS = ("http:", "sse:")  # key prefixes for clients without a token
 
 
 class TooManyCallsError(ToolError):
     def __init__(self) -> None:
-        said = f"This was not done: {MAX_CALLS} of your calls are already running."
-        super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{said} Wait for their results, and call again.")
+        message = f"This was not done: {MAX_CALLS} of your calls are already running."
+        super().__init__(ToolErrorType.TOO_MANY_CALLS, f"{message} Wait for their results, and call again.")
 
 
 @dataclass(slots=True)
@@ -58,7 +57,7 @@ class Client:
     name: str = ""  # the client's name and version; empty if not given
     version: str = ""  # the protocol revision of its first request
     readable: tuple[str, ...] = ()  # folders outside its workspace whose files it may read
-    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp`, and the one for plan mode, or why it has none
+    scratch: tuple[Scratch | str, Scratch | str] = ("", "")  # its `/tmp` outside and in plan mode, or why it has none
     folders: RootsState = field(default_factory=RootsState)  # its roots
     connections: dict[McpConnection, None] = field(default_factory=dict[McpConnection, None])
     """Its connections for notifications outside of requests, in revisions that have connections."""
@@ -87,12 +86,12 @@ class ClientTable:
     approval_mode: ApprovalMode
     idle_seconds: float
     readable: Callable[[str], tuple[str, ...]]  # returns the other folders that the client with a given key may read
-    scratch: Callable[[str], tuple[Scratch | str, Scratch | str]]  # returns a client's `/tmp`, and that for plan mode
+    scratch: Callable[[str], tuple[Scratch | str, Scratch | str]]  # returns `Client.scratch` for a client's key
     on_new: Callable[[RequestContext], None]  # called with a client's first request
     on_forget: Callable[[ClientState], None]
     replica: str = ""  # the name of this process, if other replicas serve the same clients
     _clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client], init=False)
-    _next_look: asyncio.TimerHandle | None = field(default=None, init=False)
+    _cleanup_timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
     def find(self, ctx: RequestContext) -> Client:
         key = client_key(ctx)
@@ -103,7 +102,7 @@ class ClientTable:
                 return Client(ClientState("", self.approval_mode), scratch=self.scratch(""))
             self._forget_silent()
             if key != STDIO_KEY:
-                self._look_later(self.idle_seconds)
+                self._schedule_cleanup(self.idle_seconds)
             principal = principal_of(ctx.http_request)
             owner = principal.readable_name or principal.unique_name if principal is not None else ""
             state = ClientState(key, self.approval_mode, jobs=JobTable(self.replica), owner=owner)
@@ -148,17 +147,17 @@ class ClientTable:
     def job_tables(self) -> list[JobTable]:
         return [client.state.jobs for client in self._clients.values() if client.state.jobs is not None]
 
-    def _look_later(self, seconds: float) -> None:
-        """Forget silent clients even without new requests, to stop the processes that they left running."""
-        if self._next_look is None:
-            self._next_look = asyncio.get_running_loop().call_later(seconds, self._look)
+    def _schedule_cleanup(self, seconds: float) -> None:
+        """Schedule a cleanup: it forgets silent clients, and so stops their processes, even without new requests."""
+        if self._cleanup_timer is None:
+            self._cleanup_timer = asyncio.get_running_loop().call_later(seconds, self._clean_up)
 
-    def _look(self) -> None:
-        self._next_look = None
+    def _clean_up(self) -> None:
+        self._cleanup_timer = None
         self._forget_silent()
         if self._clients:
             oldest = next(iter(self._clients.values()))
-            self._look_later(oldest.last_seen + self.idle_seconds - time.monotonic() + LOOK_SECONDS)
+            self._schedule_cleanup(oldest.last_seen + self.idle_seconds - time.monotonic() + CLEANUP_SECONDS)
 
     def _forget_silent(self) -> None:
         now = time.monotonic()
@@ -203,7 +202,7 @@ class Contexts:
         changes, roots = folders.changes, folders.roots
         if roots is None and self.workspaces.asks_for_roots:
             roots = await learn_roots(folders, exchange_of(ctx, client.state.key))
-        plans = client.state.approval_mode is ApprovalMode.PLAN
+        is_planning = client.state.approval_mode is ApprovalMode.PLAN
         readable = (*client.readable, *client.state.skill_folders)
         reads: ReadLedger | None = None
         if client.state.reads is not None and not ctx.is_modern:
@@ -214,7 +213,7 @@ class Contexts:
             if len(client.reads) > MAX_PROGRAMS:
                 client.reads.popitem(last=False)
         return ToolContext(
-            workspace=self.workspaces.workspace(roots, readable, rights, client.scratch[plans]),
+            workspace=self.workspaces.workspace(roots, readable, rights, client.scratch[is_planning]),
             limits=self.limits,
             client=client.state,
             services=self.services,
@@ -236,7 +235,7 @@ class Contexts:
             roots = await learn_roots(client.folders, exchange, PLACE_WAIT_SECONDS)
         return tuple(self.workspaces.folders(roots or ClientRoots(), exchange.rights)[0])
 
-    def of_relayed(self, client: Client, exchange: Exchange) -> CallContext:
+    def for_upstream_call(self, client: Client, exchange: Exchange) -> CallContext:
         """Return the context of a call to an upstream tool.
 
         The call uses no files on this side, so it does not wait for the client's roots.

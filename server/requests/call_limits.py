@@ -33,14 +33,14 @@ RETRY_SECONDS = 10.0  # pause before an unavailable store is tried again; otherw
 @dataclass(slots=True)
 class _Usage:
     rate: Rate | None
-    at_work: int = 0
+    in_progress: int = 0
 
 
 class CallLimits:
     def __init__(self, limits: LimitSettings, store: Store) -> None:
         self._per_minute, self._at_once = limits.calls_per_minute, limits.calls_at_once
         self._store = store if store.is_shared else None
-        self._away_until = -math.inf
+        self._retry_store_at = -math.inf
         self._clients: OrderedDict[str, _Usage] = OrderedDict()
 
     async def __call__(self, ctx: RequestContext, call_next: CallNext) -> Any:
@@ -49,46 +49,46 @@ class CallLimits:
         key = client_key(ctx)
         usage = self._clients.get(key)
         if usage is None:
-            # Make room: drop the clients that have been silent longest and have no calls in progress.
+            # Above the maximum number of clients, forget the longest-silent ones that have no calls in progress.
             surplus = max(len(self._clients) - MAX_CLIENTS + 1, 0)
-            for each, silent in tuple(islice(self._clients.items(), surplus)):
-                if not silent.at_work:
-                    del self._clients[each]
+            for other_key, silent in tuple(islice(self._clients.items(), surplus)):
+                if not silent.in_progress:
+                    del self._clients[other_key]
             usage = self._clients[key] = _Usage(None if self._per_minute is None else Rate(self._per_minute))
         self._clients.move_to_end(key)
-        if self._at_once is not None and usage.at_work >= self._at_once:
-            others = "of this client" if key else "of clients without a token or session"
-            told = f"The number of concurrent calls {others} has reached {usage.at_work} (limits.callsAtOnce)"
-            return self._refused(ctx, f"{told}. This call was not run: wait for the running calls, then call again.")
-        usage.at_work += 1
+        if self._at_once is not None and usage.in_progress >= self._at_once:
+            scope = "of this client" if key else "of clients without a token or session"
+            limit = f"The number of concurrent calls {scope} has reached {usage.in_progress} (limits.callsAtOnce)"
+            return self._refuse(ctx, f"{limit}. This call was not run: wait for the running calls, then call again.")
+        usage.in_progress += 1
         try:
-            wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._wait_for_all(key)
+            wait = 0.0 if usage.rate is None else usage.rate.take(time.monotonic()) or await self._shared_wait(key)
             if wait:
-                told = f"the maximum number of calls per minute is {self._per_minute} (limits.callsPerMinute)"
-                return self._refused(ctx, f"This was not done: {told}. Call again in {math.ceil(wait)} s.", wait)
+                limit = f"the maximum number of calls per minute is {self._per_minute} (limits.callsPerMinute)"
+                return self._refuse(ctx, f"This was not done: {limit}. Call again in {math.ceil(wait)} s.", wait)
             return await call_next(ctx)
         finally:
-            usage.at_work -= 1
+            usage.in_progress -= 1
 
-    async def _wait_for_all(self, key: str) -> float:
+    async def _shared_wait(self, key: str) -> float:
         """Return the seconds until a client that has reached its limit across replicas may call again, or 0."""
         # A session belongs to one replica, so its calls need no shared count.
         if self._store is None or self._per_minute is None or key.startswith(SESSION_KEYS):
             return 0.0
-        if time.monotonic() < self._away_until:
+        if time.monotonic() < self._retry_store_at:
             return 0.0
-        minute, passed = divmod(time.time(), 60)
+        minute, elapsed = divmod(time.time(), 60)
         client = sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
         try:
             count = await self._store.add(f"calls:{client}:{minute:.0f}", 1, 120)
         except StoreUnavailableError:
-            self._away_until = time.monotonic() + RETRY_SECONDS
+            self._retry_store_at = time.monotonic() + RETRY_SECONDS
             return 0.0
-        return 60 - passed if count > self._per_minute else 0.0
+        return 60 - elapsed if count > self._per_minute else 0.0
 
-    def _refused(self, ctx: RequestContext, told: str, wait: float | None = None) -> Any:
+    def _refuse(self, ctx: RequestContext, message: str, wait: float | None = None) -> Any:
         if ctx.method != "tools/call":
-            when = {} if wait is None else {"retryAfterSeconds": math.ceil(wait)}
-            raise MCPError(INTERNAL_ERROR, told, {"type": ToolErrorType.TOO_MANY_CALLS.value, **when})
-        failed = ToolResult.failed(ToolError(ToolErrorType.TOO_MANY_CALLS, told))
-        return result_to_wire("", failed, "block", ctx.protocol_version)
+            retry = {} if wait is None else {"retryAfterSeconds": math.ceil(wait)}
+            raise MCPError(INTERNAL_ERROR, message, {"type": ToolErrorType.TOO_MANY_CALLS.value, **retry})
+        result = ToolResult.failed(ToolError(ToolErrorType.TOO_MANY_CALLS, message))
+        return result_to_wire("", result, "block", ctx.protocol_version)

@@ -15,7 +15,7 @@ from server.protocol.file_uris import ON_WINDOWS, template_value, typed_path
 from tools.builtin.file_requests import MAX_VALUES
 from tools.contract.confirmation import Question
 from tools.contract.tool_results import FunctionCall, ToolResult
-from tools.files.find.path_completion import last_typed, quoted_path
+from tools.files.find.path_suggestions import last_typed, quoted_path
 
 Runner = Callable[[FunctionCall], Awaitable[ToolResult | Question]]
 """Runs a call through the call flow, for the current client."""
@@ -40,32 +40,32 @@ class Completion:
         """Whether some values are missing."""
         return self.partial or self.total > len(self.values)
 
-    async def absolute(self, typed: str, roots: Sequence[str]) -> None:
+    async def absolute(self, text: str, roots: Sequence[str]) -> None:
         """Find the roots that begin with the typed absolute path, and that path's completions inside the roots."""
-        above = [root for root in map(_as_folder, roots) if root.startswith(typed) and root != typed]
-        self._add(above, len(above))
-        folder, start = _split(typed)
-        await self._look(folder, folder, start)
+        matching_roots = [root for root in map(_as_folder, roots) if root.startswith(text) and root != text]
+        self._add(matching_roots, len(matching_roots))
+        folder, start = _split(text)
+        await self._add_entries(folder, folder, start)
 
-    async def relative(self, typed: str, roots: Sequence[str], *, absolute_values: bool) -> None:
+    async def relative(self, text: str, roots: Sequence[str], *, absolute_values: bool) -> None:
         """Find the completions of a relative path in each root."""
-        folder, start = _split(typed)
+        folder, start = _split(text)
         for root in roots:
-            shown = os.path.join(root, folder) if absolute_values else folder
-            await self._look(os.path.join(root, folder), shown, start)
+            prefix = os.path.join(root, folder) if absolute_values else folder
+            await self._add_entries(os.path.join(root, folder), prefix, start)
         if folder or len(start) < MIN_BELOW:
             return
         for root in roots:
             if len(self.values) < MAX_VALUES:
-                await self._look(root, _as_folder(root) if absolute_values else "", start, below=True)
+                await self._add_entries(root, _as_folder(root) if absolute_values else "", start, in_subfolders=True)
 
-    async def _look(self, folder: str, shown: str, start: str, *, below: bool = False) -> None:
-        outcome = await self.run(FunctionCall(LISTER, {"path": folder, "start": start, "below": below}))
+    async def _add_entries(self, folder: str, prefix: str, start: str, *, in_subfolders: bool = False) -> None:
+        outcome = await self.run(FunctionCall(LISTER, {"path": folder, "start": start, "below": in_subfolders}))
         if isinstance(outcome, Question) or outcome.error is not None:
             # Propose nothing if the path is outside the workspace or not a folder, or if listing it needs consent.
             return
         facts = outcome.facts
-        self._add([shown + name for name in facts["names"]], facts["total"])
+        self._add([prefix + name for name in facts["names"]], facts["total"])
         self.partial = self.partial or facts["partial"]
 
     def _add(self, paths: Sequence[str], total: int) -> None:
@@ -90,33 +90,33 @@ async def complete_line(line: str, roots: Sequence[str], run: Runner) -> Complet
         # The prompt removes one @ from the start of a path: the user's, or else the one that `quoted_path` adds.
         return head + (quoted_path(path).removeprefix("@") if item.has_at else quoted_path(path))
 
-    found = Completion(run, value)
+    completion = Completion(run, value)
     if os.path.isabs(item.path):
-        await found.absolute(item.path, roots)
+        await completion.absolute(item.path, roots)
     else:
-        await found.relative(item.path, roots, absolute_values=False)
-    return found
+        await completion.relative(item.path, roots, absolute_values=False)
+    return completion
 
 
 async def complete_template(value: str, roots: Sequence[str], run: Runner) -> Completion:
     """Complete the template's `path`: an absolute path, or one relative to a root, which becomes absolute."""
-    found = Completion(run, template_value)
+    completion = Completion(run, template_value)
     if len(value) > MAX_LINE_CHARS:
-        return found
-    typed = typed_path(value)
-    if ".." in _FOLDER_END.split(typed):
+        return completion
+    text = typed_path(value)
+    if ".." in _FOLDER_END.split(text):
         # A URI with `..` cannot be read.
-        return found
-    await found.absolute(typed, roots)
+        return completion
+    await completion.absolute(text, roots)
     if not value.startswith("/"):
-        await found.relative(typed if ON_WINDOWS else typed[1:], roots, absolute_values=True)
-    return found
+        await completion.relative(text if ON_WINDOWS else text[1:], roots, absolute_values=True)
+    return completion
 
 
-def _split(typed: str) -> tuple[str, str]:
+def _split(text: str) -> tuple[str, str]:
     """Return the folder with its final slash, and the start of a name in that folder."""
-    end = max((found.end() for found in _FOLDER_END.finditer(typed)), default=0)
-    return typed[:end], typed[end:]
+    end = max((match.end() for match in _FOLDER_END.finditer(text)), default=0)
+    return text[:end], text[end:]
 
 
 def _as_folder(root: str) -> str:

@@ -43,7 +43,7 @@ RunIn = Callable[[FunctionCall, ToolContext], Awaitable[ToolResult | Question]]
 """Runs an internal call under the rules of the tool that it corresponds to."""
 Wire = dict[str, Any]
 READER = "read_file"  # the tool whose rules apply to reading a resource
-MANY_READER = "read_many_files"  # the tool that reads the files for the prompt
+MANY_READER = "read_many_files"  # the tool that reads files for the `at` prompt
 
 AT = "at"
 PATHS = "paths"
@@ -86,7 +86,7 @@ _NOT_FOUND = frozenset(
         ToolErrorType.READ_CONTENT_FAILURE,
     }
 )
-"""Errors for which the client is told that there is no such resource."""
+"""Failures that clients receive as the error `RESOURCE_NOT_FOUND`, except in the 2026-07-28 revision."""
 
 TODO_LIST = "todo://list"
 MARKDOWN = "text/markdown"
@@ -107,7 +107,7 @@ class FileRequests:
     context_of: Callable[[RequestContext], Awaitable[ToolContext]]
     at_work: Callable[[RequestContext], AbstractContextManager[Any]]
     consent: ConsentPolicy
-    remembered: MemoryResources
+    memory_resources: MemoryResources
 
     def register(self, table: RequestTable) -> None:
         """Add the handlers that the available tools make possible."""
@@ -132,10 +132,10 @@ class FileRequests:
         except TooManyCallsError as error:
             raise MCPError(INVALID_REQUEST, error.message) from None
 
-    def _why_not_offered(self, tool: str, ctx: RequestContext) -> Permission | None:
+    def _why_not_offered(self, tool_name: str, ctx: RequestContext) -> Permission | None:
         """Return the verdict that hides a tool's prompt or resources from a client; `None` if they are not hidden."""
-        found = self.runner.registry.find(tool)
-        return None if found is None else self.runner.policy.why_not_offered(found.traits, rights_of(ctx))
+        tool = self.runner.registry.find(tool_name)
+        return None if tool is None else self.runner.policy.why_not_offered(tool.traits, rights_of(ctx))
 
     async def _list_prompts(self, ctx: RequestContext) -> Wire:
         return {"prompts": [] if self._why_not_offered(MANY_READER, ctx) else [AT_PROMPT], **NEVER_CACHED}
@@ -151,14 +151,14 @@ class FileRequests:
         )
         if isinstance(outcome, Question):
             return self.consent.input_required(outcome, context.client.key, ctx.protocol_version)
-        read = len(outcome.facts["files"])
-        description = f"Content of {read} {'file' if read == 1 else 'files'}"
+        file_count = len(outcome.facts["files"])
+        description = f"Content of {file_count} {'file' if file_count == 1 else 'files'}"
         return prompt_to_wire(description, MANY_READER, outcome, ctx.protocol_version)
 
     async def _list_resources(self, ctx: RequestContext) -> Wire:
         """List memories and todos. Files are reached through the template: there may be 100,000 of them."""
         is_open = self._why_not_offered(READER, ctx) is None
-        resources = await self.remembered.listed(await self.context_of(ctx)) if is_open else []
+        resources = await self.memory_resources.list_resources(await self.context_of(ctx)) if is_open else []
         return {"resources": resources, **NEVER_CACHED}
 
     async def _list_templates(self, ctx: RequestContext) -> Wire:
@@ -166,22 +166,22 @@ class FileRequests:
 
     async def _read_resource(self, ctx: RequestContext) -> Wire:
         uri, call = str((ctx.params or {})["uri"]), None
-        about = {"uri": uri[:MAX_URI_CHARS]}
-        if not self.remembered.knows(uri):
+        uri_data = {"uri": uri[:MAX_URI_CHARS]}
+        if not self.memory_resources.knows(uri):
             try:
                 call = FunctionCall(READER, {"absolute_path": path_of_uri(uri)})
             except UriRefusedError as error:
-                raise MCPError(INVALID_PARAMS, str(error), data=about) from None
+                raise MCPError(INVALID_PARAMS, str(error), data=uri_data) from None
         context = await self.context_of(ctx)
         confirmer = ClientConfirmer(self.consent, ctx, context.client.key)
 
         async def run(call: FunctionCall, context: ToolContext) -> ToolResult | Question:
-            return await self._unpublished.run(call, context, confirmer)
+            return await self._internal_runner.run(call, context, confirmer)
 
         try:
-            if call is None and (gone := self._why_not_offered(READER, ctx)) is not None:
-                refuse(gone)
-            outcome = await (self.remembered.read(uri, context, run) if call is None else run(call, context))
+            if call is None and (verdict := self._why_not_offered(READER, ctx)) is not None:
+                refuse(verdict)
+            outcome = await (self.memory_resources.read(uri, context, run) if call is None else run(call, context))
         except ExecutionDeniedError as error:
             outcome = ToolResult.failed(error)
         if isinstance(outcome, Question):
@@ -193,7 +193,7 @@ class FileRequests:
                 code = INTERNAL_ERROR
             elif failure.code in _NOT_FOUND and not ctx.is_modern:
                 code = RESOURCE_NOT_FOUND
-            data = {**about, "type": failure.code.value}
+            data = {**uri_data, "type": failure.code.value}
             raise MCPError(code, failure.message, data=data)
         return contents_to_wire(uri, outcome)
 
@@ -217,15 +217,15 @@ class FileRequests:
         except ToolError as error:
             data = {"type": error.code.value}
             raise MCPError(INVALID_PARAMS, error.message, data) from None
-        nobody = _NobodyIsAsked()
-        found = await completer(
-            value, context.workspace.roots, lambda call: self._unpublished.run(call, context, nobody)
+        no_questions = _NoQuestions()
+        result = await completer(
+            value, context.workspace.roots, lambda call: self._internal_runner.run(call, context, no_questions)
         )
-        completion: Wire = {"values": list(found.values), "hasMore": found.has_more}
-        return {"completion": completion if found.partial else {**completion, "total": found.total}}
+        completion: Wire = {"values": list(result.values), "hasMore": result.has_more}
+        return {"completion": completion if result.partial else {**completion, "total": result.total}}
 
     @cached_property
-    def _unpublished(self) -> ToolRunner:
+    def _internal_runner(self) -> ToolRunner:
         """The call flow for internal calls. Each of its tools has the name of the tool whose rules it follows."""
         from tools.builtin.file_requests import (  # noqa: PLC0415 - loaded on first use
             CompletePathTool,
@@ -244,7 +244,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
     If no file was read and there is no question to ask, an error is raised, which the user sees.
     """
     from server.requests.completion_requests import MAX_LINE_CHARS  # noqa: PLC0415 - loaded on first use
-    from tools.files.find.path_completion import typed_paths  # noqa: PLC0415
+    from tools.files.find.path_suggestions import typed_paths  # noqa: PLC0415
 
     line = (arguments or {}).get(PATHS, "")
     if len(line) > MAX_LINE_CHARS:
@@ -257,7 +257,7 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
     if items[-1].is_open:
         raise _refusal(f"The quote before '{items[-1].path[:80]}' is not closed.")
     paths: list[str] = []
-    of_uris: list[str] = []
+    uri_paths: list[str] = []
     for item in items:
         path = item.path
         if path.lower().startswith("file://"):
@@ -265,20 +265,20 @@ async def read_at(arguments: dict[str, str] | None, context: ToolContext, run: R
                 path = path_of_uri(path)
             except UriRefusedError as error:
                 raise _refusal(str(error)) from None
-            of_uris.append(path)
+            uri_paths.append(path)
         paths.append(path)
-    if of_uris:
+    if uri_paths:
         # A person typed these URIs, so their paths are taken literally: an approximate match could read other files.
         workspace = context.workspace
         try:
-            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in of_uris])
+            await run_blocking(context.signal, lambda: [workspace.locate_exactly(path) for path in uri_paths])
         except ToolError as error:
             raise _refusal(error.message, error.code.value) from None
     outcome = await run(FunctionCall(MANY_READER, {"paths": paths}))
     if len(paths) > 1 and isinstance(outcome, ToolResult) and not outcome.facts.get("files"):
         # Some clients remove quotes from the argument, so spaces in the argument may belong to a single path.
-        whole = await run(FunctionCall(MANY_READER, {"paths": [line.strip().removeprefix("@")]}))
-        outcome = whole if isinstance(whole, ToolResult) and whole.facts.get("files") else outcome
+        single = await run(FunctionCall(MANY_READER, {"paths": [line.strip().removeprefix("@")]}))
+        outcome = single if isinstance(single, ToolResult) and single.facts.get("files") else outcome
     if isinstance(outcome, Question):
         return outcome
     # If no file was read, the client shows the text that the model would have received.
@@ -295,8 +295,8 @@ def _refusal(message: str, kind: str | None = None) -> MCPError:
     return MCPError(INVALID_PARAMS, message[:MAX_ERROR_CHARS], data=data)
 
 
-class _NobodyIsAsked:
-    """Refuses all questions, to avoid asking at every key press."""
+class _NoQuestions:
+    """Answers all questions with `Unavailable`, because completion must not ask a person at every key press."""
 
     async def ask(self, question: Question) -> Unavailable:
         del question
@@ -314,9 +314,9 @@ class MemoryResources:
         """Return whether a URI is that of a memory or of the todo list, even if the memory or list is empty now."""
         return uri in _MEMORY_URIS or uri == TODO_LIST
 
-    async def listed(self, context: ToolContext) -> list[dict[str, Any]]:
+    async def list_resources(self, context: ToolContext) -> list[dict[str, Any]]:
         """Return this client's current resources, in wire format."""
-        files = await run_blocking(context.signal, lambda: self._present(context))
+        files = await run_blocking(context.signal, lambda: self._existing_files(context))
         resources = [
             {
                 "uri": f"memory://{file.scope}",
@@ -328,11 +328,11 @@ class MemoryResources:
             for file in files
         ]
         if self.todos.read(context.client.key, context.workspace):
-            about = {
+            texts = {
                 "title": "Todo list",
                 "description": "The todo list that this client wrote for its workspace.",
             }
-            resources.append({"uri": TODO_LIST, "name": "todo-list", **about, "mimeType": JSON})
+            resources.append({"uri": TODO_LIST, "name": "todo-list", **texts, "mimeType": JSON})
         return resources
 
     async def read(self, uri: str, context: ToolContext, run: RunIn) -> ToolResult | Question:
@@ -354,31 +354,31 @@ class MemoryResources:
             return outcome
         return replace(outcome, facts={**outcome.facts, "mime_type": MARKDOWN})
 
-    async def shown(self, context: ToolContext) -> list[tuple[str, str]]:
+    async def read_all(self, context: ToolContext) -> list[tuple[str, str]]:
         """Return titles and texts of memories and todos for the dashboard.
 
         This does not count as a read by the client.
         """
 
         def read() -> list[tuple[str, str]]:
-            found: list[tuple[str, str]] = []
-            for file in self._present(context):
-                with suppress(ToolError), file.workspace.open_file(file.location) as opened:
-                    text = opened.whole(context.signal).decode("utf-8", "replace")
-                    found.append((f"{file.scope.capitalize()} memory", text))
-            return found
+            texts: list[tuple[str, str]] = []
+            for file in self._existing_files(context):
+                with suppress(ToolError), file.workspace.open_file(file.location) as reader:
+                    text = reader.whole(context.signal).decode("utf-8", "replace")
+                    texts.append((f"{file.scope.capitalize()} memory", text))
+            return texts
 
-        found = await run_blocking(context.signal, read)
+        texts = await run_blocking(context.signal, read)
         todos = self.todos.read(context.client.key, context.workspace)
         if todos:
-            found.append(("Todo list", "\n".join(f"[{todo.status}] {todo.content}" for todo in todos)))
-        return found
+            texts.append(("Todo list", "\n".join(f"[{todo.status}] {todo.content}" for todo in todos)))
+        return texts
 
-    def _present(self, context: ToolContext) -> list[MemoryFile]:
+    def _existing_files(self, context: ToolContext) -> list[MemoryFile]:
         from tools.files.ignore_files import is_hidden_target  # noqa: PLC0415 - loaded on first use
         from tools.files.path_opener import PathKind  # noqa: PLC0415
 
-        found: list[MemoryFile] = []
+        files: list[MemoryFile] = []
         for scope in SCOPES:
             try:
                 file = self.files.file(scope, context.workspace)
@@ -387,5 +387,5 @@ class MemoryResources:
             if file.workspace.kind_of(file.location) is not PathKind.FILE:
                 continue
             if not is_hidden_target(file.workspace, file.location, agent=True):
-                found.append(file)
-        return found
+                files.append(file)
+        return files

@@ -117,11 +117,11 @@ def _block(part: Part, protocol_version: str) -> dict[str, Any]:
         case TextPart():
             return {"type": "text", "text": part.text}
         case InlineDataPart():
-            encoded = base64.b64encode(part.data).decode("ascii")
+            data = base64.b64encode(part.data).decode("ascii")
             family = part.mime_type.partition("/")[0]
             if family == "image" or (family == "audio" and protocol_version >= AUDIO_SINCE):
-                return {"type": family, "data": encoded, "mimeType": part.mime_type}
-            resource = {"uri": part.uri, "mimeType": part.mime_type, "blob": encoded}
+                return {"type": family, "data": data, "mimeType": part.mime_type}
+            resource = {"uri": part.uri, "mimeType": part.mime_type, "blob": data}
             return {"type": "resource", "resource": resource}
         case FileDataPart():
             if protocol_version < LINKS_SINCE:

@@ -1,6 +1,6 @@
 """Middlewares that follow each request while it runs: for the dashboard, and for the client.
 
-`RecentCalls` records the latest calls for the dashboard; expensive parts are computed only when somebody looks at them.
+`RecentCalls` records the latest calls for the dashboard; expensive parts are computed only when they are displayed.
 `report_waiting` sends progress to clients that asked for it, so that long requests do not time out: clients give up
 after a minute or less of silence, even while a person thinks about a question.
 """
@@ -32,10 +32,10 @@ from tools.text.secrets import without_secrets
 
 MAX_CALLS = 200  # maximum number of calls to keep
 MAX_SUMMARY_CHARS = 200  # characters in the summary of a call's arguments
-MAX_LOOKED_AT = 4 * MAX_SUMMARY_CHARS  # characters of the arguments that are checked for secrets
+MAX_CHECKED_CHARS = 4 * MAX_SUMMARY_CHARS  # characters of the arguments that are checked for secrets
 STEP = 1e-6  # increment if no tool reports progress: negligible next to a tool's own values
 MAX_SHOWN_NAME = 100
-_ASKED = {
+_WAITING = {
     "elicitation/create": "Waiting for the user to answer a question",
     "sampling/createMessage": "Waiting for an answer from the client's model",
 }
@@ -43,20 +43,20 @@ _ASKED = {
 
 @dataclass(slots=True, eq=False)
 class RecordedCall:
-    client: str  # the client's own name for itself
+    client: str  # the client's name and version
     tool: str = ""
-    given: Any = None  # the beginning of its arguments
+    raw_arguments: Any = None  # the beginning of its arguments
     began: float = field(default_factory=time.time)  # seconds since the epoch
     seconds: float | None = None  # its duration; `None` while it runs
     outcome: str = "running"
     size: int = 0  # characters of its result
-    summary: str | None = None  # a summary of its arguments, once somebody has looked at the call
+    summary: str | None = None  # a summary of its arguments; `None` until `arguments` is called
 
     def arguments(self) -> str:
         """Return the call's arguments as JSON, truncated and without secrets. This is slow the first time."""
         if self.summary is None:
-            shown = without_secrets(self.given, max_chars=MAX_LOOKED_AT)
-            self.summary = json.dumps(shown, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
+            redacted = without_secrets(self.raw_arguments, max_chars=MAX_CHECKED_CHARS)
+            self.summary = json.dumps(redacted, default=str, ensure_ascii=False)[:MAX_SUMMARY_CHARS]
         return self.summary
 
 
@@ -88,8 +88,8 @@ class RecentCalls:
             result = await call_next(ctx)
             fields = as_mapping(result)
             code = as_mapping(as_mapping(fields.get("_meta")).get(ERROR_KEY)).get("type")
-            failed = "denied" if code == ToolErrorType.EXECUTION_DENIED else "failed"
-            outcome = failed if fields.get("isError") else "done"
+            failure = "denied" if code == ToolErrorType.EXECUTION_DENIED else "failed"
+            outcome = failure if fields.get("isError") else "done"
             if fields.get("resultType") == "input_required":
                 outcome = "asks"
             for item in map(as_mapping, as_list(fields.get("content"))):
@@ -103,59 +103,65 @@ class RecentCalls:
     def _show(self, call: RecordedCall, params: Mapping[str, Any]) -> None:
         call.tool = str(params.get("name"))[:MAX_SUMMARY_CHARS]
         # Keep more than is shown, because a secret that has been truncated may not be recognized.
-        call.given, call.summary = _beginning(params.get("arguments"), [2 * MAX_LOOKED_AT]), None
+        call.raw_arguments, call.summary = _truncated(params.get("arguments"), [2 * MAX_CHECKED_CHARS]), None
         self.on_change()
 
 
-def _beginning(value: Any, room: list[int]) -> Any:
-    """Return a JSON value truncated to `room[0]` characters in total, to save memory: few calls are looked at."""
+def _truncated(value: Any, room: list[int]) -> Any:
+    """Return a JSON value truncated to about `room[0]` characters in total.
+
+    This saves memory: many calls are recorded, but few are displayed.
+    """
     room[0] -= 1
     if isinstance(value, str):
-        kept = value[: max(room[0], 0)]
-        room[0] -= len(kept)
-        return kept
+        text = value[: max(room[0], 0)]
+        room[0] -= len(text)
+        return text
     if isinstance(value, dict):
         # A key is copied before its value, because a secret may not be recognized without its key.
         fields = takewhile(lambda _: room[0] > 0, as_mapping(value).items())
-        return {_beginning(key, room): _beginning(item, room) for key, item in fields}
+        return {_truncated(key, room): _truncated(item, room) for key, item in fields}
     if isinstance(value, list):
-        return [_beginning(item, room) for item in takewhile(lambda _: room[0] > 0, as_list(value))]
+        return [_truncated(item, room) for item in takewhile(lambda _: room[0] > 0, as_list(value))]
     return value
 
 
-class PatientWay:
+class ProgressOutbound:
     """Sends messages to a client within a request that has a progress token. Progress values always increase."""
 
     pulse_seconds: ClassVar[float] = 10.0  # interval between reports if no tool reports progress
 
     def __init__(self, ctx: RequestContext, token: str | int) -> None:
-        self._way: RequestOutbound = ctx.outbound
+        self._outbound: RequestOutbound = ctx.outbound
         self._token = token
         params = as_mapping(ctx.params)
         name = as_mapping(params.get("arguments") if params.get("name") == CALL else params).get("name")
-        shown = visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method
-        self._waits_for = [f"{shown} is in progress"]  # the things that the request is waiting for, latest last
+        display_name = visible_line(name[:MAX_SHOWN_NAME]) if isinstance(name, str) else ctx.method
+        self._reasons = [f"{display_name} is in progress"]  # what the request is waiting for, latest last
         self._latest: Json = {}  # the parameters of the last report
         self._loop = asyncio.get_running_loop()
-        self._spoke = self._loop.time()
-        self._timer = self._loop.call_later(self.pulse_seconds, self._look)
+        self._last_report = self._loop.time()
+        self._timer = self._loop.call_later(self.pulse_seconds, self._check_silence)
         self._pulse: asyncio.Task[None] | None = None
 
     async def request(self, method: str, params: Json | None) -> Json:
-        with self._waiting(_ASKED[method]) if method in _ASKED else nullcontext():
-            return await self._way.request(method, params)
+        with self._waiting_for(_WAITING[method]) if method in _WAITING else nullcontext():
+            return await self._outbound.request(method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
         if method == "notifications/progress" and params is not None:
-            before, now = self._latest.get("progress", -math.inf), params["progress"]
-            if now <= before:
-                params = {**params, "progress": max(before + STEP, math.nextafter(before, math.inf))}
-            self._latest, self._spoke = params, self._loop.time()
-        await self._way.notify(method, params)
+            previous, now = self._latest.get("progress", -math.inf), params["progress"]
+            if now <= previous:
+                params = {**params, "progress": max(previous + STEP, math.nextafter(previous, math.inf))}
+            self._latest, self._last_report = params, self._loop.time()
+        await self._outbound.notify(method, params)
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
-        with self._way.person_is_asked(), self._waiting("Waiting for the user to answer a question on the dashboard"):
+        with (
+            self._outbound.person_is_asked(),
+            self._waiting_for("Waiting for the user to answer a question on the dashboard"),
+        ):
             yield
 
     def close(self) -> None:
@@ -165,33 +171,33 @@ class PatientWay:
             self._pulse.cancel()
 
     @contextmanager
-    def _waiting(self, what: str) -> Generator[None]:
-        self._waits_for.append(what)
+    def _waiting_for(self, reason: str) -> Generator[None]:
+        self._reasons.append(reason)
         try:
             yield
         finally:
-            self._waits_for.remove(what)
+            self._reasons.remove(reason)
 
-    def _look(self) -> None:
-        left = self._spoke + self.pulse_seconds - self._loop.time()
-        if left > 0:
-            self._timer = self._loop.call_later(left, self._look)
+    def _check_silence(self) -> None:
+        remaining = self._last_report + self.pulse_seconds - self._loop.time()
+        if remaining > 0:
+            self._timer = self._loop.call_later(remaining, self._check_silence)
         else:
-            self._pulse = self._loop.create_task(self._speak())
+            self._pulse = self._loop.create_task(self._send_progress())
 
-    async def _speak(self) -> None:
-        known, message = {"progress": 0, **self._latest}, self._waits_for[-1]
+    async def _send_progress(self) -> None:
+        latest, message = {"progress": 0, **self._latest}, self._reasons[-1]
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self.notify("notifications/progress", {**known, "progressToken": self._token, "message": message})
-            self._look()
+            await self.notify("notifications/progress", {**latest, "progressToken": self._token, "message": message})
+            self._check_silence()
 
 
 async def report_waiting(ctx: RequestContext, call_next: CallNext) -> Any:
     """Report progress regularly while a request runs, if its client asked for progress. This is a middleware."""
     if (token := progress_token(ctx.params)) is None or ctx.method == "subscriptions/listen":
         return await call_next(ctx)
-    way = PatientWay(ctx, token)
+    outbound = ProgressOutbound(ctx, token)
     try:
-        return await call_next(replace(ctx, outbound=way))
+        return await call_next(replace(ctx, outbound=outbound))
     finally:
-        way.close()
+        outbound.close()

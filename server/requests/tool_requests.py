@@ -1,7 +1,7 @@
-"""`tools/list` and `tools/call`, and what clients and models are told about all tools.
+"""Handles `tools/list` and `tools/call`, and provides the server's instructions and the skills.
 
-That is the server's instructions (the purpose of the tools, and rules that apply to all of them), and the skills that a
-client may load, including those of upstreams.
+The instructions state the purpose of the tools, and rules that apply to all of them. The skills are those that a client
+may load, including those of upstreams.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from server.requests.running_requests import show_as
 from server.requests.tool_search import CALL, ToolSearch
 from server.requests.tool_services import CustomTools
 from server.settings import SettingsReport
-from server.upstreams.catalog.mcp_apps import is_for_models, with_app_links
 from server.upstreams.catalog.published_names import SEARCH_NAMES, full_name
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models, with_app_links
 from server.upstreams.connections.connection import LOGIN_TOOL, Upstream
 from server.upstreams.connections.pool import PROXY_WAIT_SECONDS
+from server.upstreams.relay.relayed_results import protocol_error
 from server.upstreams.relay.request_relay import MAX_LOGINS, CallContext
 from server.upstreams.session.list_reader import TOOLS
-from server.upstreams.session.upstream_results import protocol_error
 from server.upstreams.upstream_router import UpstreamRouter
 from server.upstreams.wire.own_meta import chain_of, list_meta, listed_for
 from tools.builtin.skill import SkillTool, told_skills, with_skills
@@ -50,7 +49,7 @@ from tools.contract.display import visible_line
 from tools.contract.limits import AbortSignal, ApprovalMode
 from tools.contract.tool_errors import ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_results import FunctionCall, ToolResult
-from tools.permissions.client_rights import ALL_RIGHTS, READ, RUN, WRITE, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, READ, RUN, WRITE, Rights
 from tools.permissions.tool_names import DELEGATING
 from tools.skill_folders import MAX_ABOUT_CHARS, MAX_NAME_CHARS, RelayedSkill, Skills
 from tools.text.file_names import shortened_line, shown_path
@@ -60,7 +59,7 @@ logger = logging.getLogger(__name__)
 MAX_NAMED = 5  # maximum number of tools that an error suggests
 MAX_SHOWN_ROOTS = 5  # maximum number of the operator's folders to name in the instructions; the others are counted
 MAX_LISTINGS = 256  # maximum number of cached lists: tokens may have many different rights
-Kept = tuple[bool, bool, bool, bool, bool, str, Rights]
+ListKey = tuple[bool, bool, bool, bool, bool, str, Rights]
 """What a cached list depends on: whether the client is in plan mode, may enter plan mode, shows forms, uses tool
 search, and uses the 2026-07-28 revision; its skills; and its rights.
 """
@@ -90,7 +89,7 @@ _ASKED: Mapping[ApprovalMode, str] = {
 _CONFINED = (
     "change nothing outside the workspace except /tmp (private to this session, shared with file tools), see no "
     "secrets, and have no network unless the user allows it: commands that only read run without a question, others "
-    "may need one."
+    "may ask the user."
 )
 
 
@@ -108,8 +107,8 @@ class ToolRequests:
     display: DisplayPlace
     report: Callable[[], SettingsReport]  # returns the current settings
     modes_changed: Callable[[Sequence[McpConnection]], Awaitable[None]]
-    listings: dict[Kept, dict[str, Any]] = field(default_factory=dict["Kept", dict[str, Any]])
-    unused_skills: set[str] = field(default_factory=set[str])  # the skill problems that have been logged
+    listings: dict[ListKey, dict[str, Any]] = field(default_factory=dict["ListKey", dict[str, Any]])
+    logged_problems: set[str] = field(default_factory=set[str])  # the skill problems that have been logged
 
     async def on_list(self, ctx: RequestContext) -> Mapping[str, Any]:
         client, meta = self.clients.find(ctx), as_mapping(as_mapping(ctx.params).get("_meta"))
@@ -117,16 +116,16 @@ class ToolRequests:
         await pool.wait_for_first_list(PROXY_WAIT_SECONDS if is_from_proxy else None, is_live=is_from_proxy)
         await self.custom_tools.wait_for_first_list()
         await pool.before_list("tools")
-        # An unidentified client has no mode to leave.
+        # An anonymous client could not leave plan mode, because its state is not kept between requests.
         plans = client.state.approval_mode is ApprovalMode.PLAN and not client.state.is_anonymous
         may_plan = not (plans or client.state.is_anonymous) and self.consent.can_ask(ctx)
-        shows_forms, searches, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
-        about_skills = "" if is_from_proxy else told_skills(await self.known_skills(client, ctx))
-        kept = plans, may_plan, shows_forms, searches, ctx.is_modern, about_skills, rights
-        if not is_from_proxy and (listing := self.listings.get(kept)) is not None:
+        shows_forms, uses_search, rights = self.consent.shows_forms(ctx), self.search.is_on(ctx), rights_of(ctx)
+        skills_text = "" if is_from_proxy else told_skills(await self.known_skills(client, ctx))
+        cache_key = plans, may_plan, shows_forms, uses_search, ctx.is_modern, skills_text, rights
+        if not is_from_proxy and (listing := self.listings.get(cache_key)) is not None:
             return listing
-        offered = self.offered_tools(
-            plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(about_skills), rights=rights
+        visible_tools = self.offered_tools(
+            plans=plans, may_plan=may_plan, shows_forms=shows_forms, has_skills=bool(skills_text), rights=rights
         )
         if is_from_proxy:
             # The client is another coretools-mcp, which decides about calls based on the definitions in this list, so
@@ -134,13 +133,13 @@ class ToolRequests:
             for upstream in pool.upstreams:
                 upstream.is_withheld = TOOLS.field in upstream.offer.stored
             withheld = [upstream for upstream in pool.upstreams if upstream.is_withheld]
-            offered = [tool for tool in offered if pool.owner_of_tool(tool) not in withheld]
-        if searches:
-            offered = [tool for tool in offered if not self.search.is_kept_back(tool)]
-        tools = [*map(self._listed, offered), *(self.search.listed(rights) if searches else ())]
-        for wire, tool in zip(tools, offered, strict=False):
+            visible_tools = [tool for tool in visible_tools if pool.owner_of_tool(tool) not in withheld]
+        if uses_search:
+            visible_tools = [tool for tool in visible_tools if not self.search.is_hidden(tool)]
+        tools = [*map(self._tool_entry, visible_tools), *(self.search.tool_entries(rights) if uses_search else ())]
+        for wire, tool in zip(tools, visible_tools, strict=False):
             if tool.is_builtin and tool.name == SKILL:
-                wire["description"] += about_skills
+                wire["description"] += skills_text
         if not ctx.is_modern and any("outputSchema" in tool for tool in tools):
             from server.protocol.item_schemas import for_handshake  # noqa: PLC0415 - loaded only with upstreams
 
@@ -149,10 +148,10 @@ class ToolRequests:
             return {"tools": listed_for(meta, tools), **NEVER_CACHED, **list_meta(meta)}
         if len(self.listings) >= MAX_LISTINGS:
             self.listings.clear()
-        listing = self.listings[kept] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
+        listing = self.listings[cache_key] = {"tools": ReadyList(listed_for({}, tools)), **NEVER_CACHED}
         return listing
 
-    def _listed(self, tool: BaseTool[Any]) -> dict[str, Any]:
+    def _tool_entry(self, tool: BaseTool[Any]) -> dict[str, Any]:
         owner, wire = self.router.pool.owner_of_tool(tool), tool_to_wire(tool)
         return wire if owner is None else with_app_links(wire, partial(self.router.published_uri, owner))
 
@@ -166,16 +165,16 @@ class ToolRequests:
         rights: Rights = ALL_RIGHTS,
     ) -> list[BaseTool[Any]]:
         """Return the tools that a client would see, given its mode, capabilities, skills and rights."""
-        of_use = {
+        is_useful = {
             EXIT_PLAN_MODE: plans,
             ENTER_PLAN_MODE: may_plan,
             ASK_USER_QUESTION: shows_forms,
             SKILL: has_skills,
         }
-        hidden = {name for name, is_of_use in of_use.items() if not is_of_use}
+        hidden_names = {name for name, useful in is_useful.items() if not useful}
         tools = [tool for tool in self.registry.get_all_tools() if tool.is_listed]
         if self.is_built_in:  # otherwise upstreams can use these names
-            tools = [tool for tool in tools if tool.name not in hidden]
+            tools = [tool for tool in tools if tool.name not in hidden_names]
         return [tool for tool in tools if self.runner.policy.why_not_offered(tool.traits, rights) is None]
 
     def instructions(self, rights: Rights, report: SettingsReport) -> str | None:
@@ -183,7 +182,7 @@ class ToolRequests:
 
         These are the server's own text and the operator's descriptions of upstreams; `None` if there is neither.
         """
-        offered = {tool.name for tool in self.offered_tools(plans=False, shows_forms=False, rights=rights)}
+        tool_names = {tool.name for tool in self.offered_tools(plans=False, shows_forms=False, rights=rights)}
         settings, texts = report.settings, list[str]()
         # Without built-in tools there is no workspace.
         if settings.tools.built_in and (rights.scopes is None or rights.scopes & {READ, WRITE, RUN}):
@@ -191,36 +190,36 @@ class ToolRequests:
             folders = rights.roots or settings.workspace.roots
             roots = [shown_path(root) for root in folders[:MAX_SHOWN_ROOTS]]
             if not roots:
-                which = (
+                workspace = (
                     "the folders that the client opens (its roots), or else the folder that the server was started in"
                 )
             else:
-                more = len(folders) - len(roots)
-                which = ", ".join(roots) + (f" and {more} more" if more else "")
+                extra = len(folders) - len(roots)
+                workspace = ", ".join(roots) + (f" and {extra} more" if extra else "")
                 if settings.workspace.client_roots == "intersect":
-                    which += ", as far as the client opens them"
+                    workspace += ", limited to what the client opens (its roots)"
             sentences = [
-                *_purposes(offered),
-                f"The workspace: {which}. Paths are absolute or relative to its first folder.",
+                *_purpose_sentences(tool_names),
+                f"The workspace: {workspace}. Paths are absolute or relative to its first folder.",
                 "Large results are cut, and say how to get the rest.",
                 f"Approval mode {mode}: {_ASKED[mode]}. A refused call had no effect; do not repeat it unchanged.",
             ]
-            if _COMMANDS in offered and settings.shell.sandbox == "required":
+            if _COMMANDS in tool_names and settings.shell.sandbox == "required":
                 sentences.append(f"Commands run confined: they {_CONFINED}")
-            elif _COMMANDS in offered and settings.shell.sandbox == "auto":
-                # The sandbox is tested only when the first command runs. Until then, an installed bubblewrap means that
-                # it probably works. Before bubblewrap runs, another check excludes programs inside a workspace.
+            elif _COMMANDS in tool_names and settings.shell.sandbox == "auto":
+                # The sandbox is tested only when the first command runs. Until then, assume that it works if bubblewrap
+                # is installed. Before bubblewrap runs, another check rejects a program inside a workspace.
                 path = f"/usr/bin{os.pathsep}{os.environ.get('PATH', os.defpath)}"
                 if shutil.which("bwrap", path=path) is not None:
                     sentences.append(f"Commands may run confined: then they {_CONFINED}")
             texts.append(" ".join(sentences))
-        about = [
+        descriptions = [
             f"{alias}__*: {entry.description}" if entry.prefix == "alias" else f"{alias}: {entry.description}"
             for alias, entry in report.upstreams.items()
             if entry.description and not rights.missing_for_server(alias)
         ]
-        if about:
-            texts += ["Tools of other servers:", *about]
+        if descriptions:
+            texts += ["Tools of other servers:", *descriptions]
         return "\n".join(texts) or None
 
     async def dispatch(self, ctx: RequestContext, call_next: CallNext) -> Any:
@@ -232,7 +231,9 @@ class ToolRequests:
             ctx = with_marked_answer(ctx)
         method, params = ctx.method, ctx.params or {}
         if method in WELCOMES and (rights := rights_of(ctx)) is not ALL_RIGHTS:
-            welcome = {name: each for name, each in as_mapping(await call_next(ctx)).items() if name != "instructions"}
+            welcome = {
+                name: value for name, value in as_mapping(await call_next(ctx)).items() if name != "instructions"
+            }
             instructions = self.instructions(rights, self.report())
             # Clients do not accept `null` as instructions.
             return {**welcome, **({"instructions": instructions} if instructions else {})}
@@ -241,14 +242,14 @@ class ToolRequests:
             if params["name"] != CALL:
                 return await self._search(ctx, params)
             # From here on, this is a call to the named tool, in each of its rounds.
-            params = await self.search.unwrapped(params, rights_of(ctx))
+            params = await self.search.unwrap(params, rights_of(ctx))
             ctx = replace(ctx, params=params)
             show_as(params)
-        if is_call and not isinstance(given := params.get("arguments"), dict | None):
+        if is_call and not isinstance(arguments := params.get("arguments"), dict | None):
             kinds = ((list, "an array"), (str, "a string"), (bool, "a boolean"))
-            came = next((said for kind, said in kinds if isinstance(given, kind)), "a number")
-            said = f'The arguments of a call must be an object, such as {{"path": "src"}}, but {came} was sent.'
-            raise MCPError(INVALID_PARAMS, said)
+            sent_kind = next((noun for kind, noun in kinds if isinstance(arguments, kind)), "a number")
+            message = f'The arguments of a call must be an object, such as {{"path": "src"}}, but {sent_kind} was sent.'
+            raise MCPError(INVALID_PARAMS, message)
         if not is_call or not isinstance(name := params.get("name"), str):
             return await call_next(ctx)
         owner = self.router.pool.owner_of(name)
@@ -261,7 +262,7 @@ class ToolRequests:
         try:
             with client:
                 outcome = await self.search.answer(
-                    name, arguments, lambda tool: listed_for({}, [self._listed(tool)])[0], rights_of(ctx)
+                    name, arguments, lambda tool: listed_for({}, [self._tool_entry(tool)])[0], rights_of(ctx)
                 )
                 if name == SEARCH_NAMES[0]:
                     outcome = with_skills(outcome, await self.known_skills(client, ctx), str(arguments.get("query")))
@@ -276,15 +277,15 @@ class ToolRequests:
         mode, exchange = client.state.approval_mode, None
         try:
             if owner is not None:
-                reached = await self._reach(ctx, call, owner, exchange_of(ctx, client.state.key))
-                if isinstance(reached, ToolResult):
-                    return result_to_wire(call.name, reached, self.display, ctx.protocol_version)
-                owner, exchange = reached
+                target = await self._prepare_upstream(ctx, call, owner, exchange_of(ctx, client.state.key))
+                if isinstance(target, ToolResult):
+                    return result_to_wire(call.name, target, self.display, ctx.protocol_version)
+                owner, exchange = target
             with client:
                 if exchange is None:
                     context = await self._own_context(ctx, client, call.name)
                 else:
-                    context = self.contexts.of_relayed(client, exchange)
+                    context = self.contexts.for_upstream_call(client, exchange)
                 is_resumed = exchange is not None and exchange.is_resumed
                 confirmer = AlreadyConsented() if is_resumed else ClientConfirmer(self.consent, ctx, client.state.key)
                 has_answer = is_resumed or QUESTION_KEY in as_mapping(params.get("inputResponses"))
@@ -292,7 +293,7 @@ class ToolRequests:
             if owner is not None and isinstance(context, CallContext) and context.protocol_errors:
                 raise protocol_error(context.protocol_errors[0], owner.alias)
         except ToolNotRegisteredError:
-            outcome = ToolResult.failed(await self._why_missing(call.name, owner, rights_of(ctx)))
+            outcome = ToolResult.failed(await self._missing_error(call.name, owner, rights_of(ctx)))
         except ToolError as error:
             outcome = ToolResult.failed(error)
         if owner is None and client.state.approval_mode is not mode:  # upstreams cannot change the mode
@@ -319,7 +320,7 @@ class ToolRequests:
         context = await self.contexts.for_request(client, ctx)
         return replace(context, relayed_skills=partial(self.relayed_skills, ctx)) if builtin == SKILL else context
 
-    async def _reach(
+    async def _prepare_upstream(
         self, ctx: RequestContext, call: FunctionCall, owner: Upstream, exchange: Exchange
     ) -> tuple[Upstream, Exchange] | ToolResult:
         """Prepare the upstream that a call goes to, with a login if needed.
@@ -344,32 +345,32 @@ class ToolRequests:
             raise owner.unavailable()  # never ask a person about a definition that is from the last run
         return owner, exchange
 
-    async def _why_missing(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
+    async def _missing_error(self, name: str, owner: Upstream | None, rights: Rights) -> ToolError:
         """Return why a tool is unavailable; raises `MCPError` if no tool has this name."""
         pool = self.router.pool
-        unused = pool.why_not_used(name)
+        unused_error = pool.why_not_used(name)
         if owner is not None and owner.live_session is None:
-            return unused or owner.unavailable()  # a tool of a failed upstream is unavailable, not unknown
+            return unused_error or owner.unavailable()  # a tool of a failed upstream is unavailable, not unknown
         if owner is not None and name in pool.catalog.vanished.get(owner.alias, ()):
             return ToolError(
                 ToolErrorType.TOOL_NOT_REGISTERED,
                 f"The server {owner.alias} no longer has a tool '{name}': the list that you have is from the last "
                 "run, and the server now lists other tools. Nothing was done; list the tools again.",
             )
-        if unused is not None:
-            return unused
+        if unused_error is not None:
+            return unused_error
         if owner is None:
             await pool.wait_for_first_list()  # the name may belong to an upstream tool
-            meant = list(filter(partial(self._is_offered, rights), pool.catalog.called_by_apps(name)))[:MAX_NAMED]
-            if len(meant) > 1:
-                said = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
-                which = " or ".join(map(visible_line, meant))
-                raise _unknown(meant, f"{said}Use one of these names: {which}.")
-        error = self.registry.not_registered(name, partial(self._is_proposed, rights))
+            candidates = list(filter(partial(self._is_offered, rights), pool.catalog.called_by_apps(name)))[:MAX_NAMED]
+            if len(candidates) > 1:
+                problem = f"More than one server has a tool '{visible_line(name)}' for its apps, so none was called. "
+                names = " or ".join(map(visible_line, candidates))
+                raise _unknown(candidates, f"{problem}Use one of these names: {names}.")
+        error = self.registry.not_registered(name, partial(self._is_suggestible, rights))
         is_of_agents = owner is None and name == DELEGATING and self.is_built_in
         raise _unknown(error.nearest, NO_AGENTS if is_of_agents else error.message)
 
-    def _is_proposed(self, rights: Rights, tool: BaseTool[Any]) -> bool:
+    def _is_suggestible(self, rights: Rights, tool: BaseTool[Any]) -> bool:
         """Return whether to suggest a tool to a model that called an unknown one."""
         is_for_apps = isinstance(tool, DiscoveredMCPTool) and not is_for_models(tool.definition)
         return not is_for_apps and self.runner.policy.why_not_offered(tool.traits, rights) is None
@@ -389,13 +390,14 @@ class ToolRequests:
         # The server may have its own tool of this name.
         is_ours = owner.is_login_offered or bool(exchange.carried.get("ours"))
         for _ in range(MAX_LOGINS):
-            # Continue a login that began before the consent to the call; continue a later one only if it is needed.
+            # A login that began before the user consented to the call is always continued; a later one is continued
+            # only if the upstream still requires a login.
             is_resumed = "login" in exchange.carried and not exchange.carried.get("consented")
             if not is_asked or not (owner.wants_login or is_resumed):
                 break
-            asked = await self.router.relay.log_in(owner, owner.login_needed(), ctx.method, exchange)
-            if asked is not None:
-                return ToolResult(verbatim=asked)
+            question = await self.router.relay.log_in(owner, owner.login_needed(), ctx.method, exchange)
+            if question is not None:
+                return ToolResult(verbatim=question)
             exchange = exchange.after_login()
         is_ours = is_ours or self.registry.find(call.name) is None
         if call.name != full_name(owner.alias, LOGIN_TOOL) or not is_ours or owner.live_session is None:
@@ -417,10 +419,10 @@ class ToolRequests:
             skills = await tool.known(workspace, rights, await self.relayed_skills(ctx, False), AbortSignal())
         except ToolError:  # a temporary lack of resources must not break the tool list
             return Skills()
-        for why in skills.unused:
-            if why not in self.unused_skills:
-                self.unused_skills.add(why)
-                logger.warning("skills: %s", why)
+        for problem in skills.unused:
+            if problem not in self.logged_problems:
+                self.logged_problems.add(problem)
+                logger.warning("skills: %s", problem)
         return skills
 
     async def relayed_skills(self, ctx: RequestContext, is_fresh: bool) -> list[RelayedSkill]:
@@ -434,9 +436,9 @@ class ToolRequests:
         uris = [as_mapping(file).get("uri") for file in as_list(skill.get("resources"))]
 
         async def read() -> str:
-            asked = replace(ctx, method="resources/read", params={"uri": uri})
+            request = replace(ctx, method="resources/read", params={"uri": uri})
             try:
-                parts = as_list(as_mapping(await self.router(asked, _nobody)).get("contents"))
+                parts = as_list(as_mapping(await self.router(request, _nobody)).get("contents"))
             except MCPError as error:
                 raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, f"The skill was not read: {error}") from None
             texts = [text for text in (as_mapping(part).get("text") for part in parts) if isinstance(text, str)]
@@ -452,24 +454,24 @@ class ToolRequests:
             shortened_line(str(frontmatter.get("name") or uri.split("/")[-2:][0]), MAX_NAME_CHARS),
             shortened_line(" ".join(str(frontmatter.get("description") or "").split()), MAX_ABOUT_CHARS),
             uri,
-            [each for each in uris if isinstance(each, str) and each != uri],
+            [file_uri for file_uri in uris if isinstance(file_uri, str) and file_uri != uri],
             read,
         )
 
 
-def _purposes(offered: Collection[str]) -> Iterator[str]:
+def _purpose_sentences(tool_names: Collection[str]) -> Iterator[str]:
     """Yield a sentence about each kind of tool."""
-    names = {verb: [name for name in named if name in offered] for verb, named in _FOR_FILES.items()}
-    parts = [f"{_enumerated(found)} {verb if len(found) > 1 else f'{verb}s'}" for verb, found in names.items() if found]
+    names = {verb: [name for name in candidates if name in tool_names] for verb, candidates in _FOR_FILES.items()}
+    parts = [f"{_enumerated(group)} {verb if len(group) > 1 else f'{verb}s'}" for verb, group in names.items() if group]
     if parts:
         yield f"Tools for workspace files: {', '.join(parts)}."
-    if _COMMANDS in offered:
-        yield f"{_COMMANDS} runs commands, also in the background."
-    web = [name for name in ("web_search", "web_fetch") if name in offered]
+    if _COMMANDS in tool_names:
+        yield f"{_COMMANDS} runs commands, in the background too."
+    web = [name for name in ("web_search", "web_fetch") if name in tool_names]
     if web:
         yield f"{_enumerated(web)} {'reach' if len(web) > 1 else 'reaches'} the web."
-    kept = {"save_memory": "facts for later conversations", "todo_write": "the plan of this one"}
-    keeps = [f"{name} keeps {what}" for name, what in kept.items() if name in offered]
+    kept_content = {"save_memory": "facts for later conversations", "todo_write": "the plan of this one"}
+    keeps = [f"{name} keeps {content}" for name, content in kept_content.items() if name in tool_names]
     if keeps:
         yield f"{', '.join(keeps)}."
 

@@ -19,9 +19,8 @@ import anyio
 
 from server.protocol.json_rpc import INVALID_PARAMS, Json, MCPError, as_list, as_mapping
 from server.protocol.request_table import RequestContext
-from server.upstreams.catalog.mcp_apps import is_for_models
 from server.upstreams.catalog.published_names import MAX_NAME, SEARCH_NAMES
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, is_for_models
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.session.list_reader import in_turns
 from server.upstreams.wire.own_meta import chain_of
@@ -33,8 +32,7 @@ from tools.contract.tool_parameters import about_unknown, coerce, object_schema
 from tools.contract.tool_results import ToolResult
 from tools.discovery.discovery_commands import UnreadableError, require_sendable
 from tools.machine.threads import THREADS
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
-from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy, Rights
 
 if TYPE_CHECKING:
     from server.upstreams.catalog.tool_index import ToolIndex
@@ -49,8 +47,8 @@ SEARCHING_CLIENTS = ("claude-code", "codex", "qwen-cli-mcp-client", "github-copi
 DEFAULT_RESULTS, MAX_RESULTS = 5, 20  # default and maximum for `limit`, the number of tools to find, as in Qwen Code
 MAX_SERVER_CHARS = 3_600  # characters of the server list in the description
 MAX_ABOUT_CHARS = 100  # characters of each server's description in that list
-MAX_LINE_CHARS = 200  # characters of each found tool's description
-MAX_ARGUMENTS = 8  # arguments named per found tool
+MAX_LINE_CHARS = 200  # characters of the description of each tool that is found
+MAX_ARGUMENTS = 8  # arguments named for each tool that is found
 
 
 @dataclass(slots=True)
@@ -63,13 +61,13 @@ class ToolSearch:
     pool: UpstreamPool
     _is_large: bool | None = None  # whether the lists are too large for clients; never reset once true
     _version: int = 0  # the number of changes to the tools or their rules
-    _found: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # the index for `_version`, and its tools
-    _turn: anyio.Lock = field(default_factory=anyio.Lock)
+    _index: tuple[ToolIndex, list[DiscoveredMCPTool]] | None = None  # the index at `_version`, and the indexed tools
+    _lock: anyio.Lock = field(default_factory=anyio.Lock)
 
     def changed(self) -> None:
         """Record that the tools, or the rules about them, have changed."""
         self._version += 1
-        self._found = None  # drop the last references to the old tools
+        self._index = None  # drop the last references to the old tools
         self._is_large = self._is_large or None
 
     def is_on(self, ctx: RequestContext) -> bool:
@@ -86,14 +84,14 @@ class ToolSearch:
         if self._is_large is None:
             chars = 0
             for tool in self.registry.get_all_tools():
-                if self.is_kept_back(tool) and self._is_callable(tool, ALL_RIGHTS):
+                if self.is_hidden(tool) and self._is_callable(tool, ALL_RIGHTS):
                     chars += len(json.dumps(tool.definition, ensure_ascii=False, separators=(",", ":")))
                     if chars >= LARGE_CHARS:
                         break
             self._is_large = chars >= LARGE_CHARS
         return self._is_large
 
-    def is_kept_back(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
+    def is_hidden(self, tool: BaseTool[Any] | None) -> TypeGuard[DiscoveredMCPTool]:
         """Return whether tool search hides a tool.
 
         Tools that are only for apps are listed, so that hosts know about them.
@@ -103,9 +101,11 @@ class ToolSearch:
         owner = self.pool.owner_of_tool(tool)
         if owner is None or owner.is_login_offered:
             return owner is None
-        always = owner.entry.always_load
-        marked = owner.entry.trust and as_mapping(tool.definition.get("_meta")).get("anthropic/alwaysLoad") is True
-        return not marked and {"*", tool.upstream_name, tool.name}.isdisjoint(always)
+        always_load = owner.entry.always_load
+        is_always_loaded = (
+            owner.entry.trust and as_mapping(tool.definition.get("_meta")).get("anthropic/alwaysLoad") is True
+        )
+        return not is_always_loaded and {"*", tool.upstream_name, tool.name}.isdisjoint(always_load)
 
     def _is_callable(self, tool: BaseTool[Any] | None, rights: Rights) -> TypeGuard[DiscoveredMCPTool]:
         """Return whether a model may call a tool that is not in its list."""
@@ -113,10 +113,10 @@ class ToolSearch:
             return False
         return self.policy.why_not_offered(tool.traits, rights) is None
 
-    def listed(self, rights: Rights) -> list[Json]:
+    def tool_entries(self, rights: Rights) -> list[Json]:
         """Return the three tools in the format of `tools/list`."""
         text = {"type": "string"}
-        more = {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1, "maximum": MAX_RESULTS}
+        limit = {"type": "integer", "default": DEFAULT_RESULTS, "minimum": 1, "maximum": MAX_RESULTS}
         query = {
             **text,
             "description": "What the tool does, e.g. 'refund a payment'; or names: 'select:a,b'. +word: must occur.",
@@ -129,8 +129,9 @@ class ToolSearch:
             _tool(
                 SEARCH,
                 "Search tools",
-                f"Find tools of other servers, which are not in your list of tools. Servers: {self._servers(rights)}.",
-                {"query": query, "limit": more},
+                "Find tools of other servers, which are not in your list of tools. "
+                f"Servers: {self._server_list(rights)}.",
+                {"query": query, "limit": limit},
                 ["query"],
                 reads,
             ),
@@ -152,25 +153,28 @@ class ToolSearch:
             ),
         ]
 
-    def _servers(self, rights: Rights) -> str:
+    def _server_list(self, rights: Rights) -> str:
         """Return the names of the servers, with the operator's descriptions, as far as they fit."""
-        entries = [(each.alias, visible_line(each.entry.description)) for each in self.pool.upstreams]
-        entries = [each for each in entries if not self.policy.why_server_not_offered(each[0], rights)]
+        entries = [(upstream.alias, visible_line(upstream.entry.description)) for upstream in self.pool.upstreams]
+        entries = [entry for entry in entries if not self.policy.why_server_not_offered(entry[0], rights)]
         room = (MAX_SERVER_CHARS - sum(len(alias) + 5 for alias, _ in entries)) // max(len(entries), 1)
         room = min(room, MAX_ABOUT_CHARS)
-        shown = [f"{alias} ({_cut(about, room)})" if about and room > 10 else alias for alias, about in entries]
-        text = ", ".join(shown)
+        servers = [
+            f"{alias} ({_truncate(description, room)})" if description and room > 10 else alias
+            for alias, description in entries
+        ]
+        text = ", ".join(servers)
         return text if len(text) <= MAX_SERVER_CHARS else f"{text[:MAX_SERVER_CHARS].rpartition(', ')[0]} and more"
 
     async def answer(
-        self, name: str, arguments: Json, published: Callable[[DiscoveredMCPTool], Json], rights: Rights
+        self, name: str, arguments: Json, definition_of: Callable[[DiscoveredMCPTool], Json], rights: Rights
     ) -> ToolResult:
         """Return the result of `search_tools` or `describe_tool`.
 
         Args:
             name: The name of the called tool.
             arguments: The arguments as received.
-            published: Returns the definition of a tool as clients see it.
+            definition_of: Returns the definition of a tool as clients see it.
             rights: The rights of the client.
 
         Raises:
@@ -179,7 +183,9 @@ class ToolSearch:
         await self.pool.wait_for_first_list()
         await self.pool.before_list("tools")
         is_about_one = name == DESCRIBE
-        return await (self._describe(arguments, published, rights) if is_about_one else self._search(arguments, rights))
+        return await (
+            self._describe(arguments, definition_of, rights) if is_about_one else self._search(arguments, rights)
+        )
 
     async def _search(self, arguments: Json, rights: Rights) -> ToolResult:
         # This is loaded with the first search.
@@ -195,53 +201,57 @@ class ToolSearch:
             raise _invalid(SEARCH, "the query has control characters; search for words.")
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_RESULTS:
             raise _invalid(SEARCH, f"limit must be a whole number from 1 to {MAX_RESULTS}.")
-        index, tools = await self._indexed()
-        numbers = index.find(query, limit, lambda each: self._is_there(tools[each], rights))
-        found, near = ([tools[each] for each in part] for part in numbers)
+        index, tools = await self._load_index()
+        numbers = index.find(query, limit, lambda number: self._is_current(tools[number], rights))
+        matches, near = ([tools[number] for number in part] for part in numbers)
         lines: list[str] = []
-        for tool in found or near:  # each with its arguments, required ones first
+        for tool in matches or near:  # each with its arguments, required ones first
             required, names = as_list(tool.parameter_schema.get("required")), list(_parameters_of(tool))
-            shown = [name for name in names if name in required]
-            shown += [f"{name}?" for name in names if name not in required]
-            more = ", …" if len(shown) > MAX_ARGUMENTS else ""
-            about = f" Arguments: {visible_line(', '.join(shown[:MAX_ARGUMENTS]))}{more}." if shown else ""
-            lines.append(f"{tool.name}: {_first_line(tool)}{about}")
-        told = f"Use {DESCRIBE} to see the whole definition of one, and {CALL} to call it."
-        if found:
-            return ToolResult("\n".join([*lines, told]), structured={"tools": list(map(_about, found))})
-        said = (
+            parameters = [name for name in names if name in required]
+            parameters += [f"{name}?" for name in names if name not in required]
+            ellipsis = ", …" if len(parameters) > MAX_ARGUMENTS else ""
+            arguments_text = (
+                f" Arguments: {visible_line(', '.join(parameters[:MAX_ARGUMENTS]))}{ellipsis}." if parameters else ""
+            )
+            lines.append(f"{tool.name}: {_first_line(tool)}{arguments_text}")
+        hint = f"Use {DESCRIBE} to see the whole definition of one, and {CALL} to call it."
+        if matches:
+            return ToolResult("\n".join([*lines, hint]), structured={"tools": list(map(_summary, matches))})
+        message = (
             f"No tool matches '{visible_line(query[:100])}' well. Say in other words what the tool does, and to what. "
-            f"The servers are: {self._servers(rights)}."
+            f"The servers are: {self._server_list(rights)}."
         )
         if near:
-            said = "\n".join([said, "The closest tools, which may do something else:", *lines, told])
-        return ToolResult(said, structured={"tools": [], "nearest": list(map(_about, near))})
+            message = "\n".join([message, "The closest tools, which may do something else:", *lines, hint])
+        return ToolResult(message, structured={"tools": [], "nearest": list(map(_summary, near))})
 
     async def _describe(
-        self, arguments: Json, published: Callable[[DiscoveredMCPTool], Json], rights: Rights
+        self, arguments: Json, definition_of: Callable[[DiscoveredMCPTool], Json], rights: Rights
     ) -> ToolResult:
         name = arguments.get("name")
         if not isinstance(name, str) or not name:
             raise _invalid(DESCRIBE, "name must be the name of a tool from search_tools.")
         tool = self.registry.find(name)
         if tool is None:
-            index, tools = await self._indexed()
-            named = [tools[each] for each in index.named(name[:MAX_NAME]) if self._is_there(tools[each], rights)]
-            tool = named[0] if len(named) == 1 else None
+            index, tools = await self._load_index()
+            matches = [
+                tools[number] for number in index.named(name[:MAX_NAME]) if self._is_current(tools[number], rights)
+            ]
+            tool = matches[0] if len(matches) == 1 else None
         if not self._is_callable(tool, rights):
             raise self._unknown(name, rights)
-        definition = published(tool)
+        definition = definition_of(tool)
         return ToolResult(json.dumps(definition, ensure_ascii=False), structured=definition)
 
-    def _is_there(self, tool: DiscoveredMCPTool, rights: Rights) -> bool:
+    def _is_current(self, tool: DiscoveredMCPTool, rights: Rights) -> bool:
         """Return whether an indexed tool is still registered under its name and may be called."""
         return self.registry.find(tool.name) is tool and self._is_callable(tool, rights)
 
-    async def _indexed(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
+    async def _load_index(self) -> tuple[ToolIndex, list[DiscoveredMCPTool]]:
         from server.upstreams.catalog.tool_index import SearchText, ToolIndex  # noqa: PLC0415 - loaded on first use
 
-        async with self._turn:
-            if (found := self._found) is None:
+        async with self._lock:
+            if (index := self._index) is None:
                 version = self._version
                 tools: list[DiscoveredMCPTool] = []
                 async for tool in in_turns(self.registry.get_all_tools()):
@@ -262,39 +272,40 @@ class ToolSearch:
                         _parameters_of(tool),
                     )
 
-                found = await THREADS.run(lambda: ToolIndex(map(text_of, tools))), tools
+                index = await THREADS.run(lambda: ToolIndex(map(text_of, tools))), tools
                 if version == self._version:
-                    self._found = found
-            return found
+                    self._index = index
+            return index
 
-    async def unwrapped(self, params: Mapping[str, Any], rights: Rights) -> Json:
+    async def unwrap(self, params: Mapping[str, Any], rights: Rights) -> Json:
         """Convert the parameters of `call_tool` to those of the call that it describes.
 
         Raises:
-            MCPError: There is no tool of this name that models may call, or `call_tool` has invalid arguments.
+            MCPError: The tool does not exist or models may not call it, or the arguments of `call_tool` are invalid.
         """
-        given = as_mapping(params.get("arguments"))
-        name, arguments = given.get("name"), coerce(given.get("arguments"), {"type": "object"})
+        call_arguments = as_mapping(params.get("arguments"))
+        name, arguments = call_arguments.get("name"), coerce(call_arguments.get("arguments"), {"type": "object"})
         arguments = None if arguments in ("", []) else arguments
         if not isinstance(name, str) or not name:
             raise _refusal(
                 "call_tool needs the name of a tool, so nothing was called. Use one that search_tools finds."
             )
         if not isinstance(arguments, dict | None):
-            raise _refusal(f"The arguments for '{_shown(name)}' must be an object, so nothing was called.")
+            raise _refusal(f"The arguments for '{_display_name(name)}' must be an object, so nothing was called.")
         try:
-            require_sendable(arguments if isinstance(given.get("arguments"), str) else None)
+            require_sendable(arguments if isinstance(call_arguments.get("arguments"), str) else None)
         except UnreadableError as error:
             raise _refusal(
-                f"The arguments for '{_shown(name)}' cannot be sent, so nothing was called: {error}."
+                f"The arguments for '{_display_name(name)}' cannot be sent, so nothing was called: {error}."
             ) from None
-        known = object_schema({"name": {}, "arguments": {}})
-        if problem := about_unknown(CALL, given, known, {}, REMARKS, is_refused=True):
+        schema = object_schema({"name": {}, "arguments": {}})
+        if problem := about_unknown(CALL, call_arguments, schema, {}, REMARKS, is_refused=True):
             raise _refusal(f"Nothing was called: {problem} Put the tool's own arguments into 'arguments'.")
         tool = self.registry.find(name)
         if name in SEARCH_NAMES or (tool is not None and not isinstance(tool, DiscoveredMCPTool)):
             raise _refusal(
-                f"'{_shown(name)}' is one of this server's own tools, so call_tool does not call it: call it directly."
+                f"'{_display_name(name)}' is one of this server's own tools, so call_tool does not call it: "
+                "call it directly."
             )
         owner = self.pool.owner_of(name)
         # A list from the last run does not show whether models may call the tool now.
@@ -305,13 +316,13 @@ class ToolSearch:
         if not self._is_callable(tool, rights) and (tool is not None or owner is None):
             unknown = self._unknown(name, rights)
             raise _refusal(unknown.message, nearest=list(unknown.nearest))
-        rest = {key: value for key, value in params.items() if key != "arguments"}
-        return {**rest, "name": name} | ({} if arguments is None else {"arguments": arguments})
+        other_params = {key: value for key, value in params.items() if key != "arguments"}
+        return {**other_params, "name": name} | ({} if arguments is None else {"arguments": arguments})
 
     def _unknown(self, name: str, rights: Rights) -> ToolNotRegisteredError:
         """Return the error for a name that no callable tool has. The error suggests only callable tools."""
         nearest = self.registry.not_registered(name, lambda tool: self._is_callable(tool, rights)).nearest
-        return ToolNotRegisteredError(_shown(name), nearest)
+        return ToolNotRegisteredError(_display_name(name), nearest)
 
 
 def _tool(
@@ -326,29 +337,29 @@ def _tool(
     }
 
 
-def _cut(text: str, room: int) -> str:
+def _truncate(text: str, room: int) -> str:
     """Truncate text to as many whole words as fit."""
     return text if len(text) <= room else f"{text[:room].rpartition(' ')[0] or text[:room]}…"
 
 
-def _shown(name: str) -> str:
+def _display_name(name: str) -> str:
     return visible_line(name[:MAX_NAME])
 
 
-def _about(tool: DiscoveredMCPTool) -> Json:
+def _summary(tool: DiscoveredMCPTool) -> Json:
     title = {"title": tool.display_name} if tool.definition.get("title") else {}  # a title without hidden characters
     return {"name": tool.name, **title, "description": _first_line(tool), "server": tool.alias}
 
 
 def _first_line(tool: DiscoveredMCPTool) -> str:
     line = next((line for line in map(str.strip, str(tool.description).splitlines()) if line), "")
-    return _cut(visible_line(line), MAX_LINE_CHARS)
+    return _truncate(visible_line(line), MAX_LINE_CHARS)
 
 
 def _parameters_of(tool: DiscoveredMCPTool) -> dict[str, str]:
     """Return the names of a tool's parameters, with their descriptions."""
     properties = as_mapping(tool.parameter_schema.get("properties"))
-    descriptions = {name: as_mapping(each).get("description") for name, each in properties.items()}
+    descriptions = {name: as_mapping(schema).get("description") for name, schema in properties.items()}
     return {name: text if isinstance(text, str) else "" for name, text in descriptions.items()}
 
 

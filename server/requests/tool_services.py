@@ -28,9 +28,9 @@ from tools.call.tool_registry import ToolRegistry
 from tools.files.workspace import SCRATCH_NAME, Scratch
 from tools.machine.cached_properties import cached_property
 from tools.memory.memory_files import is_memory_name
-from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.permission_policy import PermissionPolicy
 from tools.permissions.permission_rules import read_rules
+from tools.permissions.protected_files import GuardedPaths
 from tools.permissions.tool_names import GROUPS
 from tools.shell.job_table import JobTable
 from tools.shell.private_folders import WORK, PrivateFolders
@@ -56,7 +56,7 @@ CLOSE_SECONDS = 5.0  # limit for stopping commands at shutdown; the broker kills
 
 
 def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
-    """Return a function that returns the only page fetcher, which is created on first use."""
+    """Return a function that creates a page fetcher on its first call, and later returns the same one."""
 
     @cache
     def fetcher() -> PageFetcher:
@@ -69,18 +69,21 @@ def page_fetcher(settings: WebSettings) -> Callable[[], PageFetcher]:
 
 
 class LazyJournal:
-    """The journal of changes, loaded at the first change. `open` is `None` if there is no journal."""
+    """The journal of changes, loaded at the first change.
+
+    The attribute `open` is a function that returns the journal; it is `None` if the journal is off or has no folder.
+    """
 
     def __init__(self, report: SettingsReport) -> None:
         self._undo, self._folder = report.settings.undo, report.state_folder
         self._journal: Journal | None = None
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self.open = self._open if self._undo.enabled and self._folder is not None else None
 
     def _open(self) -> Journal:
         from tools.files.change.journal import Journal  # noqa: PLC0415 - loaded with the first change
 
-        with self._turn:
+        with self._lock:
             if self._journal is None:
                 undo = self._undo
                 self._journal = Journal(self._folder or "", undo.max_bytes, undo.max_days, undo.max_file_bytes)
@@ -113,12 +116,12 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
     """
     # Workspace files have no effect until a person trusts them.
     files = [file.path for file in report.candidates if not file.is_in_workspace or file.state is FileState.READ]
-    others = [audit_file(report)]
+    other_files = [audit_file(report)]
     if report.inputs is not None:
-        others += [trust_file(report.inputs.environ), report.lock.path if report.lock is not None else None]
+        other_files += [trust_file(report.inputs.environ), report.lock.path if report.lock is not None else None]
         files += [*report.inputs.config_files, *report.inputs.links.values()]
-    files += filter(None, others)
-    free: list[str] = []
+    files += filter(None, other_files)
+    exempt_files: list[str] = []
     memory, own = report.settings.memory, report.own_folder
     folder = memory.global_folder or own
     if folder is not None:
@@ -127,13 +130,13 @@ def guarded_paths(report: SettingsReport) -> GuardedPaths:
         with suppress(OSError, ValueError):
             # The path and its real path must both name a memory file, so that a link makes no other file writable.
             if is_memory_name(path) and is_memory_name(os.path.realpath(path)):
-                free.append(path)
-    return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], free)
+                exempt_files.append(path)
+    return GuardedPaths(files, [path for path in (own, report.state_folder) if path is not None], exempt_files)
 
 
 def permission_policy(report: SettingsReport, registry: ToolRegistry) -> PermissionPolicy:
     """Return the permission policy that the settings define. Invalid rules are logged."""
-    on_command_line = {dotted(given.path) for given in report.given if given.source == COMMAND_LINE}
+    on_command_line = {dotted(setting.path) for setting in report.given if setting.source == COMMAND_LINE}
     flags = {key: flag for key, flag in FLAGS.items() if key in on_command_line}
     rules, warnings = read_rules(rule_lists(report.settings), registry.canonical, report.home, flags)
     rules = replace(rules, profile=report.settings.tools.profile)
@@ -161,7 +164,7 @@ class Commands:
         self._confinement: BubblewrapConfinement | None = None
         self._runner: CommandRunner | None = None
         self._programs: ProgramRunner | None = None
-        self.code_asked: CodeIntelligence | None = None
+        self.code_intelligence: CodeIntelligence | None = None
         self.consented: dict[str, str] = {}
         """Real paths of files that tools wrote with consent, with the SHA-256 of the content."""
 
@@ -270,11 +273,11 @@ class Commands:
 
     def code(self, policy: PermissionPolicy) -> CodeIntelligence:
         """Return the client for language servers, created at first use."""
-        if self.code_asked is None:
+        if self.code_intelligence is None:
             from tools.lsp.code_intelligence import CodeIntelligence  # noqa: PLC0415 - loaded with the first question
             from tools.shell.command_environment import command_environment  # noqa: PLC0415
 
-            self.code_asked = CodeIntelligence(
+            self.code_intelligence = CodeIntelligence(
                 self.language_servers(),
                 self._starter,
                 self.confinement(),
@@ -284,14 +287,17 @@ class Commands:
                 policy.kept_from_readers,
                 after_edit=self._report.settings.lsp.after_edit,
             )
-        return self.code_asked
+        return self.code_intelligence
 
     def output_folder(self, client_key: str) -> tuple[str, ...]:
         folder = self.folders.path_of(client_key)
         return (folder,) if folder is not None else ()
 
     def scratch(self, client_key: str) -> tuple[Scratch | str, Scratch | str]:
-        """Return the folder that a client sees as `/tmp`, and the one for plan mode, or why there is none."""
+        """Return the folders that a client sees as `/tmp` outside and in plan mode, or why there are none.
+
+        The reason is empty if commands see the machine's `/tmp`.
+        """
 
         def scratch(path: str | None) -> Scratch | str:
             if path is None:
@@ -312,14 +318,14 @@ class Commands:
         self.folders.forget(client_key)
 
     async def aclose(self, tables: Iterable[JobTable]) -> None:
-        """Stop everything, in order and within a time limit."""
+        """Stop jobs and language servers, then the process that starts programs, and remove the private folders."""
         with anyio.CancelScope(shield=True):
             with anyio.move_on_after(CLOSE_SECONDS):
                 async with anyio.create_task_group() as group:
                     for jobs in tables:
                         group.start_soon(jobs.aclose)
-                    if self.code_asked is not None:
-                        group.start_soon(self.code_asked.aclose)
+                    if self.code_intelligence is not None:
+                        group.start_soon(self.code_intelligence.aclose)
             if "_loopbacks" in self.__dict__:
                 self._loopbacks.close()
             if "_starter" in self.__dict__:
@@ -337,18 +343,18 @@ class CustomTools:
     """
 
     def __init__(
-        self, settings: Settings, commands: Commands, registry: ToolRegistry, reserved: Iterable[str] = ()
+        self, settings: Settings, commands: Commands, registry: ToolRegistry, reserved_names: Iterable[str] = ()
     ) -> None:
         self._settings = settings
         self._commands = commands
         self._registry = registry
-        self._reserved = frozenset((*registry.names(), *reserved, *GROUPS))
+        self._reserved = frozenset((*registry.names(), *reserved_names, *GROUPS))
         self._folder = working_folder() or os.sep
         self._environment: dict[str, str] = {}
-        self.discovery = self._made(settings) if settings.tools.discovery_command is not None else None
+        self.discovery = self._create_discovery(settings) if settings.tools.discovery_command is not None else None
 
     def start(self, tasks: TaskGroup) -> None:
-        """Begin the first discovery, if there is a discovery command. Later calls do nothing."""
+        """Start the first discovery, if there is a discovery command. Later calls do nothing."""
         if self.discovery is not None:
             self.discovery.start(tasks)
 
@@ -357,24 +363,24 @@ class CustomTools:
             self._set_environment(settings.shell.env)
             self.discovery.change(settings.tools.for_tools(), tasks)
         elif settings.tools.discovery_command is not None:
-            self.discovery = self._made(settings)
+            self.discovery = self._create_discovery(settings)
             self.discovery.start(tasks)
 
-    def _set_environment(self, given: Mapping[str, str]) -> None:
+    def _set_environment(self, variables: Mapping[str, str]) -> None:
         """Update the environment that all programs share, so that programs started from now on get these variables."""
         from tools.shell.command_environment import command_environment  # noqa: PLC0415 - loaded only with a discovery command
 
-        fresh = command_environment(given, os.environ)
-        for name in self._environment.keys() - fresh.keys():
+        environment = command_environment(variables, os.environ)
+        for name in self._environment.keys() - environment.keys():
             del self._environment[name]
-        self._environment.update(fresh)
+        self._environment.update(environment)
 
     async def wait_for_first_list(self) -> None:
         """Wait a moment for the discovery at startup, so that the first list is complete if possible."""
         if self.discovery is not None:
             await self.discovery.wait_for_first_list()
 
-    def _made(self, settings: Settings) -> Discovery:
+    def _create_discovery(self, settings: Settings) -> Discovery:
         from tools.builtin.discovered_tools import GROUP, Discovery  # noqa: PLC0415 - loaded only with a discovery command
         from tools.builtin.task import TaskTool  # noqa: PLC0415 - loaded only with a discovery command
         from tools.discovery.discovery_commands import ProgramSite  # noqa: PLC0415 - loaded on first use
@@ -384,5 +390,5 @@ class CustomTools:
         site = ProgramSite(self._commands.programs, self._environment, roots[0] if roots else self._folder, roots)
         wait_seconds = self._settings.proxy.first_list_wait / 1000
         # Even without agents, a rule about `task` must not apply to another tool.
-        reserved = self._reserved | {GROUP, TaskTool.name, *TaskTool.aliases}
-        return Discovery(settings.tools.for_tools(), self._registry, site, reserved, wait_seconds)
+        reserved_names = self._reserved | {GROUP, TaskTool.name, *TaskTool.aliases}
+        return Discovery(settings.tools.for_tools(), self._registry, site, reserved_names, wait_seconds)

@@ -8,8 +8,7 @@ from server.settings import Settings, SettingsReport
 from tools.builtin.all_tools import builtin_tools
 from tools.call.tool_registry import MEANT, ToolRegistry
 from tools.contract.display import visible_line
-from tools.permissions.client_rights import Rights
-from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_policy import PermissionPolicy, Rights
 from tools.permissions.permission_rules import fits_wildcards, read_rules
 from tools.permissions.tool_names import BETWEEN, DELEGATING, GROUPS, names_of_any_tool
 

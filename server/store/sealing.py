@@ -98,7 +98,7 @@ class SealedStates:
         self._codec = Sealer(replica.keys_for(purpose))
         self._clock = clock or (time.time if is_shared else time.monotonic)
         self._leeway = LEEWAY_SECONDS if is_shared else 0.0
-        # The margin keeps a wrong clock from making an answer valid again.
+        # The margin prevents a host whose clock is wrong from accepting a spent answer.
         self._spent_seconds = seconds + (CLOCK_ERROR_SECONDS if is_shared else 0.0)
 
     def seal(self, fingerprint: str, client_key: str, content: Mapping[str, Any] | None = None) -> str:

@@ -18,7 +18,7 @@ from hashlib import sha256
 from server.clients.client_request import Principal
 from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings, StateKey, StorePassword
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 VARIABLE = "CORETOOLS_MCP_TOKEN"  # the environment variable with the token, if the settings name no tokens
 VARIABLE_NAME = "environment"  # the name of the token in that variable
@@ -40,8 +40,8 @@ class Tokens:
 
     def principal_with(self, token: str) -> Principal | None:
         """Return the principal of a token. The token is compared with every known token in constant time."""
-        given = digest_of(token)
-        matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, given)]
+        token_digest = digest_of(token)
+        matching = [name for name, digest in self._digests.items() if hmac.compare_digest(digest, token_digest)]
         return Principal(matching[0], self._rights.get(matching[0], ALL_RIGHTS)) if matching else None
 
 
@@ -69,9 +69,9 @@ def read_tokens(sources: Mapping[str, TokenSource], environment: Mapping[str, st
         except ValueError as error:
             problems.append(str(error))
         problems += [
-            f"{place} is the same token as http.tokens.{other}, but each client needs its own; {MAKE_ONE}."
-            for other, known in tokens.items()
-            if token and token == known
+            f"{place} is the same token as http.tokens.{other_name}, but each client needs its own; {MAKE_ONE}."
+            for other_name, other_token in tokens.items()
+            if token and token == other_token
         ]
         tokens[name] = token
     if problems:
@@ -89,7 +89,7 @@ def rights_for(place: str, own: PrincipalSettings) -> Rights:
 def read_secret(place: str, file: str | None, env: str | None, environment: Mapping[str, str]) -> str:
     """Read a secret from a file or a variable; raises `ValueError` if it is missing, or others can read it."""
     if (file is None) == (env is None):
-        raise ValueError(f"{place} needs either file or env, which says where the secret is stored.")
+        raise ValueError(f"{place} needs either file or env, to say where the secret is stored.")
     if env is not None:
         if secret := environment.get(env, "").strip():
             return secret
@@ -112,15 +112,15 @@ def read_secret(place: str, file: str | None, env: str | None, environment: Mapp
         finally:
             os.close(descriptor)
     except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise ValueError(f"{place}.file '{path}' cannot be read ({why}). Name a file with the secret.") from None
+        reason = os.strerror(error.errno or 0)
+        raise ValueError(f"{place}.file '{path}' cannot be read ({reason}). Name a file with the secret.") from None
     if not secret:
         raise ValueError(f"{place}.file '{path}' is empty. Put the secret into it.")
     return secret
 
 
 def read_state_keys(sources: Sequence[StateKey], environment: Mapping[str, str]) -> list[str]:
-    """Return the keys that replicas share, starting with the one that encrypts.
+    """Return the keys that replicas share. The first one is used for encryption.
 
     Raises:
         SettingsError: A key cannot be read, is readable by others, is too short, or occurs twice.

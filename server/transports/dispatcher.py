@@ -37,7 +37,7 @@ from server.protocol.json_rpc import (
     response_to,
 )
 from server.protocol.request_table import (
-    NO_WAY,
+    NO_OUTBOUND,
     McpConnection,
     RequestContext,
     RequestTable,
@@ -54,12 +54,12 @@ logger = logging.getLogger(__name__)
 
 ENDING_SECONDS = 5.0  # limit for the cleanup of cancelled requests at shutdown (the SDK's value)
 READER_CHECK_SECONDS = 0.1  # how often to check, after the end of input, whether anybody still reads the responses
-MAX_AT_WORK = 128  # maximum number of requests in progress; each needs memory for itself and for its response
-FEW_AT_WORK = 16
+MAX_IN_PROGRESS = 128  # maximum number of requests in progress; each needs memory for itself and for its response
+FEW_IN_PROGRESS = 16
 """The maximum number of requests in progress while many responses are unread, because each request adds a response.
 Also the maximum number of requests that start together, because only their responses show whether the client reads.
 """
-TOGETHER_SECONDS = 0.05  # how long later requests wait if `FEW_AT_WORK` have started together and none has finished
+TOGETHER_SECONDS = 0.05  # how long later requests wait if `FEW_IN_PROGRESS` have started together and none has finished
 WORK_BYTES = 8 << 20  # maximum total size of the requests in progress; a single request may be larger
 WAITING_BYTES = 8 << 20  # size of the queued messages above which reading pauses
 LINE_BYTES = 256  # overhead of a queued line, in addition to its own bytes
@@ -67,7 +67,7 @@ MAX_EARLY = 8  # maximum number of notifications kept until the first request (t
 MAX_HELD = 256  # number of messages waiting for the response to `initialize` above which reading pauses
 WITH_BATCHES = "2025-03-26"  # the only revision with batches
 AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
-"""Requests that never wait for others: their responses are small, and show the client that the server is there."""
+"""Requests that never wait for others: their responses are small, and show the client that the server is alive."""
 INLINE = frozenset({"initialize"})
 """Requests that hold up later messages until they are answered, because some clients do not wait for the response."""
 TOO_MANY = (
@@ -83,7 +83,7 @@ INPUT_ENDED = (
 
 @dataclass(eq=False)
 class Incoming:
-    """One message from the client, tracked until it is answered, and the way to send messages back."""
+    """One message from the client, tracked until it is answered; it can send messages back to the client."""
 
     dispatcher: Dispatcher
     outgoing: Outgoing  # receives its response and related messages
@@ -96,22 +96,22 @@ class Incoming:
     size: int = 0
     scope: anyio.CancelScope | None = None  # cancels the task that processes it, once started
     task: asyncio.Task[None] | None = None  # the task that processes it
-    round: int = 0  # the number of the group of requests that it started with
+    round: int = 0  # the number of the group of requests that it started in
     is_cancelled: bool = False  # no response is sent, because the client cancelled the request or received an error
     is_done: bool = False  # no more messages are sent for this request
 
     @contextmanager
     def person_is_asked(self) -> Generator[None]:
-        """Mark that a person is being asked a question, but not through the client.
+        """Count a question to a person as open, although it is not sent to the client as a request.
 
-        During that time, all input is read, as during a question to the client.
+        Until the question is answered, waiting requests do not pause reading, as with a question to the client.
         """
-        self.dispatcher.asked_elsewhere += 1
-        self.dispatcher.on_room()
+        self.dispatcher.other_questions += 1
+        self.dispatcher.on_resume()
         try:
             yield
         finally:
-            self.dispatcher.asked_elsewhere -= 1
+            self.dispatcher.other_questions -= 1
 
     def cancel(self) -> None:
         """Cancel the task of this message, or prevent its start."""
@@ -139,31 +139,32 @@ OnNotify = Callable[[Incoming, Notification], Awaitable[None]]
 class Dispatcher:
     """Dispatches messages from and to one client, and tracks the open requests in both directions.
 
-    The cost of a client that reads nothing is bounded. The number of requests in progress is limited, few start
-    together, few run while responses are unread, and none starts while much is unread. Other requests wait unparsed; if
-    there are too many, reading pauses. During a question to the client, however, everything is read, because the answer
-    may come after any number of requests; surplus requests are then refused.
+    The cost of a client that reads nothing is bounded. There are limits on the number of requests in progress, on their
+    size, and on the number that start together. The first limit is lower while many responses are unread; while too
+    many are unread, only requests in `AT_ONCE` start. Other requests wait unparsed; if too many are waiting, reading
+    pauses. A question to the client lifts that last limit, because the answer may come after any number of requests;
+    surplus requests are then refused.
     """
 
-    def __init__(self, outgoing: Outgoing, on_room: Callable[[], None], *, is_bounded: bool = True) -> None:
+    def __init__(self, outgoing: Outgoing, on_resume: Callable[[], None], *, is_bounded: bool = True) -> None:
         self.takes_batches = False  # whether the client's revision has batches
         self.may_ask = True  # whether the client's revision allows requests to the client
         self._outgoing = outgoing
         self._is_bounded = is_bounded  # false if the transport itself limits the work in progress
-        self.on_room = on_room  # called when reading may continue
-        self.owed: dict[RequestId, Incoming] = {}  # unanswered requests, keyed by comparable id
+        self.on_resume = on_resume  # called when reading may continue
+        self.unanswered: dict[RequestId, Incoming] = {}  # unanswered requests, keyed by comparable id
         # Messages that wait for the response to an inline request, with their sizes.
         self._held: deque[tuple[Message, Incoming | None, int]] = deque()
         self._is_held = True
         self.waiting: OrderedDict[Incoming, None] = OrderedDict()  # unparsed requests that are waiting for their turn
         self._waiting_bytes = 0
-        self._at_work = 0
-        self._begun = 0  # number of requests in progress that started in the current group
+        self._in_progress = 0
+        self._started = 0  # number of requests in progress that started in the current group
         self._round = 0  # the number of the current group of requests that start together
         self._next_round: asyncio.TimerHandle | None = None
         self._work_bytes = 0
-        self._asked: dict[RequestId, asyncio.Future[Json]] = {}  # open questions to the client
-        self.asked_elsewhere = 0  # number of open questions that bypass the client
+        self._questions: dict[RequestId, asyncio.Future[Json]] = {}  # open questions to the client
+        self.other_questions = 0  # number of open questions that are not requests to the client
         self._running: set[Incoming] = set()  # messages whose tasks are running
         self._next_id = 0
         self._answered = asyncio.Event()
@@ -184,11 +185,11 @@ class Dispatcher:
 
     @property
     def _is_person_asked(self) -> bool:
-        return bool(self._asked or self.asked_elsewhere)
+        return bool(self._questions or self.other_questions)
 
     def has_open(self, identity: RequestId) -> bool:
         """Return whether a request with this id is unanswered."""
-        return comparable_id(identity) in self.owed
+        return comparable_id(identity) in self.unanswered
 
     def receive(
         self,
@@ -204,24 +205,24 @@ class Dispatcher:
         """
         incoming, outgoing = None, outgoing or self._outgoing
         if isinstance(message, list):
-            answers = _BatchAnswers(outgoing, sum(isinstance(each, Request) for each in message))
-            for each in message:
-                self.receive(each, encoded(fields_of(each)), answers, http_request)
+            answers = _BatchAnswers(outgoing, sum(isinstance(member, Request) for member in message))
+            for member in message:
+                self.receive(member, encoded(fields_of(member)), answers, http_request)
             return
         if isinstance(message, Request):
             key = comparable_id(message.id)
             tool = message.params.get("name") if message.params is not None and message.method == "tools/call" else None
             incoming = Incoming(self, outgoing, http_request, message.id, key, message.method, tool, line, len(line))
-            if self.owed.setdefault(key, incoming) is not incoming:
+            if self.unanswered.setdefault(key, incoming) is not incoming:
                 self.refuse(error_of(message.id, ID_IS_TAKEN), outgoing)
                 return
         elif isinstance(message, Notification):
             incoming = Incoming(self, outgoing, http_request)
             if message.method == "notifications/cancelled":
                 identity: Any = as_mapping(message.params).get("requestId")
-                cancelled = self.owed.get(comparable_id(identity)) if type(identity) in (int, str) else None
-                if cancelled is not None and cancelled.method not in INLINE:
-                    self._cancel(cancelled)
+                target = self.unanswered.get(comparable_id(identity)) if type(identity) in (int, str) else None
+                if target is not None and target.method not in INLINE:
+                    self._cancel(target)
         if self._is_held:
             self._held.append((message, incoming, len(line)))
             self._waiting_bytes += LINE_BYTES + len(line)
@@ -235,21 +236,21 @@ class Dispatcher:
 
     def fail_question(self, identity: AnyId | None) -> None:
         """Fail the open question with this id, because the client's response to it is malformed."""
-        asked = None if identity is None or isinstance(identity, float) else self._asked.get(identity)
-        if asked is not None and not asked.done():
-            asked.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
+        future = None if identity is None or isinstance(identity, float) else self._questions.get(identity)
+        if future is not None and not future.done():
+            future.set_exception(MCPError(INVALID_REQUEST, "The client's answer is not a JSON-RPC response."))
 
-    def go_on(self) -> None:
+    def start_waiting(self) -> None:
         """Start queued requests, as far as the limits allow.
 
         This is called when a request is done, or when responses have been read.
         """
-        while self.waiting and self._may_begin(next(iter(self.waiting)).size):
+        while self.waiting and self._may_start(next(iter(self.waiting)).size):
             incoming, _ = self.waiting.popitem(last=False)
             self._waiting_bytes -= LINE_BYTES + incoming.size
             request = read_message(incoming.line, is_of_client=True)
             if isinstance(request, Request):  # always true, because the line was parsed successfully on arrival
-                self._begin(request, incoming)
+                self._start_request(request, incoming)
 
     async def finish(self, seconds_for: Callable[[object], float], is_read: Callable[[], bool]) -> None:
         """After the end of input, fail the open questions and wait for the remaining responses.
@@ -257,18 +258,18 @@ class Dispatcher:
         `seconds_for` takes a tool's name as received, and returns how long calls to the tool may still take.
         """
         self._is_input_ended = True
-        for asked in self._asked.values():
-            if not asked.done():
-                asked.set_exception(MCPError(CONNECTION_CLOSED, "The client has closed the connection."))
+        for future in self._questions.values():
+            if not future.done():
+                future.set_exception(MCPError(CONNECTION_CLOSED, "The client has closed the connection."))
         loop = asyncio.get_running_loop()
-        ended = loop.time()
-        while self.owed and is_read():
+        ended_at = loop.time()
+        while self.unanswered and is_read():
             self._answered.clear()
             with anyio.move_on_after(READER_CHECK_SECONDS):
                 await self._answered.wait()
-            passed = loop.time() - ended
-            for incoming in tuple(self.owed.values()):
-                if incoming.request_id is not None and passed >= seconds_for(incoming.tool):
+            elapsed = loop.time() - ended_at
+            for incoming in tuple(self.unanswered.values()):
+                if incoming.request_id is not None and elapsed >= seconds_for(incoming.tool):
                     self.refuse(error_of(incoming.request_id, INPUT_ENDED, CONNECTION_CLOSED), incoming.outgoing)
                     self._cancel(incoming)
         self.end()
@@ -289,22 +290,22 @@ class Dispatcher:
 
     def start(self, on_request: OnRequest, on_notify: OnNotify) -> None:
         self._on_request, self._on_notify = on_request, on_notify
-        self._release()
+        self._process_held()
 
-    def give_up(self, why: str = CLOSED) -> None:
+    def abort(self, reason: str = CLOSED) -> None:
         """End the run: answer open requests with the reason, and cancel their tasks."""
         self._ended.set()
         self._is_ended = True
-        for asked in self._asked.values():
-            if not asked.done():
-                asked.set_exception(MCPError(CONNECTION_CLOSED, CLOSED))
-        for incoming in tuple(self.owed.values()):
-            self.refuse(error_of(incoming.request_id, why, CONNECTION_CLOSED), incoming.outgoing)
+        for future in self._questions.values():
+            if not future.done():
+                future.set_exception(MCPError(CONNECTION_CLOSED, CLOSED))
+        for incoming in tuple(self.unanswered.values()):
+            self.refuse(error_of(incoming.request_id, reason, CONNECTION_CLOSED), incoming.outgoing)
             self._cancel(incoming)
 
-    async def aclose(self, why: str = CLOSED) -> None:
-        """End the run like `give_up`, and wait until no task is left."""
-        self.give_up(why)
+    async def aclose(self, reason: str = CLOSED) -> None:
+        """End the run like `abort`, and wait until no task is left."""
+        self.abort(reason)
         self._on_request = self._on_notify = None  # the references would keep their objects alive
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
             if tasks := [incoming.task for incoming in self._running if incoming.task is not None]:
@@ -324,23 +325,23 @@ class Dispatcher:
         Raises `MCPError` if the response is an error, or the client is gone.
         """
         if not self.may_ask:
-            return await NO_WAY.request(method, params)
+            return await NO_OUTBOUND.request(method, params)
         # Wait before the request is registered, so that a cancellation during the wait leaves nothing behind.
         await outgoing.backpressure.wait()
         if self._ended.is_set() or self._is_input_ended:
             raise MCPError(CONNECTION_CLOSED, CLOSED)
         self._next_id += 1
         identity = self._next_id
-        asked = self._asked[identity] = asyncio.get_running_loop().create_future()
+        future = self._questions[identity] = asyncio.get_running_loop().create_future()
         outgoing.put(encoded(fields_of(Request(identity, method, params or None))))
-        self.on_room()
+        self.on_resume()
         try:
-            return await asked
+            return await future
         finally:
-            del self._asked[identity]
-            if not asked.done() or asked.cancelled():
-                cancelled = {"requestId": identity, "reason": "its result is no longer needed"}
-                outgoing.put(encoded(fields_of(Notification("notifications/cancelled", cancelled))))
+            del self._questions[identity]
+            if not future.done() or future.cancelled():
+                cancellation = {"requestId": identity, "reason": "its result is no longer needed"}
+                outgoing.put(encoded(fields_of(Notification("notifications/cancelled", cancellation))))
 
     async def send_notification(self, outgoing: Outgoing, method: str, params: Json | None) -> None:
         """Send a notification to the client, or drop it if the client is gone or only waits for responses."""
@@ -351,7 +352,7 @@ class Dispatcher:
 
     def _cancel(self, incoming: Incoming) -> None:
         """Cancel an unanswered request. The client may reuse its id at once."""
-        del self.owed[incoming.key]
+        del self.unanswered[incoming.key]
         incoming.cancel()
         if incoming.request_id is not None:
             incoming.outgoing.leave_unanswered(incoming.request_id)
@@ -359,7 +360,7 @@ class Dispatcher:
             del self.waiting[incoming]
             self._waiting_bytes -= LINE_BYTES + incoming.size
 
-    def _release(self) -> None:
+    def _process_held(self) -> None:
         """Process held messages, up to the next inline request."""
         self._is_held = False
         while self._held and not self._is_held:
@@ -368,7 +369,7 @@ class Dispatcher:
             self._accept_message(message, incoming)
         if self._is_held:
             return
-        self.on_room()
+        self.on_resume()
         if self._is_ended:
             self._ended.set()
 
@@ -378,61 +379,61 @@ class Dispatcher:
             case Request():
                 if incoming is None or incoming.is_cancelled:
                     return
-                if message.method in AT_ONCE or (not self.waiting and self._may_begin(incoming.size)):
-                    self._begin(message, incoming)
+                if message.method in AT_ONCE or (not self.waiting and self._may_start(incoming.size)):
+                    self._start_request(message, incoming)
                 elif self._waiting_bytes > WAITING_BYTES and self._is_person_asked:
-                    del self.owed[incoming.key]
+                    del self.unanswered[incoming.key]
                     self.refuse(error_of(message.id, TOO_MANY, INTERNAL_ERROR), incoming.outgoing)
                 else:
                     self.waiting[incoming] = None
                     self._waiting_bytes += LINE_BYTES + incoming.size
             case Notification():
                 if incoming is not None:
-                    incoming.task = asyncio.get_running_loop().create_task(self._hear(incoming, message))
+                    incoming.task = asyncio.get_running_loop().create_task(self._handle_notification(incoming, message))
                     self._running.add(incoming)
             case Response() | ErrorResponse():
-                asked = self._asked.get(comparable_id(message.id)) if message.id is not None else None
-                if asked is None or asked.done():
+                future = self._questions.get(comparable_id(message.id)) if message.id is not None else None
+                if future is None or future.done():
                     return
                 if isinstance(message, Response):
-                    asked.set_result(message.result)
+                    future.set_result(message.result)
                 else:
                     error = message.error
-                    asked.set_exception(MCPError(error["code"], error["message"], error.get("data")))
+                    future.set_exception(MCPError(error["code"], error["message"], error.get("data")))
 
-    def _may_begin(self, size: int) -> bool:
+    def _may_start(self, size: int) -> bool:
         """Return whether another request may start."""
         if not self._is_bounded:
             return True
-        if self._outgoing.size > OUTGOING_BYTES or not self._at_work:
+        if self._outgoing.size > OUTGOING_BYTES or not self._in_progress:
             return self._outgoing.size <= OUTGOING_BYTES
-        most = FEW_AT_WORK if self._outgoing.size > UNREAD_BYTES else MAX_AT_WORK
-        return self._begun < FEW_AT_WORK and self._at_work < most and self._work_bytes + size <= WORK_BYTES
+        limit = FEW_IN_PROGRESS if self._outgoing.size > UNREAD_BYTES else MAX_IN_PROGRESS
+        return self._started < FEW_IN_PROGRESS and self._in_progress < limit and self._work_bytes + size <= WORK_BYTES
 
-    def _begin(self, request: Request, incoming: Incoming) -> None:
+    def _start_request(self, request: Request, incoming: Incoming) -> None:
         incoming.line = b""
         incoming.scope = scope = anyio.CancelScope()
         incoming.round = self._round
-        self._at_work += 1
-        self._begun += 1
+        self._in_progress += 1
+        self._started += 1
         self._work_bytes += incoming.size
         loop = asyncio.get_running_loop()
-        if self._begun >= FEW_AT_WORK and self._next_round is None:
-            self._next_round = loop.call_later(TOGETHER_SECONDS, self._begin_round)
+        if self._started >= FEW_IN_PROGRESS and self._next_round is None:
+            self._next_round = loop.call_later(TOGETHER_SECONDS, self._start_round)
         if request.method in INLINE:
             self._is_held = True
         # The task removes itself at its end, because a callback would cost an iteration of the event loop.
         self._running.add(incoming)
-        incoming.task = loop.create_task(self._work(request, incoming, scope))
+        incoming.task = loop.create_task(self._process(request, incoming, scope))
 
-    def _begin_round(self) -> None:
+    def _start_round(self) -> None:
         self._next_round = None
         self._round += 1
-        self._begun = 0
-        self.go_on()
-        self.on_room()
+        self._started = 0
+        self.start_waiting()
+        self.on_resume()
 
-    async def _work(self, request: Request, incoming: Incoming, scope: anyio.CancelScope) -> None:
+    async def _process(self, request: Request, incoming: Incoming, scope: anyio.CancelScope) -> None:
         """Process a request and respond to it, unless the client has cancelled it."""
         answer: Json | None = None
         try:
@@ -442,23 +443,23 @@ class Dispatcher:
                         answer = await response_to(request, self._on_request(incoming, request))
             finally:
                 incoming.is_done = True
-                if self.owed.get(incoming.key) is incoming:
-                    del self.owed[incoming.key]
+                if self.unanswered.get(incoming.key) is incoming:
+                    del self.unanswered[incoming.key]
                 if request.method in INLINE:
-                    self._release()
+                    self._process_held()
             if answer is not None and not incoming.is_cancelled:
                 self._answered.set()
                 incoming.outgoing.put_answer(encoded(answer))
         finally:
             self._running.discard(incoming)
-            self._at_work -= 1
-            self._begun -= incoming.round == self._round
+            self._in_progress -= 1
+            self._started -= incoming.round == self._round
             self._work_bytes -= incoming.size
             if self.waiting:
-                self.go_on()
-                self.on_room()
+                self.start_waiting()
+                self.on_resume()
 
-    async def _hear(self, incoming: Incoming, notification: Notification) -> None:
+    async def _handle_notification(self, incoming: Incoming, notification: Notification) -> None:
         try:
             if self._on_notify is not None:
                 await self._on_notify(incoming, notification)
@@ -515,11 +516,11 @@ class Conversation:
         if self._is_modern:
             if method == "initialize":
                 data: Json = {"supported": list(MODERN_PROTOCOL_VERSIONS)}
-                if isinstance(asked := as_mapping(params).get("protocolVersion"), str):
-                    data["requested"] = asked
+                if isinstance(requested := as_mapping(params).get("protocolVersion"), str):
+                    data["requested"] = requested
                 message = "This connection uses the 2026-07-28 revision, which has no initialize."
                 raise MCPError(UNSUPPORTED_PROTOCOL_VERSION, message, data)
-            connection = opened_by(params, NO_WAY)
+            connection = opened_by(params, NO_OUTBOUND)
         elif is_enveloped:
             message = (
                 "This connection was opened with the handshake, so it accepts no requests of the 2026-07-28 revision."

@@ -41,60 +41,66 @@ class HttpGate:
         origins = [*pages, *(f"{page}:*" for page in pages), *http.allowed_origins]
         readers = http.allowed_origins  # origins of pages that may read responses
         self._hosts, self._origins, self._readers = (
-            [each.lower() for each in names_] for names_ in (hosts, origins, readers)
+            [pattern.lower() for pattern in patterns] for patterns in (hosts, origins, readers)
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        shown: dict[bytes, list[str]] = {}
+        headers: dict[bytes, list[str]] = {}
         for name, value in scope["headers"]:
-            shown.setdefault(name, []).append(value.decode("latin-1"))
-        if b"content-length" in shown and b"transfer-encoding" in shown:
+            headers.setdefault(name, []).append(value.decode("latin-1"))
+        if b"content-length" in headers and b"transfer-encoding" in headers:
             # A reverse proxy may disagree about where this request ends (RFC 9112, 6.1).
-            told = "A request must have either Content-Length or Transfer-Encoding, not both."
-            await refuse(HTTPStatus.BAD_REQUEST, told, send, {"connection": "close"})
+            message = "A request must have either Content-Length or Transfer-Encoding, not both."
+            await refuse(HTTPStatus.BAD_REQUEST, message, send, {"connection": "close"})
             return
         # This protects against DNS rebinding, in which the host name of a foreign page resolves to this server.
-        if not _is_among(host := shown.get(b"host", [""])[0].lower(), self._hosts):
+        if not _is_allowed(host := headers.get(b"host", [""])[0].lower(), self._hosts):
             _warn_refused(host)
-            told = (
+            message = (
                 "This server does not serve the host in the Host header; the operator can add hosts to "
                 "http.allowedHosts."
             )
-            await refuse(HTTPStatus.MISDIRECTED_REQUEST, told, send)
+            await refuse(HTTPStatus.MISDIRECTED_REQUEST, message, send)
             return
-        if (origin := ",".join(shown.get(b"origin", [])).lower()) and not _is_among(origin, self._origins):
+        if (origin := ",".join(headers.get(b"origin", [])).lower()) and not _is_allowed(origin, self._origins):
             _warn_refused(origin)
-            told = "Pages of this Origin may not use this server; the operator can add origins to http.allowedOrigins."
-            await refuse(HTTPStatus.FORBIDDEN, told, send)
+            message = (
+                "Pages of this Origin may not use this server; the operator can add origins to http.allowedOrigins."
+            )
+            await refuse(HTTPStatus.FORBIDDEN, message, send)
             return
-        if origin and _is_among(origin, self._readers):
-            send = _readable_by(shown[b"origin"][0], send)
-            if scope["method"] == "OPTIONS" and b"access-control-request-method" in shown:
+        if origin and _is_allowed(origin, self._readers):
+            send = _with_cors(headers[b"origin"][0], send)
+            if scope["method"] == "OPTIONS" and b"access-control-request-method" in headers:
                 # A preflight request has no token, and the response only says what a page may send.
-                asked = shown.get(b"access-control-request-headers", [""])[0].encode("latin-1")
-                allowed = [(b"allow-methods", b"GET, POST, DELETE"), (b"allow-headers", asked), (b"max-age", b"600")]
-                headers = [(b"access-control-%b" % name, value) for name, value in allowed if value]
-                await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": headers})
+                requested_headers = headers.get(b"access-control-request-headers", [""])[0].encode("latin-1")
+                permissions = [
+                    (b"allow-methods", b"GET, POST, DELETE"),
+                    (b"allow-headers", requested_headers),
+                    (b"max-age", b"600"),
+                ]
+                cors_headers = [(b"access-control-%b" % name, value) for name, value in permissions if value]
+                await send({"type": "http.response.start", "status": HTTPStatus.NO_CONTENT, "headers": cors_headers})
                 await send({"type": "http.response.body"})
                 return
         if self._needs_token:
             try:
-                principal = scope[PRINCIPAL] = await self._whose(shown.get(b"authorization", []))
-            except TokenRefusedError as refused:
-                await self._refuse(refused, send)
+                principal = scope[PRINCIPAL] = await self._authenticate(headers.get(b"authorization", []))
+            except TokenRefusedError as error:
+                await self._refuse(error, send)
                 return
             if scope["method"] == "GET" and OPEN_REQUEST in scope:
                 # A stream is closed when its token expires, and the client reopens it. Requests in progress continue.
                 scope[OPEN_REQUEST].deadline = anyio.current_time() + principal.seconds_left
         if scope["method"] == "OPTIONS":
-            told = "OPTIONS is only for pages in http.allowedOrigins that ask what they may send."
-            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
+            message = "OPTIONS is only for pages in http.allowedOrigins that ask what they may send."
+            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "GET, POST, DELETE"})
             return
         await self._endpoint(scope, receive, send)
 
-    async def _whose(self, shown: list[str]) -> Principal:
+    async def _authenticate(self, authorization: list[str]) -> Principal:
         # If there are two Authorization headers, a reverse proxy may have checked the other one.
-        token = shown[0][7:] if len(shown) == 1 and shown[0][:7].lower() == "bearer " else None
+        token = authorization[0][7:] if len(authorization) == 1 and authorization[0][:7].lower() == "bearer " else None
         if token and (principal := self._tokens.principal_with(token)) is not None:
             return principal
         if self._issuer is None:
@@ -103,38 +109,38 @@ class HttpGate:
         if token:
             return await self._issuer.principal_with(token)
         settings = self._issuer.settings
-        asked = f"A token of {settings.issuer} is required: log in there."
-        raise TokenRefusedError(asked, code="", scope=" ".join(settings.required_scopes))
+        message = f"A token of {settings.issuer} is required: log in there."
+        raise TokenRefusedError(message, code="", scope=" ".join(settings.required_scopes))
 
-    async def _refuse(self, refused: TokenRefusedError, send: Send) -> None:
+    async def _refuse(self, error: TokenRefusedError, send: Send) -> None:
         # Some clients display the WWW-Authenticate header, but not the body.
-        told = {"error": refused.code, "error_description": str(refused) if refused.code else ""}
+        parameters = {"error": error.code, "error_description": str(error) if error.code else ""}
         place = self._issuer.metadata_url if self._issuer is not None else ""
-        told |= {"scope": refused.scope, "resource_metadata": place}
-        challenge = "Bearer " + ", ".join(f'{name}="{text}"' for name, text in told.items() if text)
-        is_away = refused.status == HTTPStatus.SERVICE_UNAVAILABLE
+        parameters |= {"scope": error.scope, "resource_metadata": place}
+        challenge = "Bearer " + ", ".join(f'{name}="{text}"' for name, text in parameters.items() if text)
+        is_away = error.status == HTTPStatus.SERVICE_UNAVAILABLE
         headers = {"retry-after": "10"} if is_away else {"www-authenticate": challenge}
-        await refuse(refused.status, str(refused), send, headers)
+        await refuse(error.status, str(error), send, headers)
 
 
-def _readable_by(origin: str, send: Send) -> Send:
+def _with_cors(origin: str, send: Send) -> Send:
     """Add the headers that let pages of an origin read the response (CORS)."""
-    exposed = b"mcp-session-id, www-authenticate, retry-after"
-    readable = [(b"allow-origin", origin.encode("latin-1")), (b"expose-headers", exposed)]
-    added = [(b"vary", b"origin"), *((b"access-control-%b" % name, value) for name, value in readable)]
+    exposed_headers = b"mcp-session-id, www-authenticate, retry-after"
+    readable = [(b"allow-origin", origin.encode("latin-1")), (b"expose-headers", exposed_headers)]
+    extra_headers = [(b"vary", b"origin"), *((b"access-control-%b" % name, value) for name, value in readable)]
 
-    async def sent(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *added]
+            message["headers"] = [*message.get("headers", ()), *extra_headers]
         await send(message)
 
-    return sent
+    return send_with_headers
 
 
-def _is_among(value: str, allowed: list[str]) -> bool:
+def _is_allowed(value: str, patterns: list[str]) -> bool:
     """Return whether a host or an origin is allowed; a pattern that ends in `:*` matches any port."""
     name, _, port = value.rpartition(":")
-    return value in allowed or (port.isascii() and port.isdecimal() and f"{name}:*" in allowed)
+    return value in patterns or (port.isascii() and port.isdecimal() and f"{name}:*" in patterns)
 
 
 def _warn_refused(value: str) -> None:

@@ -1,6 +1,7 @@
-"""Messages over HTTP: reads those that clients post, and sends ours, as plain JSON or as server-sent events.
+"""Messages over HTTP: reads those that clients post, and sends others as plain JSON or as server-sent events.
 
-An `EventStream` has the messages for one HTTP response, or for more of them if its client resumes it (HTML standard).
+An `EventStream` holds the messages of one HTTP response, or of several responses if the client resumes the stream, as
+the HTML standard describes.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from server.protocol.json_rpc import BatchError, Json, Message, RequestId, error
 from server.transports.json_lines import OUTGOING_BYTES, Backpressure, refusal_of_unreadable
 from tools.machine.threads import THREADS
 
-OPEN_REQUEST = "coretools-mcp.open-request"  # key in a request's ASGI scope for the cancel scope that ends the request
+OPEN_REQUEST = "coretools-mcp.open-request"  # ASGI scope key of the cancel scope that a request runs in
 LARGE_BYTES = 256 << 10  # a longer body is parsed in a thread
-ROOT_PATH = "coretools-mcp.root-path"  # key in the ASGI scope for the path under which a proxy publishes this server
+ROOT_PATH = "coretools-mcp.root-path"  # ASGI scope key of the path under which a proxy publishes this server
 SERVER_ENDS = "The server is shutting down, so this request was cancelled without a response."
-UNWATCHED_SECONDS = 0.02  # how long a request runs before this server watches for its client's disconnect
-KEPT_BYTES = 256 << 10  # maximum size of sent events that are kept for a client that loses its connection and resumes
+UNWATCHED_SECONDS = 0.02  # how long a request runs before this server starts to watch for a disconnection
+KEPT_BYTES = 256 << 10  # maximum size of the sent events that are kept in case the client resumes the stream
 REQUEST_CANCELLED = -32800  # the official SDKs' error code for a request that a handshake-era client cancelled
 EVENT_STREAM = b"text/event-stream"
 _HEADERS = [
@@ -41,8 +42,8 @@ async def read_posted(
 ) -> tuple[Message | list[Message], bytes] | None:
     """Return the posted message or batch, and its bytes; `None` if it was refused, or the client is gone."""
     headers = dict(scope["headers"])
-    declared, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
-    size = int(declared) if declared.isdigit() else 0
+    content_length, kind = headers.get(b"content-length", b"0"), headers.get(b"content-type", b"")
+    size = int(content_length) if content_length.isdigit() else 0
     if size <= max_bytes and kind.partition(b";")[0].strip().lower() != b"application/json":
         await refuse(HTTPStatus.BAD_REQUEST, "The Content-Type header must be application/json.", send)
         return None
@@ -58,18 +59,18 @@ async def read_posted(
         body = b"".join(pieces)
         if len(body) > max_bytes:
             break
-        read = partial(_read, body, takes_batches)
-        posted = await THREADS.run(read) if len(body) > LARGE_BYTES else read()
-        if not isinstance(posted, dict):
-            return posted, body
-        await refuse_json(posted, send)
+        parse = partial(_parse, body, takes_batches)
+        parsed = await THREADS.run(parse) if len(body) > LARGE_BYTES else parse()
+        if not isinstance(parsed, dict):
+            return parsed, body
+        await refuse_json(parsed, send)
         return None
-    told = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
-    await refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, told, send)
+    text = f"The body is longer than {max_bytes} bytes (limits.requestBytes) and was not read. Send less at once."
+    await refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, send)
     return None
 
 
-def _read(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
+def _parse(body: bytes, takes_batches: bool) -> Message | list[Message] | Json:
     """Parse a body, or return the error that refuses it."""
     try:
         return read_of_client(body, takes_batches=takes_batches)
@@ -94,8 +95,8 @@ async def refuse_json(error: Json, send: Send) -> None:
 async def refuse(status: int, sentence: str, send: Send, headers: dict[str, str] | None = None) -> None:
     """Refuse an HTTP request with a message, as a JSON-RPC error."""
     body = json.dumps(error_of(None, sentence)).encode()
-    given = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
-    await send_json(body, status, send, given)
+    header_pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers or {}).items()]
+    await send_json(body, status, send, header_pairs)
 
 
 async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -105,7 +106,7 @@ async def send_json(body: bytes, status: int, send: Send, headers: Iterable[tupl
 
 
 class EventStream:
-    """Ordered messages to a client, kept until they are read; the latest messages are kept a little longer.
+    """Ordered messages to a client, kept until they are read. If the client can resume, the latest are kept longer.
 
     Args:
         name: Prefix of the event ids with which a client can resume; empty if it cannot.
@@ -151,7 +152,7 @@ class EventStream:
         self.put(line)
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """Do nothing: this stream does not signal a missing response."""
+        """Do nothing: a client expects no response to a request that it has cancelled."""
 
     def end(self) -> None:
         self.is_ended = True
@@ -175,17 +176,20 @@ class EventStream:
         self.size = sum(map(len, list(self._kept)[len(self._kept) - self.unread :]))
 
     def _drop(self) -> None:
-        # Without a reader, unread messages are dropped too. A response is kept if the client can come back for it.
-        least = max(self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0)))
-        while len(self._kept) > least and (self.kept_bytes > KEPT_BYTES or not self.name):
-            dropped = len(self._kept.popleft())
-            self.kept_bytes -= dropped
+        # Without a reader, unread messages are dropped too. When the stream has ended, its last message is kept if it
+        # is unread, or if the client can resume the stream.
+        keep_count = max(
+            self.unread if self.is_read else 0, int(self.is_ended and (bool(self.name) or self.unread > 0))
+        )
+        while len(self._kept) > keep_count and (self.kept_bytes > KEPT_BYTES or not self.name):
+            dropped_bytes = len(self._kept.popleft())
+            self.kept_bytes -= dropped_bytes
             if self.last - len(self._kept) > self.read:
-                self.size -= dropped
+                self.size -= dropped_bytes
                 self.read = self.last - len(self._kept)
 
     def take_turn(self) -> int:
-        """Become the reader, replacing the previous one."""
+        """Make the caller the reader instead of the previous one, and return the number that identifies it."""
         self.turn += 1
         self.is_read = True
         self.wake()
@@ -201,11 +205,11 @@ class EventStream:
             return True
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
-        late = loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(False))
+        timer = loop.call_later(seconds, lambda: waiter.done() or waiter.set_result(False))
         try:
             return await waiter
         finally:
-            late.cancel()
+            timer.cancel()
             if self._waiter is waiter:  # otherwise another reader is now waiting
                 self._waiter = None
 
@@ -242,7 +246,10 @@ class RequestStream(EventStream):
 
 
 class AnswerStream(RequestStream):
-    """The stream of a request whose client accepts only the response; other messages go to the stream `elsewhere`."""
+    """The stream of a request whose client does not accept an event stream, but only the response.
+
+    Other messages go to the stream `elsewhere`, or are dropped if it is `None`.
+    """
 
     silent_seconds: ClassVar[float] = 7 * 86_400.0  # how long a request may run if its client accepts no stream
 
@@ -265,20 +272,20 @@ class ClientWatch:
         self.has_left = False
         self._receive = receive
         self._stream = stream
-        self._beginning: asyncio.TimerHandle | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._start_timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        self._beginning = asyncio.get_running_loop().call_later(UNWATCHED_SECONDS, self._begin)
+        self._start_timer = asyncio.get_running_loop().call_later(UNWATCHED_SECONDS, self._start)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (self._beginning, self._watching):
-            if each is not None:
-                each.cancel()
+        for handle in (self._start_timer, self._task):
+            if handle is not None:
+                handle.cancel()
 
-    def _begin(self) -> None:
-        self._watching = asyncio.create_task(self._watch())
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

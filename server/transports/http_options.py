@@ -80,8 +80,9 @@ def open_socket(options: HttpOptions) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        why = "the port is in use" if error.errno == errno.EADDRINUSE else f"the system refused ({error.errno})"
+        reason = "the port is in use" if error.errno == errno.EADDRINUSE else f"the system refused ({error.errno})"
         raise ListenError(
-            f"Cannot listen on {http.host}:{http.port}: {why}. Choose another port with --port, or 0 for any free one."
+            f"Cannot listen on {http.host}:{http.port}: {reason}. "
+            "Choose another port with --port, or 0 for any free one."
         ) from None
     return listener

@@ -40,15 +40,15 @@ from server.transports.http_messages import OPEN_REQUEST, ROOT_PATH
 from server.transports.http_options import HttpOptions
 from server.transports.legacy_sse import SseSessions
 from server.transports.streamable_http import MAX_SESSIONS, StreamableHttp
-from tools.permissions.client_rights import ALL_RIGHTS
+from tools.permissions.permission_policy import ALL_RIGHTS
 
 logger = logging.getLogger(__name__)
 
 ROOT_PATHS = re.compile(r"(/(?!\.\.?(/|$))[A-Za-z0-9._~-]+)*/?")
 LAST_SECONDS = 2  # how long connections with unread data are kept after the grace period
 MAX_CONNECTIONS = 4_000
-"""The maximum number of connections. Above it, the longest-idle connection is closed; if none is idle, a new one gets
-503.
+"""The maximum number of connections. When it is reached, the longest-idle connection is closed; if none is idle,
+requests get 503.
 """
 
 
@@ -79,7 +79,7 @@ class Application(Protocol):
         ...
 
     async def schema_with_headers(self, tool: str) -> Mapping[str, Any] | None:
-        """Return a tool's schema, if the tool also wants arguments in HTTP headers."""
+        """Return a tool's schema if clients must repeat some of its arguments in HTTP headers, otherwise `None`."""
         ...
 
 
@@ -119,8 +119,8 @@ async def serve_http(
     scheme = "https" if http.tls_cert else "http"
     address = f"{scheme}://{options.host_in_urls}:{listener.getsockname()[1]}"
     # Print this at any log level: the person who starts a server must know its address, and whether it needs a token.
-    whom = "clients that send a token" if options.needs_token else "every client, without a token"
-    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {whom}\n")
+    clients = "clients that send a token" if options.needs_token else "every client, without a token"
+    sys.stderr.write(f"coretools-mcp: serving MCP at {address}, paths {paths}, to {clients}\n")
     sys.stderr.flush()
     if not http.is_loopback:
         if http.tls_cert is None:
@@ -152,7 +152,7 @@ class ClientConnection(H11Protocol):
     new requests, so anyone could shut out all others by opening enough connections, even without a token.
     """
 
-    _waiting: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
+    _idle: ClassVar[WeakKeyDictionary[ServerState, OrderedDict[ClientConnection, None]]] = WeakKeyDictionary()
     """The idle connections of each server, longest-idle first."""
 
     # The limit for a request's head, counted from the start of the connection or from the first byte after a response
@@ -160,24 +160,24 @@ class ClientConnection(H11Protocol):
     body_seconds: ClassVar[float] = 60.0  # the limit for a request's body, counted from the end of its head
     unread_seconds: ClassVar[float] = 30.0  # how long a client may leave data unread
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._waiting_here = self._waiting.setdefault(self.server_state, OrderedDict())
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._idle_here = self._idle.setdefault(self.server_state, OrderedDict())
         self._latest: RequestResponseCycle | None = None
         self._awaits_body = False
-        self._slow_sender: asyncio.TimerHandle | None = None
-        self._slow_reader: asyncio.TimerHandle | None = None
+        self._sender_timer: asyncio.TimerHandle | None = None
+        self._reader_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
-        self._wait()
+        self._mark_idle()
         # Keep the number of connections below the limit at which uvicorn refuses requests.
-        most, waiting = self.limit_concurrency, self._waiting_here
-        while most is not None and len(self.connections) >= most and (longest := next(iter(waiting))) is not self:
-            del waiting[longest]
-            # Remove the connection here, because it reports only later that it was closed.
-            self.connections.discard(longest)
-            longest.transport.abort()
+        limit, idle = self.limit_concurrency, self._idle_here
+        while limit is not None and len(self.connections) >= limit and (longest_idle := next(iter(idle))) is not self:
+            del idle[longest_idle]
+            # Remove the connection here, because its `connection_lost` is called only later.
+            self.connections.discard(longest_idle)
+            longest_idle.transport.abort()
         # This option lets the system close a connection whose other end receives nothing or has vanished. Otherwise, a
         # small amount of unread data could stay in the system's buffer unnoticed. The option is looked up by name,
         # because type stubs have it only on Linux. Other systems apply their own limit of several minutes.
@@ -185,26 +185,26 @@ class ClientConnection(H11Protocol):
         if option is not None:
             milliseconds = int(self.unread_seconds * 1000)
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, option, milliseconds)
-        self._expect(self.head_seconds)
+        self._limit_sending(self.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._waiting_here.pop(self, None)
-        self._expect(None)
-        self._note_read()
+        self._idle_here.pop(self, None)
+        self._limit_sending(None)
+        self._stop_reader_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Receive data. A request's head starts with the first byte after a response."""
         super().data_received(data)
         # Check after parsing the data, because most requests arrive in one piece and need no limit.
-        if self._slow_sender is None and self._is_between_requests():
-            self._expect(self.head_seconds)
+        if self._sender_timer is None and self._is_between_requests():
+            self._limit_sending(self.head_seconds)
 
     def eof_received(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride] - uvicorn's method always closes
-        """Handle a client that sends nothing more, or is gone.
+        """Handle the end of a client's input: the client has closed its side of the connection, or is gone.
 
-        The client may still read, so complete requests are answered. This does not apply if closing the connection
-        means that the response is unwanted, as in the 2026-07-28 revision and for endless streams.
+        The client may still be reading, so complete requests are answered. This does not apply if closing the
+        connection means that the response is unwanted, as in the 2026-07-28 revision and for endless streams.
         """
         cycle = cast("RequestResponseCycle | None", self.cycle)
         if cycle is None or cycle.response_complete or cycle.more_body or cycle.scope["method"] != "POST":
@@ -222,46 +222,46 @@ class ClientConnection(H11Protocol):
             return
         if cycle is not self._latest:
             self._latest = cycle
-            self._waiting_here.pop(self, None)
+            self._idle_here.pop(self, None)
             self._awaits_body = cycle.more_body
-            self._expect(self.body_seconds if cycle.more_body else None)
+            self._limit_sending(self.body_seconds if cycle.more_body else None)
         elif self._awaits_body and not cycle.more_body:
             self._awaits_body = False
-            self._expect(None)
+            self._limit_sending(None)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._is_between_requests() and not self.transport.is_closing():
-            self._wait()
+            self._mark_idle()
 
     def pause_writing(self) -> None:
         """Start the time limit for a client that reads more slowly than data is written."""
         self.flow.pause_writing()
-        self._note_read()
-        self._slow_reader = self.loop.call_later(self.unread_seconds, self.transport.abort)
+        self._stop_reader_timer()
+        self._reader_timer = self.loop.call_later(self.unread_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        self._note_read()
+        self._stop_reader_timer()
         self.flow.resume_writing()
 
-    def _wait(self) -> None:
-        self._waiting_here[self] = None
-        self._waiting_here.move_to_end(self)
+    def _mark_idle(self) -> None:
+        self._idle_here[self] = None
+        self._idle_here.move_to_end(self)
 
     def _is_between_requests(self) -> bool:
         cycle = cast("RequestResponseCycle | None", self.cycle)
         return cycle is None or cycle.response_complete
 
-    def _expect(self, seconds: float | None) -> None:
-        """Close the connection after this time, unless this method is called again."""
-        if self._slow_sender is not None:
-            self._slow_sender.cancel()
-        self._slow_sender = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+    def _limit_sending(self, seconds: float | None) -> None:
+        """Close the connection after `seconds`; never if that is `None`. Each call replaces the previous limit."""
+        if self._sender_timer is not None:
+            self._sender_timer.cancel()
+        self._sender_timer = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
-    def _note_read(self) -> None:
-        if self._slow_reader is not None:
-            self._slow_reader.cancel()
-            self._slow_reader = None
+    def _stop_reader_timer(self) -> None:
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
+            self._reader_timer = None
 
 
 class OpenRequests:
@@ -288,7 +288,7 @@ class OpenRequests:
             return
         has_head = has_end = False
 
-        async def watched(message: Message) -> None:
+        async def watched_send(message: Message) -> None:
             nonlocal has_head, has_end
             # A failed readiness check does not count as a refusal.
             if not has_head and message["status"] >= HTTPStatus.BAD_REQUEST and scope["path"] != "/readyz":
@@ -296,15 +296,15 @@ class OpenRequests:
             has_head = True
             has_end = message["type"] == "http.response.body" and not message.get("more_body", False)
             if message["type"] == "http.response.start" and self._stopping.is_set():
-                kept = [each for each in message.get("headers", ()) if each[0].lower() != b"connection"]
-                message["headers"] = [*kept, (b"connection", b"close")]
+                headers = [header for header in message.get("headers", ()) if header[0].lower() != b"connection"]
+                message["headers"] = [*headers, (b"connection", b"close")]
             await send(message)
 
         with anyio.CancelScope() as request:
             scope[OPEN_REQUEST] = request
             self._open.add(request)
             try:
-                await self._web_app(scope, receive, watched)
+                await self._web_app(scope, receive, watched_send)
             finally:
                 self._open.discard(request)
         if request.cancelled_caught and not has_end:
@@ -344,9 +344,9 @@ class WebApp(Starlette):
             *app.pages,
         ]
         if app.metrics is not None:
-            shown = HttpGate(request_response(self._metrics), options)
-            routes.append(Route("/metrics", endpoint=shown, methods=["GET"]))
-        answers = {404: self._leads_nowhere, 405: self._leads_nowhere}
+            metrics_endpoint = HttpGate(request_response(self._metrics), options)
+            routes.append(Route("/metrics", endpoint=metrics_endpoint, methods=["GET"]))
+        answers = {404: self._no_route, 405: self._no_route}
         super().__init__(routes=routes, exception_handlers=answers, lifespan=self._lifespan)
         self.router.redirect_slashes = False
 
@@ -383,18 +383,18 @@ class WebApp(Starlette):
         principal = principal_of(request)
         if self._application.metrics is None or (principal is not None and principal.rights != ALL_RIGHTS):
             # Metrics contain the names of servers and tools, and a token may be restricted to some of these.
-            said = "Metrics need a token from http.tokens that has no workspace, profile or rules of its own."
-            return JSONResponse(error_of(None, said), HTTPStatus.FORBIDDEN)
+            message = "Metrics need a token from http.tokens that has no workspace, profile or rules of its own."
+            return JSONResponse(error_of(None, message), HTTPStatus.FORBIDDEN)
         return Response(await self._application.metrics(), media_type="text/plain; version=0.0.4")
 
-    async def _leads_nowhere(self, request: Request, error: Exception) -> Response:
+    async def _no_route(self, request: Request, error: Exception) -> Response:
         """Return the response for a path that has no route, or no route for this method."""
         if self._options.with_streamable:
             routes = "MCP clients connect to /mcp (Streamable HTTP) or to /sse (SSE)"
         else:
             routes = "MCP clients connect to /sse (SSE); only --transport http serves /mcp (Streamable HTTP)"
-        more = f". There, {SEND_HEADER}" if self._options.tokens and self._options.issuer is None else ""
+        hint = f". There, {SEND_HEADER}" if self._options.tokens and self._options.issuer is None else ""
         status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (404, None)
         path = quote(request.url.path[:100])
-        what = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
-        return JSONResponse(error_of(None, f"There is no {what} at '{path}': {routes}{more}."), status, headers)
+        missing = request.method if status == HTTPStatus.METHOD_NOT_ALLOWED else "MCP server"
+        return JSONResponse(error_of(None, f"There is no {missing} at '{path}': {routes}{hint}."), status, headers)

@@ -33,18 +33,18 @@ from server.protocol.json_rpc import Json, as_list, as_mapping
 from server.settings import SettingsError
 from server.settings.models import IssuerSettings
 from server.transports.credentials import digest_of, read_secret, rights_for
-from tools.permissions.client_rights import SCOPES, UPSTREAM, Rights
+from tools.permissions.permission_policy import SCOPES, UPSTREAM, Rights
 
 logger = logging.getLogger(__name__)
 
 FETCH_SECONDS = 60.0  # minimum time between two fetches of the keys
 FIRST_FETCH_SECONDS = 5.0  # minimum time while there are no keys, because the issuer may start after this server
 KEYS_SECONDS = 600.0  # interval at which the keys are refreshed, so that revoked keys are dropped
-KNOWN_SECONDS = 60.0  # how long the result for a token is cached
-MAX_KNOWN = 4_096  # maximum number of accepted tokens to cache, and likewise of rejected tokens
+CACHE_SECONDS = 60.0  # how long the result for a token is cached
+MAX_CACHED = 4_096  # maximum number of accepted tokens to cache, and also of rejected tokens
 MAX_KEYS = 100  # maximum number of keys that are read
-MAX_ASKED = 16  # maximum number of concurrent introspections
-PLACE_SECONDS = 5.0  # how long a token waits for a free introspection slot
+MAX_INTROSPECTIONS = 16  # maximum number of concurrent introspections
+SLOT_SECONDS = 5.0  # how long a token waits for a free introspection slot
 LEEWAY_SECONDS = 60  # tolerated difference between clocks
 LAST_TIME = 1e12  # a later expiry is replaced by this time, which is 30,000 years away
 TOKEN_CHARS = 16_384  # a longer token is rejected; the web server limits all headers together to little more
@@ -77,18 +77,18 @@ class Issuer:
         # If a URL has no path, some issuers end it with a slash, and others do not.
         self._audience = frozenset((settings.resource, slash, f"{slash}/", *settings.audience))
         self._keys: dict[str, list[SigningKey]] = {}
-        self._keys_at = settings.jwks_uri or ""
-        self._fetched = -math.inf  # time of the last request for keys
-        self._is_away = False  # whether the last request for keys failed
-        self._turn = anyio.Lock()
-        self._places = anyio.CapacityLimiter(MAX_ASKED)
+        self._keys_url = settings.jwks_uri or ""
+        self._fetched_at = -math.inf  # time of the last request for keys
+        self._has_fetch_failed = False  # whether the last request for keys failed
+        self._fetch_lock = anyio.Lock()
+        self._slots = anyio.CapacityLimiter(MAX_INTROSPECTIONS)
         # The results of token checks, keyed by the token's digest, each with its expiry
-        self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
-        self._refused: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
-        self._asking: dict[bytes, anyio.Lock] = {}
-        about = settings.introspection
-        pair = f"{quote(about.client_id, safe='')}:{quote(secret, safe='')}"
-        self._proof = f"Basic {base64.b64encode(pair.encode()).decode()}"  # RFC 6749, 2.3.1
+        self._accepted: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
+        self._rejected: OrderedDict[bytes, tuple[float, tuple[str, int, str, str]]] = OrderedDict()
+        self._token_locks: dict[bytes, anyio.Lock] = {}
+        introspection = settings.introspection
+        pair = f"{quote(introspection.client_id, safe='')}:{quote(secret, safe='')}"
+        self._basic_auth = f"Basic {base64.b64encode(pair.encode()).decode()}"  # RFC 6749, 2.3.1
         self.scopes = settings.scopes or tuple(settings.scope_prefix + scope for scope in SCOPES)
 
     @property
@@ -120,7 +120,7 @@ class Issuer:
             TokenRefusedError: The token is invalid or lacks rights, or the issuer is needed and unavailable.
         """
         digest = digest_of(token)
-        if (principal := self._known_principal(digest)) is not None:
+        if (principal := self._cached_principal(digest)) is not None:
             return principal
         if len(token) > TOKEN_CHARS:
             raise TokenRefusedError("The token is too long.")
@@ -128,35 +128,36 @@ class Issuer:
             return self._remember(digest, await self._verify_jwt(token, header))
         if not self.settings.introspection.url:
             raise TokenRefusedError("The token is not from the issuer.")
-        # Many concurrent requests may have the same token; the issuer is asked about it only once.
-        turn = self._asking.setdefault(digest, anyio.Lock())
+        # Many concurrent requests may have the same token. They take turns, so that only the first one has to ask the
+        # issuer, and the others find the cached result.
+        lock = self._token_locks.setdefault(digest, anyio.Lock())
         try:
-            async with turn:
-                if (principal := self._known_principal(digest)) is not None:
+            async with lock:
+                if (principal := self._cached_principal(digest)) is not None:
                     return principal
                 try:
                     return self._remember(digest, await self._introspect(token))
                 except TokenRefusedError as refusal:
                     if refusal.code:  # do not cache the result if the issuer is unavailable
-                        refused = str(refusal), refusal.status, refusal.code, refusal.scope
-                        _put(self._refused, digest, (time.time() + KNOWN_SECONDS, refused))
+                        error_arguments = str(refusal), refusal.status, refusal.code, refusal.scope
+                        _cache(self._rejected, digest, (time.time() + CACHE_SECONDS, error_arguments))
                     raise
         finally:
-            if not turn.statistics().tasks_waiting:
-                self._asking.pop(digest, None)
+            if not lock.statistics().tasks_waiting:
+                self._token_locks.pop(digest, None)
 
-    def _known_principal(self, digest: bytes) -> Principal | None:
+    def _cached_principal(self, digest: bytes) -> Principal | None:
         """Return the principal of a token that was checked within the last minute.
 
         Raises the same error again if the token was rejected.
         """
         now = time.time()
-        ends, principal = self._known.get(digest, (0.0, None))
-        if now < ends:
-            self._known.move_to_end(digest)
+        expiry, principal = self._accepted.get(digest, (0.0, None))
+        if now < expiry:
+            self._accepted.move_to_end(digest)
             return principal
-        ends, refusal = self._refused.get(digest, (0.0, None))
-        if refusal is not None and now < ends:
+        expiry, refusal = self._rejected.get(digest, (0.0, None))
+        if refusal is not None and now < expiry:
             raise TokenRefusedError(*refusal)
         return None
 
@@ -172,8 +173,8 @@ class Issuer:
         if "at_hash" in claims or claims.get("typ") in ("ID", "Refresh", "Offline"):
             raise TokenRefusedError("The token is not an access token.")
         principal = self._principal(claims)
-        ends = min(claims["exp"], time.time() + KNOWN_SECONDS)
-        _put(self._known, digest, (ends, principal))
+        expiry = min(claims["exp"], time.time() + CACHE_SECONDS)
+        _cache(self._accepted, digest, (expiry, principal))
         return principal
 
     async def _verify_jwt(self, token: str, header: Json) -> Json:
@@ -185,82 +186,84 @@ class Issuer:
             raise TokenRefusedError("The token is not an access token.")
         if "crit" in header or "b64" in header:  # RFC 7515, 4.1.11: no extension is supported here
             raise TokenRefusedError("The token is not valid.")
-        key = await self._key(kid, str(algorithm))
+        key = await self._find_key(kid, str(algorithm))
         # The library's decoder is not used: it examines every character, which takes longer than the signature check.
         method = jwt.get_algorithm_by_name(str(algorithm))
-        signed, _, signature = token.rpartition(".")
+        signing_input, _, signature = token.rpartition(".")
         try:
-            is_genuine = method.verify(signed.encode(), method.prepare_key(key.key), _decoded_part(signature))
-            said: Any = json.loads(_decoded_part(signed.partition(".")[2])) if is_genuine else None
+            is_genuine = method.verify(signing_input.encode(), method.prepare_key(key.key), _decoded_part(signature))
+            payload: Any = json.loads(_decoded_part(signing_input.partition(".")[2])) if is_genuine else None
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
             logger.info("a token was rejected (%s)", type(error).__name__)
             raise TokenRefusedError("The token is not valid.") from None
-        if not isinstance(said, dict):
+        if not isinstance(payload, dict):
             raise TokenRefusedError("The token is not valid.")
-        claims = cast("Json", said)
-        self._check(claims)
+        claims = cast("Json", payload)
+        self._check_claims(claims)
         if not all(isinstance(claims.get(name, ""), str) for name in ("sub", "jti")):  # RFC 7519, 4.1.2 and 4.1.7
             raise TokenRefusedError("The token is not valid.")
         return claims
 
-    async def _key(self, kid: str, algorithm: str) -> SigningKey:
-        found = self._suitable(kid, algorithm)
-        if found is not None and time.monotonic() - self._fetched < KEYS_SECONDS:
-            return found
-        if found is not None and self._turn.locked():
-            return found  # while one request fetches the new keys, others use the old keys
-        async with self._turn:
-            if time.monotonic() - self._fetched >= (FETCH_SECONDS if self._keys else FIRST_FETCH_SECONDS):
-                self._fetched = time.monotonic()
-                self._is_away = True
+    async def _find_key(self, kid: str, algorithm: str) -> SigningKey:
+        key = self._matching_key(kid, algorithm)
+        if key is not None and time.monotonic() - self._fetched_at < KEYS_SECONDS:
+            return key
+        if key is not None and self._fetch_lock.locked():
+            return key  # while one request fetches the new keys, others use the old keys
+        async with self._fetch_lock:
+            if time.monotonic() - self._fetched_at >= (FETCH_SECONDS if self._keys else FIRST_FETCH_SECONDS):
+                self._fetched_at = time.monotonic()
+                self._has_fetch_failed = True
                 try:
                     await self._fetch_keys()
-                    self._is_away = False
+                    self._has_fetch_failed = False
                 except (NoJsonAnswerError, LongAnswerError) as error:
-                    self._keys_at = self.settings.jwks_uri or ""  # the keys may have moved
+                    self._keys_url = self.settings.jwks_uri or ""  # the keys may have moved
                     logger.warning("the keys of %s could not be fetched: it %s", self.settings.issuer, error)
-            if (found := self._suitable(kid, algorithm)) is not None:
-                return found
-            if self._is_away:
+            if (key := self._matching_key(kid, algorithm)) is not None:
+                return key
+            if self._has_fetch_failed:
                 raise self._unavailable()
         raise TokenRefusedError("The token is signed with a key that the issuer does not have.")
 
-    def _suitable(self, kid: str, algorithm: str) -> SigningKey | None:
+    def _matching_key(self, kid: str, algorithm: str) -> SigningKey | None:
         """Return the key with this id for an algorithm; without an id, the only suitable one."""
-        named = self._keys.get(kid, []) if kid else [key for keys in self._keys.values() for key in keys]
+        candidates = self._keys.get(kid, []) if kid else [key for keys in self._keys.values() for key in keys]
         family = _FAMILIES[algorithm[:2]]
-        fitting = [key for key in named if key.family == family and key.algorithm in ("", algorithm)]
-        return fitting[0] if len(fitting) == 1 or (kid and fitting) else None
+        matches = [key for key in candidates if key.family == family and key.algorithm in ("", algorithm)]
+        return matches[0] if len(matches) == 1 or (kid and matches) else None
 
     async def _fetch_keys(self) -> None:
         """Fetch the issuer's current keys. If that fails, the previous keys stay in use."""
-        if not self._keys_at:
-            for place in build_oauth_authorization_server_metadata_discovery_urls(
+        if not self._keys_url:
+            for url in build_oauth_authorization_server_metadata_discovery_urls(
                 self.settings.issuer, self.settings.issuer
             ):
-                status, about = await fetch_json(httpx2.Request("GET", place, headers={"accept": "application/json"}))
-                address = about.get("jwks_uri")
+                status, metadata = await fetch_json(httpx2.Request("GET", url, headers={"accept": "application/json"}))
+                address = metadata.get("jwks_uri")
                 # The issuer must be the same, byte for byte (RFC 8414, 3.3).
-                if status == 200 and about.get("issuer") == self.settings.issuer and isinstance(address, str):
+                if status == 200 and metadata.get("issuer") == self.settings.issuer and isinstance(address, str):
                     if not is_safe(address, may_be_local=True):
                         raise NoJsonAnswerError("has a key URL that is not https")
-                    self._keys_at = address
+                    self._keys_url = address
                     break
             else:
                 raise NoJsonAnswerError("does not identify itself by this name (RFC 8414)")
-        status, body = await fetch_json(httpx2.Request("GET", self._keys_at, headers={"accept": "application/json"}))
-        listed: Any = body.get("keys")
-        if status != 200 or not isinstance(listed, list):
+        status, body = await fetch_json(httpx2.Request("GET", self._keys_url, headers={"accept": "application/json"}))
+        jwks: Any = body.get("keys")
+        if status != 200 or not isinstance(jwks, list):
             raise NoJsonAnswerError(f"answered without keys (HTTP status {status})")
         keys: dict[str, list[SigningKey]] = {}
-        makers = get_default_algorithms()
-        for about in map(as_mapping, as_list(listed)[:MAX_KEYS]):
-            family, algorithm, kid = about.get("kty"), about.get("alg", ""), about.get("kid", "")
-            if family not in ("RSA", "EC", "OKP") or about.get("use", "sig") != "sig" or "d" in about:
+        algorithms = get_default_algorithms()
+        for jwk in map(as_mapping, as_list(jwks)[:MAX_KEYS]):
+            family, algorithm, kid = jwk.get("kty"), jwk.get("alg", ""), jwk.get("kid", "")
+            if family not in ("RSA", "EC", "OKP") or jwk.get("use", "sig") != "sig" or "d" in jwk:
                 continue
-            maker = next(makers[name] for name in ("RS256", "ES256", "EdDSA") if _FAMILIES[name[:2]] == family)
+            algorithm_class = next(
+                algorithms[name] for name in ("RS256", "ES256", "EdDSA") if _FAMILIES[name[:2]] == family
+            )
             try:
-                key: Any = maker.from_jwk(about)
+                key: Any = algorithm_class.from_jwk(jwk)
             except (jwt.PyJWTError, ValueError, TypeError, KeyError):
                 logger.warning("a key of %s is ignored because it cannot be read", self.settings.issuer)
                 continue
@@ -273,44 +276,44 @@ class Issuer:
         self._keys = keys
 
     async def _introspect(self, token: str) -> Json:
-        about = self.settings.introspection
-        headers = {"accept": "application/json", "authorization": self._proof}
+        introspection = self.settings.introspection
+        headers = {"accept": "application/json", "authorization": self._basic_auth}
         form = {"token": token, "token_type_hint": "access_token"}
         try:
-            with anyio.fail_after(PLACE_SECONDS):
-                await self._places.acquire()
+            with anyio.fail_after(SLOT_SECONDS):
+                await self._slots.acquire()
             try:
-                status, body = await fetch_json(httpx2.Request("POST", about.url, data=form, headers=headers))
+                status, body = await fetch_json(httpx2.Request("POST", introspection.url, data=form, headers=headers))
             finally:
-                self._places.release()
+                self._slots.release()
         except (NoJsonAnswerError, LongAnswerError, TimeoutError):
             raise self._unavailable() from None
         if status != 200:
-            logger.warning("the introspection request to %s was refused (HTTP status %d)", about.url, status)
-            told = f"{self.settings.issuer} does not let this server check tokens (http.oauth.introspection)"
-            raise TokenRefusedError(f"{told}; the operator must fix that.", 503, "")
+            logger.warning("the introspection request to %s was refused (HTTP status %d)", introspection.url, status)
+            message = f"{self.settings.issuer} does not let this server check tokens (http.oauth.introspection)"
+            raise TokenRefusedError(f"{message}; the operator must fix that.", 503, "")
         if body.get("active") is not True:
             raise TokenRefusedError("The token has expired, or is not from the issuer.")
-        self._check({"iss": self.settings.issuer, **body})
+        self._check_claims({"iss": self.settings.issuer, **body})
         return body
 
-    def _check(self, claims: Json) -> None:
+    def _check_claims(self, claims: Json) -> None:
         """Reject claims that are expired, from another issuer, or for another audience."""
-        now, ends = time.time(), claims.get("exp")
-        begins = (claims.get("iat", 0), claims.get("nbf", 0))
+        now, expiry = time.time(), claims.get("exp")
+        starts = (claims.get("iat", 0), claims.get("nbf", 0))
         audience: Any = claims.get("aud")
         if not (
-            audience and _is_time(ends) and all(_is_time(each) and each <= now + LEEWAY_SECONDS for each in begins)
+            audience and _is_time(expiry) and all(_is_time(start) and start <= now + LEEWAY_SECONDS for start in starts)
         ):
             raise TokenRefusedError("The token is not valid.")
-        if ends <= now - LEEWAY_SECONDS:
+        if expiry <= now - LEEWAY_SECONDS:
             raise TokenRefusedError("The token has expired.")
         if claims.get("iss") != self.settings.issuer:
             raise TokenRefusedError(
                 f"The token is from another issuer, not from {self.settings.issuer} (claim iss; http.oauth.issuer)."
             )
-        listed = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
-        if not all(isinstance(each, str) for each in listed) or self._audience.isdisjoint(listed):
+        audiences = cast("list[Any]", audience) if isinstance(audience, list) else [audience]
+        if not all(isinstance(member, str) for member in audiences) or self._audience.isdisjoint(audiences):
             resource = self.settings.resource
             raise TokenRefusedError(
                 f"The token is for another audience: its aud claim must contain {resource} (http.oauth.resource, "
@@ -338,26 +341,30 @@ class Issuer:
             size = math.inf
         if size > SUBJECT_CHARS:
             raise TokenRefusedError("The token's subject is not a usable string.")
-        named: set[str] = set()
-        for claim in settings.scope_claims:  # each is a string of words, or an array of strings
-            given = claims.get(claim)
-            words = given.split() if isinstance(given, str) else as_list(given)
-            named.update(word for word in words if isinstance(word, str))
-        if missing := [scope for scope in settings.required_scopes if scope not in named]:
+        token_scopes: set[str] = set()
+        for claim in settings.scope_claims:  # the value is a string of scopes or an array of scopes
+            value = claims.get(claim)
+            words = value.split() if isinstance(value, str) else as_list(value)
+            token_scopes.update(word for word in words if isinstance(word, str))
+        if missing := [scope for scope in settings.required_scopes if scope not in token_scopes]:
             raise self._insufficient_scope(f"The token lacks the scope {' '.join(missing)}.")
-        ours = {scope.removeprefix(settings.scope_prefix) for scope in named if scope.startswith(settings.scope_prefix)}
-        given = frozenset(scope for scope in ours if scope in SCOPES or scope.startswith(UPSTREAM)) or frozenset(
+        unprefixed = {
+            scope.removeprefix(settings.scope_prefix)
+            for scope in token_scopes
+            if scope.startswith(settings.scope_prefix)
+        }
+        scopes = frozenset(scope for scope in unprefixed if scope in SCOPES or scope.startswith(UPSTREAM)) or frozenset(
             settings.default_scopes
         )
-        if not given:
-            raise self._insufficient_scope("The token has none of the scopes that are used here.")
+        if not scopes:
+            raise self._insufficient_scope("The token has none of the scopes that this server uses.")
         # The name contains the issuer, so it cannot equal the name of a token in the settings.
         name = f"{settings.issuer} {subject}" if subject else f"program {client} of {settings.issuer}"
         own = settings.principals.get(subject or "")
         rights = rights_for(f"http.oauth.principals.{subject}", own) if own is not None else Rights("http.oauth")
         return Principal(
             name,
-            replace(rights, scopes=given, prefix=settings.scope_prefix),
+            replace(rights, scopes=scopes, prefix=settings.scope_prefix),
             client_id=client or name,
             issuer=settings.issuer,
             subject=subject,
@@ -367,9 +374,9 @@ class Issuer:
 
 
 def _readable_name(claims: Json) -> str:
-    """Return the display name, preferably from claims that users can rarely choose themselves (OIDC, RFC 7662)."""
-    verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
-    if verified is True or verified == "true":  # some issuers write the value as a string
+    """Return the display name. Claims whose values users can rarely choose come first (OIDC, RFC 7662)."""
+    email_verified, names = claims.get("email_verified", True), ["preferred_username", "username", "name"]
+    if email_verified is True or email_verified == "true":  # some issuers write the value as a string
         names.insert(0, "email")
     for name in names:
         value = claims.get(name)
@@ -385,14 +392,14 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
         SettingsError: The issuer's settings are invalid; the message lists all problems.
     """
     problems: list[str] = []
-    about = settings.introspection
+    introspection = settings.introspection
     addresses = {"issuer": settings.issuer, "jwksUri": settings.jwks_uri}
-    if about.url:
-        addresses["introspection.url"] = about.url
+    if introspection.url:
+        addresses["introspection.url"] = introspection.url
     for key, address in addresses.items():
         if address is not None and not is_safe(address, may_be_local=True):
-            said = "must be an https address, or one on this machine, with nothing but a host and a path"
-            problems.append(f"http.oauth.{key} '{address}' {said}.")
+            requirement = "must be an https address, or one on this machine, with nothing but a host and a path"
+            problems.append(f"http.oauth.{key} '{address}' {requirement}.")
     parts = urlsplit(settings.resource)
     if (
         parts.scheme not in ("http", "https")
@@ -402,17 +409,21 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
         or "@" in parts.netloc
         or not settings.resource.isascii()  # the resource appears in headers
     ):
-        said = "must be the address that clients use for /mcp, such as https://tools.example.com/mcp"
-        problems.append(f"http.oauth.resource '{settings.resource}' {said}.")
-    odd = [scope for scope in settings.default_scopes if scope not in SCOPES and not scope.startswith(UPSTREAM)]
-    if odd:
-        problems.append(f"http.oauth.defaultScopes has '{' '.join(odd)}'; the known scopes are {', '.join(SCOPES)}.")
+        requirement = "must be the address that clients use for /mcp, such as https://tools.example.com/mcp"
+        problems.append(f"http.oauth.resource '{settings.resource}' {requirement}.")
+    unknown_scopes = [
+        scope for scope in settings.default_scopes if scope not in SCOPES and not scope.startswith(UPSTREAM)
+    ]
+    if unknown_scopes:
+        problems.append(
+            f"http.oauth.defaultScopes has '{' '.join(unknown_scopes)}'; the known scopes are {', '.join(SCOPES)}."
+        )
     secret = ""
-    if about.url:
-        if not about.client_id:
+    if introspection.url:
+        if not introspection.client_id:
             problems.append("http.oauth.introspection.clientId is missing: this server's client id at the issuer.")
         try:
-            secret = read_secret("http.oauth.introspection", about.file, about.env, environment)
+            secret = read_secret("http.oauth.introspection", introspection.file, introspection.env, environment)
         except ValueError as error:
             problems.append(str(error))
     if problems:
@@ -420,10 +431,10 @@ def read_issuer(settings: IssuerSettings, environment: Mapping[str, str]) -> Iss
     return Issuer(settings, secret)
 
 
-def _put(table: OrderedDict[bytes, ValueT], digest: bytes, value: ValueT) -> None:
+def _cache(table: OrderedDict[bytes, ValueT], digest: bytes, value: ValueT) -> None:
     table[digest] = value
     table.move_to_end(digest)
-    if len(table) > MAX_KNOWN:
+    if len(table) > MAX_CACHED:
         table.popitem(last=False)
 
 
@@ -447,5 +458,5 @@ def _decoded_part(part: str) -> bytes:
     return data
 
 
-def _is_time(given: object) -> TypeGuard[float]:
-    return isinstance(given, int | float) and not isinstance(given, bool) and abs(given) < math.inf
+def _is_time(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf

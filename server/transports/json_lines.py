@@ -28,7 +28,7 @@ MAX_PIECES = 64  # maximum number of pieces in one write
 _ID = rb'(-?\d{1,18}(?![\d.eE])|"(?:[^"\\]|\\.){0,200}")'
 _ID_AT_HEAD = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*' + _ID)
 _ID_AT_TAIL = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb"\s*\}\s*$")
-"""Only in these two places is an id certain to belong to the message if the middle of the message is unknown."""
+"""If the middle of a message is unknown, only an id in one of these two places is certainly the id of the message."""
 
 
 def enlarge(descriptor: int) -> None:
@@ -100,12 +100,12 @@ class Backpressure:
     def free(self) -> None:
         self.is_full = False
         waiting, self._waiting = self._waiting, {}
-        for tell in waiting:
-            tell()
+        for callback in waiting:
+            callback()
 
-    def when_free(self, tell: Callable[[], None]) -> None:
+    def when_free(self, callback: Callable[[], None]) -> None:
         """Register a callback for when sending is allowed again."""
-        self._waiting[tell] = None
+        self._waiting[callback] = None
 
     async def wait(self) -> None:
         while self.is_full:
@@ -164,7 +164,7 @@ class OutgoingLines:
     put_answer = put
 
     def leave_unanswered(self, identity: RequestId) -> None:
-        """Do nothing: over stdio, nothing signals a missing response."""
+        """Do nothing: over stdio, a client expects no response to a request that it has cancelled."""
 
     def next_pieces(self) -> Sequence[bytes | memoryview]:
         return self._pieces if len(self._pieces) <= MAX_PIECES else tuple(islice(self._pieces, MAX_PIECES))
@@ -200,7 +200,7 @@ class OutgoingLines:
 
 
 def certain_id(head: bytes, tail: bytes) -> RequestId | None:
-    """Return the id of a message of which only the two ends are known, if the id is certain."""
+    """Return the id of a message, given only the start and the end of the message; `None` if the id is not certain."""
     match = _ID_AT_HEAD.search(head) or _ID_AT_TAIL.search(tail)
     try:
         return None if match is None else json.loads(match.group(1))
@@ -228,7 +228,7 @@ def refusal_of_unreadable(line: bytes, *, is_post: bool = False) -> Json | None:
         if not (b'"id"' in line and b'"method"' in line) and not is_post:
             return None
         message = "This is not valid JSON in UTF-8, is nested too deeply, or has a number with too many digits."
-        may_answer = b'"result"' in line or b'"error"' in line  # if so, the id is one of this server's
+        may_answer = b'"result"' in line or b'"error"' in line  # a response has the id of a request from this server
         identity = None if may_answer else certain_id(line[:KEPT_OF_OVERSIZED], b"")
         return error_of(identity, message, PARSE_ERROR)
     if unreadable is None or unreadable.is_answer:

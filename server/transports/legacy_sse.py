@@ -32,7 +32,7 @@ from server.transports.http_messages import (
     send_events,
 )
 
-MAX_UNREAD = 64  # unread messages per session before its client must wait
+MAX_UNREAD = 64  # number of a session's unread messages at which posted messages must wait
 SESSION_EXPIRED = (
     "The token of this connection has expired, so the connection is being closed, and this request was cancelled "
     "without a response. Connect again with a new token."
@@ -44,15 +44,16 @@ class _Session:
 
     def __init__(self, table: RequestTable, principal: Principal | None, request: anyio.CancelScope | None) -> None:
         self.owner = None if principal is None else principal.owner
-        self.request = request  # its stream's open request, whose deadline is the latest expiry of the client's tokens
+        # The cancel scope of the stream's HTTP request; its deadline is the latest expiry of the client's tokens.
+        self.request = request
         self._room = asyncio.Event()
         self.events = EventStream()
-        self.dispatcher = Dispatcher(self.events, on_room=self._room.set)
+        self.dispatcher = Dispatcher(self.events, on_resume=self._room.set)
         self.conversation = Conversation(table, self.dispatcher)
         self.events.on_read = self._on_read
 
     def _on_read(self) -> None:
-        self.dispatcher.go_on()
+        self.dispatcher.start_waiting()
         self._room.set()
 
     def end(self) -> None:
@@ -88,7 +89,7 @@ class SseSessions:
         except anyio.get_cancelled_exc_class():
             is_expired = session.request is not None and session.request.deadline <= anyio.current_time()
             session.events.is_read = True
-            dispatcher.give_up(SESSION_EXPIRED if is_expired else SERVER_ENDS)
+            dispatcher.abort(SESSION_EXPIRED if is_expired else SERVER_ENDS)
             with anyio.CancelScope(shield=True):
                 events = b"".join(session.events.as_event(line, 0) for line in session.events.take())
                 await send({"type": "http.response.body", "body": events, "more_body": True})
@@ -101,42 +102,42 @@ class SseSessions:
             conversation.connection.close()
 
     async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Accept a message once the client has read enough."""
+        """Accept a posted message, once the session has room for it."""
         if scope["method"] != "POST":
-            told = f"/messages does not accept {scope['method']}."
-            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
+            text = f"/messages does not accept {scope['method']}."
+            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, text, send, {"Allow": "POST"})
             return
         http_request = HttpRequest(scope, receive)
-        principal, name = principal_of(http_request), named_session(scope)
+        principal, name = principal_of(http_request), session_id_of(scope)
         session = self._sessions.get(name or "")
         owner = None if principal is None else principal.owner
         if name is None or session is None or session.owner != owner:
-            told = "There is no such session: it has ended, or never existed. Open another one at /sse."
-            await refuse(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, told, send)
+            text = "There is no such session: it has ended, or never existed. Open another one at /sse."
+            await refuse(HTTPStatus.BAD_REQUEST if name is None else HTTPStatus.NOT_FOUND, text, send)
             return
         takes_batches = session.dispatcher.takes_batches
-        posted = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
-        if posted is None:
+        received = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
+        if received is None:
             return
         if principal is not None and session.request is not None:
             session.request.deadline = max(session.request.deadline, anyio.current_time() + principal.seconds_left)
         await session.wait_for_room()
-        message, body = posted
+        message, body = received
         if isinstance(message, Request) and session.dispatcher.has_open(message.id):
             await refuse_json(error_of(message.id, ID_IS_TAKEN), send)
             return
         if session.events.is_ended:
-            told = "The session has ended, and nothing was done. Open another one at /sse."
-            await refuse(HTTPStatus.NOT_FOUND, told, send)
+            text = "The session has ended, and nothing was done. Open another one at /sse."
+            await refuse(HTTPStatus.NOT_FOUND, text, send)
             return
         session.dispatcher.receive(message, body, None, http_request)
         await say_accepted(send, b"Accepted")
 
 
-def named_session(scope: Scope) -> str | None:
+def session_id_of(scope: Scope) -> str | None:
     """Return the session id in a request, as hexadecimal digits; `None` if there is no valid UUID."""
-    named = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
+    value = parse_qs(scope["query_string"].decode("latin-1")).get("session_id", [""])[0]
     try:
-        return uuid.UUID(hex=named).hex
+        return uuid.UUID(hex=value).hex
     except ValueError:
         return None

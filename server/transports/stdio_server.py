@@ -45,13 +45,13 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
     """
     # Move the protocol from the standard descriptors to private ones, which only this transport can use.
     sys.stdout.flush()
-    reading, writing = _private(0), _private(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    input_descriptor, output_descriptor = _duplicate(0), _duplicate(1)
+    null_device = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_device, 0)
+    os.close(null_device)
     os.dup2(2, 1)
-    kind = _Wire if _is_pollable(reading) and _is_pollable(writing) else _BlockingWire
-    wire = kind(reading, writing, max_message_bytes, runs_command)
+    wire_class = _Wire if _is_pollable(input_descriptor) and _is_pollable(output_descriptor) else _BlockingWire
+    wire = wire_class(input_descriptor, output_descriptor, max_message_bytes, runs_command)
     try:
         wire.resume_reading()
         conversation = Conversation(table, wire.dispatcher)
@@ -65,7 +65,7 @@ async def serve_stdio(table: RequestTable, max_message_bytes: int, runs_command:
         wire.stop()
 
 
-def _private(descriptor: int) -> int:
+def _duplicate(descriptor: int) -> int:
     """Duplicate a descriptor to a number above the standard ones. Child processes do not inherit it."""
     if sys.platform == "win32":
         import msvcrt  # noqa: PLC0415 - loaded only on Windows
@@ -92,57 +92,59 @@ def _is_pollable(descriptor: int) -> bool:
 class _Wire:
     """Moves lines between the descriptors and the dispatcher."""
 
-    def __init__(self, reading: int, writing: int, max_message_bytes: int, runs_command: Callable[[str], bool]) -> None:
+    def __init__(
+        self, input_descriptor: int, output_descriptor: int, max_message_bytes: int, runs_command: Callable[[str], bool]
+    ) -> None:
         self._runs_command = runs_command
         self._loop = asyncio.get_running_loop()
-        self._reading = reading
-        self._writing = writing
+        self._input = input_descriptor
+        self._output = output_descriptor
         self._splitter = json_lines.LineSplitter(max_message_bytes)
         self.outgoing = json_lines.OutgoingLines(self._schedule_write, json_lines.STDIO_BACKPRESSURE)
-        self.dispatcher = Dispatcher(self.outgoing, on_room=self.resume_reading)
+        self.dispatcher = Dispatcher(self.outgoing, on_resume=self.resume_reading)
         self._is_reading = False
         self._is_stopped = False
         self._is_write_scheduled = False
         self._is_blocked = False
         self._is_large = False
-        self._end: asyncio.Task[None] | None = None
-        self._was_blocking = self._begin()
+        self._finish_task: asyncio.Task[None] | None = None
+        self._was_blocking = self._set_nonblocking()
 
-    def _begin(self) -> tuple[bool, ...]:
+    def _set_nonblocking(self) -> tuple[bool, ...]:
         if sys.platform == "win32":
             return ()  # Windows uses `_BlockingWire`
-        was_blocking = os.get_blocking(self._reading), os.get_blocking(self._writing)
-        os.set_blocking(self._reading, False)
-        os.set_blocking(self._writing, False)
+        was_blocking = os.get_blocking(self._input), os.get_blocking(self._output)
+        os.set_blocking(self._input, False)
+        os.set_blocking(self._output, False)
         return was_blocking
 
     def stop(self) -> None:
         self._is_stopped = True
         self._stop_reading()
-        self._loop.remove_writer(self._writing)
-        if self._end is not None:
-            self._end.cancel()
+        self._loop.remove_writer(self._output)
+        if self._finish_task is not None:
+            self._finish_task.cancel()
         if sys.platform == "win32":
             return
         # Restore the mode, because the descriptors may be shared with a shell that outlives this process.
-        for descriptor, was_blocking in zip((self._reading, self._writing), self._was_blocking, strict=True):
+        for descriptor, was_blocking in zip((self._input, self._output), self._was_blocking, strict=True):
             with suppress(OSError):
                 os.set_blocking(descriptor, was_blocking)
 
     def resume_reading(self) -> None:
         """Continue reading, unless reading must pause."""
-        if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._end is None:
+        if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._finish_task is None:
             self._is_reading = True
-            self._loop.add_reader(self._reading, self._on_readable)
+            self._loop.add_reader(self._input, self._on_readable)
 
     def _stop_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self._loop.remove_reader(self._reading)
+            self._loop.remove_reader(self._input)
 
     def _on_readable(self) -> None:
         try:
-            data = os.read(self._reading, READ_BYTES)
+            data = os.read(self._input, READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except MemoryError:
@@ -161,20 +163,20 @@ class _Wire:
             except BatchError as error:
                 self.dispatcher.refuse(error_of(None, str(error)))
             except ValueError:
-                self._take_unreadable(line)
+                self._handle_unreadable(line)
             else:
                 self.dispatcher.receive(message, line)
         while self._splitter.oversized:
             ends = self._splitter.oversized.pop(0)
             self.dispatcher.refuse(json_lines.refusal_of_oversized(ends, self._splitter.max_bytes))
         if not data:
-            self._end = self._loop.create_task(
+            self._finish_task = self._loop.create_task(
                 self.dispatcher.finish(self._seconds_for, self._is_read), name="end of standard input"
             )
         if not data or self.dispatcher.is_full:
             self._stop_reading()
 
-    def _take_unreadable(self, line: bytes) -> None:
+    def _handle_unreadable(self, line: bytes) -> None:
         refusal = json_lines.refusal_of_unreadable(line)
         if refusal is not None:
             self.dispatcher.refuse(refusal)
@@ -193,17 +195,17 @@ class _Wire:
         return COMMAND_SECONDS if isinstance(tool, str) and self._runs_command(tool) else DRAIN_SECONDS
 
     def _is_read(self) -> bool:
-        """Return whether anybody still reads the responses."""
+        """Return whether the other end of the output is still open."""
         if sys.platform == "win32":
             return True
         poll = select.poll()
-        poll.register(self._writing, 0)
+        poll.register(self._output, 0)
         return not any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
 
     def _schedule_write(self) -> None:
         if self._is_write_scheduled:
             return
-        if not self.dispatcher.owed:  # no other response will be sent soon, so write now
+        if not self.dispatcher.unanswered:  # no other response will be sent soon, so write now
             self._write()
             return
         # Use one write for all responses of this loop iteration.
@@ -216,20 +218,20 @@ class _Wire:
         self._is_write_scheduled = False
         if self._is_blocked:
             self._is_blocked = False
-            self._loop.remove_writer(self._writing)
+            self._loop.remove_writer(self._output)
         try:
             while pieces := self.outgoing.next_pieces():
-                self.outgoing.written(os.writev(self._writing, pieces))
+                self.outgoing.written(os.writev(self._output, pieces))
             if self.dispatcher.waiting:
-                self.dispatcher.go_on()
+                self.dispatcher.start_waiting()
             if not self._is_reading:
                 self.resume_reading()
         except (BlockingIOError, InterruptedError):
             self._is_write_scheduled = self._is_blocked = True
             if self.outgoing.size > json_lines.USUAL_PIPE_BYTES and not self._is_large:
                 self._is_large = True
-                json_lines.enlarge(self._writing)
-            self._loop.add_writer(self._writing, self._write)
+                json_lines.enlarge(self._output)
+            self._loop.add_writer(self._output, self._write)
         except OSError:
             # The client is gone.
             self.outgoing.close()
@@ -241,22 +243,22 @@ class _Wire:
 class _BlockingWire(_Wire):
     """A wire with threads, for descriptors that the event loop cannot poll: files, and all descriptors on Windows."""
 
-    _reads: asyncio.Task[None] | None = None
-    _writes: asyncio.Task[None] | None = None
+    _read_task: asyncio.Task[None] | None = None
+    _write_task: asyncio.Task[None] | None = None
 
-    def _begin(self) -> tuple[bool, ...]:
+    def _set_nonblocking(self) -> tuple[bool, ...]:
         return ()
 
     def stop(self) -> None:
         self._is_stopped = True
-        for task in (self._end, self._reads, self._writes):
+        for task in (self._finish_task, self._read_task, self._write_task):
             if task is not None:
                 task.cancel()
 
     def resume_reading(self) -> None:
-        if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._end is None:
+        if not (self._is_reading or self._is_stopped or self.dispatcher.is_full) and self._finish_task is None:
             self._is_reading = True
-            self._reads = self._loop.create_task(self._read())
+            self._read_task = self._loop.create_task(self._read())
 
     def _stop_reading(self) -> None:
         self._is_reading = False
@@ -264,7 +266,7 @@ class _BlockingWire(_Wire):
     async def _read(self) -> None:
         while self._is_reading:
             try:
-                data = await THREADS.run(lambda: os.read(self._reading, READ_BYTES))
+                data = await THREADS.run(lambda: os.read(self._input, READ_BYTES))
             except OSError:
                 data = b""
             self._on_data(data)
@@ -272,14 +274,14 @@ class _BlockingWire(_Wire):
     def _schedule_write(self) -> None:
         if not self._is_write_scheduled:
             self._is_write_scheduled = True
-            self._writes = self._loop.create_task(self._write_all())
+            self._write_task = self._loop.create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
             while pieces := self.outgoing.next_pieces():
                 data = bytes(pieces[0])
-                self.outgoing.written(await THREADS.run(lambda data=data: os.write(self._writing, data)))
-                self.dispatcher.go_on()
+                self.outgoing.written(await THREADS.run(lambda data=data: os.write(self._output, data)))
+                self.dispatcher.start_waiting()
                 self.resume_reading()
         except OSError:
             self.outgoing.close()

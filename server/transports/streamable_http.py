@@ -48,7 +48,7 @@ from server.protocol.json_rpc import (
     response_to,
 )
 from server.protocol.request_table import (
-    NO_WAY,
+    NO_OUTBOUND,
     McpConnection,
     RequestContext,
     RequestTable,
@@ -134,7 +134,7 @@ class HttpSession:
         self.silent_since = time.monotonic()
         self.events = EventStream("0", is_read=False)  # for messages outside of requests
         self.streams: dict[str, EventStream] = {}  # the streams of requests, oldest first
-        self.dispatcher = Dispatcher(self.events, on_room=lambda: None, is_bounded=False)
+        self.dispatcher = Dispatcher(self.events, on_resume=lambda: None, is_bounded=False)
         self.conversation = Conversation(table, self.dispatcher, is_modern=False)
         self.dispatcher.start(self.conversation.on_request, self.conversation.on_notify)
         self._streams = 0
@@ -168,10 +168,10 @@ class HttpSession:
 
     def _forget_streams(self) -> None:
         """Drop finished streams above the limits."""
-        ended = [each for each in self.streams.values() if each.is_ended and not each.is_read]
-        size = sum(each.kept_bytes for each in ended)
-        while len(ended) > MAX_KEPT or size > KEPT_BYTES:
-            oldest = ended.pop(0)
+        finished_streams = [stream for stream in self.streams.values() if stream.is_ended and not stream.is_read]
+        size = sum(stream.kept_bytes for stream in finished_streams)
+        while len(finished_streams) > MAX_KEPT or size > KEPT_BYTES:
+            oldest = finished_streams.pop(0)
             size -= oldest.kept_bytes
             del self.streams[oldest.name]
 
@@ -195,16 +195,16 @@ class _PrincipalSessions:
 
 
 class Sessions:
-    """All sessions; there is always room for a new one."""
+    """All sessions. Opening one never fails: above the maximum number, a silent session is closed to make room."""
 
-    def __init__(self, table: RequestTable, most: int, idle_seconds: float) -> None:
+    def __init__(self, table: RequestTable, max_sessions: int, idle_seconds: float) -> None:
         self._table = table
-        self._most = most
+        self._max_sessions = max_sessions
         self._idle_seconds = idle_seconds
         self._sessions: dict[str, HttpSession] = {}
         self._principals: dict[str, _PrincipalSessions] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._look: asyncio.TimerHandle | None = None
+        self._idle_check: asyncio.TimerHandle | None = None
         self._has_warned = False
 
     def find(self, name: str, owner: object) -> HttpSession | None:
@@ -216,75 +216,75 @@ class Sessions:
         session = HttpSession(self._table, owner, principal)
         self._sessions[session.id] = session
         self.take(session)
-        while len(self._sessions) > self._most:
+        while len(self._sessions) > self._max_sessions:
             # The principal with the most sessions loses one, so that others are not affected.
-            with_silent = [each for each in self._principals.values() if each.silent]
-            if not with_silent:
+            candidates = [group for group in self._principals.values() if group.silent]
+            if not candidates:
                 break
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("%d sessions are open, so each new session closes a silent one", self._most)
-            self.end(next(iter(max(with_silent, key=lambda each: each.count).silent.values())))
-        if self._look is None:
-            self._look_later(self._idle_seconds)
+                logger.warning("%d sessions are open, so each new session closes a silent one", self._max_sessions)
+            self.end(next(iter(max(candidates, key=lambda group: group.count).silent.values())))
+        if self._idle_check is None:
+            self._schedule_idle_check(self._idle_seconds)
         return session
 
     def take(self, session: HttpSession) -> None:
-        """Count a request or an open stream of a session."""
+        """Record that a request or an open stream uses a session."""
         session.requests += 1
         if session.id not in self._sessions:
             return  # the session was closed in the meantime
-        of_principal = self._principals.setdefault(session.principal, _PrincipalSessions())
-        of_principal.silent.pop(session.id, None)
-        of_principal.busy[session.id] = session
+        group = self._principals.setdefault(session.principal, _PrincipalSessions())
+        group.silent.pop(session.id, None)
+        group.busy[session.id] = session
 
     def release(self, session: HttpSession) -> None:
-        """Count a request or stream as finished."""
+        """Record that a request or stream no longer uses a session."""
         session.requests -= 1
         if session.requests or session.id not in self._sessions:
             return
-        of_principal = self._principals[session.principal]
-        del of_principal.busy[session.id]
+        group = self._principals[session.principal]
+        del group.busy[session.id]
         session.silent_since = time.monotonic()
-        of_principal.silent[session.id] = session
+        group.silent[session.id] = session
 
     def end(self, session: HttpSession) -> None:
         """End a session at once; its cancelled requests may take a moment to clean up."""
         if self._sessions.pop(session.id, None) is None:
             return
-        of_principal = self._principals[session.principal]
-        of_principal.silent.pop(session.id, None)
-        of_principal.busy.pop(session.id, None)
-        if not of_principal.count:
+        group = self._principals[session.principal]
+        group.silent.pop(session.id, None)
+        group.busy.pop(session.id, None)
+        if not group.count:
             del self._principals[session.principal]
         task = asyncio.create_task(session.aclose())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     async def aclose(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
+        if self._idle_check is not None:
+            self._idle_check.cancel()
         for session in tuple(self._sessions.values()):
             self.end(session)
         if self._ending:
             await asyncio.wait(self._ending)
 
-    def _look_later(self, seconds: float) -> None:
-        self._look = asyncio.get_running_loop().call_later(max(seconds, 0.01), self._end_idle)
+    def _schedule_idle_check(self, seconds: float) -> None:
+        self._idle_check = asyncio.get_running_loop().call_later(max(seconds, 0.01), self._end_idle)
 
     def _end_idle(self) -> None:
-        self._look = None
+        self._idle_check = None
         now = time.monotonic()
         oldest = now
-        for of_principal in tuple(self._principals.values()):
-            while of_principal.silent:
-                session = next(iter(of_principal.silent.values()))
+        for group in tuple(self._principals.values()):
+            while group.silent:
+                session = next(iter(group.silent.values()))
                 if session.silent_since > now - self._idle_seconds:
                     oldest = min(oldest, session.silent_since)
                     break
                 self.end(session)
         if self._sessions:
-            self._look_later(oldest + self._idle_seconds - now)
+            self._schedule_idle_check(oldest + self._idle_seconds - now)
 
 
 @dataclass(eq=False, slots=True)
@@ -294,7 +294,7 @@ class _ModernRequest:
     stream: EventStream
 
     async def request(self, method: str, params: Json | None) -> Json:
-        return await NO_WAY.request(method, params)
+        return await NO_OUTBOUND.request(method, params)
 
     async def notify(self, method: str, params: Json | None) -> None:
         self.stream.put(encoded(fields_of(Notification(method, params))))
@@ -309,8 +309,8 @@ class StreamableHttp:
 
     Args:
         table: The handlers of requests.
-        schema_of: Returns a tool's schema, if the tool also wants arguments in headers; may wait until the tool is
-            known.
+        schema_of: Returns a tool's schema if clients must repeat some of its arguments in HTTP headers, otherwise
+            `None`; may wait until the tool is known.
         max_bytes: The maximum size of a body.
         most_sessions: See `MAX_SESSIONS`.
         idle_seconds: How long a session may have no request and no open stream.
@@ -335,8 +335,8 @@ class StreamableHttp:
             if method == "POST":
                 await self._post_modern(scope, receive, send)
             elif (version := header_of(headers, REVISION_HEADER)) in MODERN_PROTOCOL_VERSIONS:
-                told = f"In the 2026-07-28 revision, /mcp does not accept {method}."
-                await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "POST"})
+                message = f"In the 2026-07-28 revision, /mcp does not accept {method}."
+                await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "POST"})
             else:
                 await _refuse_version(None, version or "", send)
         elif method == "POST":
@@ -351,8 +351,8 @@ class StreamableHttp:
                 self.sessions.end(session)
                 await send_json(b"null", HTTPStatus.OK, send)
         else:
-            told = f"/mcp does not accept {method}."
-            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, told, send, {"Allow": "GET, POST, DELETE"})
+            message = f"/mcp does not accept {method}."
+            await refuse(HTTPStatus.METHOD_NOT_ALLOWED, message, send, {"Allow": "GET, POST, DELETE"})
 
     async def _session(self, scope: Scope, send: Send) -> HttpSession | None:
         """Return the session that a request names, or refuse the request."""
@@ -368,48 +368,50 @@ class StreamableHttp:
 
     async def _post(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a message in a session, or one that opens a session."""
-        is_named, found = header_of(scope["headers"], SESSION_HEADER) is not None, None
-        if not await _accepts(scope, send, JSON) or (is_named and (found := await self._session(scope, send)) is None):
+        is_named, existing = header_of(scope["headers"], SESSION_HEADER) is not None, None
+        if not await _check_accept(scope, send, JSON) or (
+            is_named and (existing := await self._session(scope, send)) is None
+        ):
             return
-        takes_batches = found is not None and found.dispatcher.takes_batches
-        posted = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
-        if posted is None:
+        takes_batches = existing is not None and existing.dispatcher.takes_batches
+        received = await read_posted(scope, receive, send, self._max_bytes, takes_batches=takes_batches)
+        if received is None:
             return
-        message, body = posted
+        message, body = received
         http_request = HttpRequest(scope, receive)
         if not is_named and isinstance(message, Request) and message.method == "initialize":
             principal = principal_of(http_request)
-            owner, whose = (None, "") if principal is None else (principal.owner, principal.unique_name)
-            session = self.sessions.open(owner, whose)
+            owner, principal_name = (None, "") if principal is None else (principal.owner, principal.unique_name)
+            session = self.sessions.open(owner, principal_name)
         else:
             # This check also refuses a request that names no session, and one whose session has ended in the meantime.
             # The check above runs before the body is read, and shows whether the body may be a batch.
-            found = await self._session(scope, send)
-            if found is None:
+            existing = await self._session(scope, send)
+            if existing is None:
                 return
-            session = found
+            session = existing
             self.sessions.take(session)
         try:
             identity, stream = (message.id if isinstance(message, Request) else None), None
             if identity is not None and session.dispatcher.has_open(identity):
                 await refuse_json(error_of(identity, ID_IS_TAKEN), send)
                 return
-            if any(isinstance(each, Request) for each in (message if isinstance(message, list) else [message])):
-                stream = session.new_stream() if _takes(scope, STREAM) else AnswerStream(session.events)
+            if any(isinstance(item, Request) for item in (message if isinstance(message, list) else [message])):
+                stream = session.new_stream() if _accepts(scope, STREAM) else AnswerStream(session.events)
             session.dispatcher.receive(message, body, stream, http_request)
             if stream is None:
                 await say_accepted(send)
                 return
-            async with _answered(identity, stream, send) as guarded:
+            async with _answered(identity, stream, send) as guarded_send:
                 await stream.wait(stream.silent_seconds)
                 headers = [(SESSION_HEADER, session.id.encode())] if session.is_open else []
-                if (only := stream.only_message()) is not None:
-                    await send_json(only, HTTPStatus.OK, guarded, headers)
+                if (response := stream.only_message()) is not None:
+                    await send_json(response, HTTPStatus.OK, guarded_send, headers)
                     return
                 first = b""
                 if session.conversation.connection.protocol_version >= PRIMED_SINCE:
                     first = b"id: %b/0\r\ndata: \r\n\r\n" % stream.name.encode()
-                await session.send_stream(stream, receive, guarded, first)
+                await session.send_stream(stream, receive, guarded_send, first)
         finally:
             if not session.is_open:  # initialize failed
                 self.sessions.end(session)
@@ -417,16 +419,16 @@ class StreamableHttp:
 
     async def _listen(self, session: HttpSession, scope: Scope, receive: Receive, send: Send) -> None:
         """Open a stream for messages outside of requests, or resume a lost one."""
-        if not await _accepts(scope, send, STREAM):
+        if not await _check_accept(scope, send, STREAM):
             return
         stream = session.events
         if (last_event := header_of(scope["headers"], EVENT_HEADER)) is not None:
-            if (found := session.stream_after(last_event)) is None:
-                told = "The stream of this Last-Event-ID is no longer kept. Open another one without that header."
+            if (kept_stream := session.stream_after(last_event)) is None:
+                message = "The stream of this Last-Event-ID is no longer kept. Open another one without that header."
                 # 404 would mean that there is no such session.
-                await refuse(HTTPStatus.BAD_REQUEST, told, send)
+                await refuse(HTTPStatus.BAD_REQUEST, message, send)
                 return
-            stream = found
+            stream = kept_stream
         self.sessions.take(session)
         try:
             await session.send_stream(stream, receive, send)
@@ -435,12 +437,12 @@ class StreamableHttp:
 
     async def _post_modern(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request of the 2026-07-28 revision."""
-        if not await _accepts(scope, send, JSON):
+        if not await _check_accept(scope, send, JSON):
             return
-        posted = await read_posted(scope, receive, send, self._max_bytes)
-        if posted is None:
+        received = await read_posted(scope, receive, send, self._max_bytes)
+        if received is None:
             return
-        message, _ = posted
+        message, _ = received
         version = header_of(scope["headers"], REVISION_HEADER) or ""
         if version not in MODERN_PROTOCOL_VERSIONS:
             await _refuse_version(message.id if isinstance(message, Request) else None, version, send)
@@ -450,41 +452,41 @@ class StreamableHttp:
             await say_accepted(send)
             return
         if not isinstance(message, Request):
-            told = (
+            text = (
                 "The body must be one request or one notification: in the 2026-07-28 revision, a server sends no "
                 "requests that a client could answer."
             )
-            await refuse(HTTPStatus.BAD_REQUEST, told, send)
+            await refuse(HTTPStatus.BAD_REQUEST, text, send)
             return
-        if message.method == "subscriptions/listen" and not await _accepts(scope, send, STREAM):
+        if message.method == "subscriptions/listen" and not await _check_accept(scope, send, STREAM):
             return
-        stream = RequestStream() if _takes(scope, STREAM) else AnswerStream()
-        at_work = anyio.CancelScope()
-        work = asyncio.create_task(self._work(message, HttpRequest(scope, receive), stream, at_work))
+        stream = RequestStream() if _accepts(scope, STREAM) else AnswerStream()
+        work_scope = anyio.CancelScope()
+        work = asyncio.create_task(self._process(message, HttpRequest(scope, receive), stream, work_scope))
         try:
-            async with _answered(message.id, stream, send) as guarded:
+            async with _answered(message.id, stream, send) as guarded_send:
                 with ClientWatch(receive, stream) as watch:
                     await stream.wait(stream.silent_seconds)
-                    if (only := stream.only_message()) is not None:
-                        await send_json(only, await work, guarded)
+                    if (response := stream.only_message()) is not None:
+                        await send_json(response, await work, guarded_send)
                     elif not watch.has_left:
-                        await send_events(stream, watch, guarded)
+                        await send_events(stream, watch, guarded_send)
         finally:
             if not work.done():
-                at_work.cancel()
+                work_scope.cancel()
                 with anyio.CancelScope(shield=True):
                     await asyncio.wait([work])
 
-    async def _work(
+    async def _process(
         self, request: Request, http_request: HttpRequest, stream: EventStream, scope: anyio.CancelScope
     ) -> int:
         """Process a request, and return the HTTP status for a response that is not a stream."""
 
         async def work() -> Json:
-            connection = await self._opened(request, http_request)
+            connection = await self._connection_of(request, http_request)
             try:
-                way = _ModernRequest(stream)
-                ctx = RequestContext(request.method, request.params, request.id, connection, way, http_request)
+                outbound = _ModernRequest(stream)
+                ctx = RequestContext(request.method, request.params, request.id, connection, outbound, http_request)
                 return await self._table.answer(ctx)
             finally:
                 connection.close()
@@ -495,27 +497,30 @@ class StreamableHttp:
         stream.put_answer(encoded(answer)) if answer else stream.end()
         return _STATUS.get(as_mapping(answer.get("error")).get("code", 0), HTTPStatus.OK)
 
-    async def _opened(self, request: Request, http_request: HttpRequest) -> McpConnection:
+    async def _connection_of(self, request: Request, http_request: HttpRequest) -> McpConnection:
         """Return the connection of a request's sender, or raise `MCPError` if headers and repeated fields differ."""
         headers, params = http_request.scope["headers"], request.params or {}
         for name in (REVISION_HEADER, METHOD_HEADER, NAME_HEADER):
-            if sum(1 for each, _ in headers if each == name) > 1:
+            if sum(1 for header_name, _ in headers if header_name == name) > 1:
                 raise MCPError(HEADER_MISMATCH, f"The header {name.decode()} occurs more than once.")
         if has_envelope(params):  # otherwise another error reports what is missing
-            said = {REVISION_HEADER: params["_meta"][PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
-            given = {name: header_of(headers, name) for name in said}
+            body_values = {REVISION_HEADER: params["_meta"][PROTOCOL_VERSION_META_KEY], METHOD_HEADER: request.method}
+            header_values = {name: header_of(headers, name) for name in body_values}
             if (value := params.get(_NAMED_BY.get(request.method, ""))) is not None:
-                said[NAME_HEADER], given[NAME_HEADER] = value, decode_header(header_of(headers, NAME_HEADER))
-            for name, value in said.items():
-                if given[name] != value:
+                body_values[NAME_HEADER], header_values[NAME_HEADER] = (
+                    value,
+                    decode_header(header_of(headers, NAME_HEADER)),
+                )
+            for name, value in body_values.items():
+                if header_values[name] != value:
                     raise MCPError(
                         HEADER_MISMATCH, f"The header {name.decode()} differs from the value in the request body."
                     )
-        connection = opened_by(params, NO_WAY)
+        connection = opened_by(params, NO_OUTBOUND)
         name, arguments = params.get("name"), params.get("arguments")
         if request.method != "tools/call" or not isinstance(name, str) or not isinstance(arguments, dict | None):
             return connection
-        if (schema := await self._schema_of(name)) is not None:  # this tool wants some arguments in headers too
+        if (schema := await self._schema_of(name)) is not None:  # clients must repeat some arguments in headers
             from mcp.shared.inbound import InboundLadderRejection, validate_mcp_param_headers  # noqa: PLC0415 - few tools need it
 
             refusal = validate_mcp_param_headers(schema, as_mapping(arguments), http_request.headers)
@@ -529,7 +534,7 @@ async def _answered(identity: RequestId | None, stream: EventStream, send: Send)
     """Provide a `send` for the response to a request; if the server shuts down first, send an error instead."""
     status, is_stream, has_end = 0, False, False
 
-    async def guarded(message: Message) -> None:
+    async def guarded_send(message: Message) -> None:
         nonlocal status, is_stream, has_end
         if message["type"] == "http.response.start":
             status, is_stream = message["status"], (b"content-type", EVENT_STREAM) in message["headers"]
@@ -538,7 +543,7 @@ async def _answered(identity: RequestId | None, stream: EventStream, send: Send)
         await send(message)
 
     try:
-        yield guarded
+        yield guarded_send
     except anyio.get_cancelled_exc_class():
         with anyio.CancelScope(shield=True):
             body = json.dumps(error_of(identity, SERVER_ENDS, CONNECTION_CLOSED)).encode()
@@ -553,19 +558,19 @@ async def _refuse_version(identity: RequestId | None, version: str, send: Send) 
     await refuse_json({"jsonrpc": "2.0", "id": identity, "error": unsupported(version).to_json()}, send)
 
 
-def _takes(scope: Scope, kind: str) -> bool:
+def _accepts(scope: Scope, kind: str) -> bool:
     """Return whether a client accepts a content type; without an Accept header it accepts all (RFC 9110, 12.5.1)."""
     accept = header_of(scope["headers"], b"accept") or "*/*"
-    parts = (each.lower().partition(";") for each in accept.split(","))
-    taken = {name.strip(): _REFUSED.search(said) is None for name, _, said in parts}
+    parts = (part.lower().partition(";") for part in accept.split(","))
+    acceptable = {name.strip(): _REFUSED.search(parameters) is None for name, _, parameters in parts}
     names = (kind, f"{kind.partition('/')[0]}/*", "*/*")  # the most specific range wins
-    return next((taken[name] for name in names if name in taken), False)
+    return next((acceptable[name] for name in names if name in acceptable), False)
 
 
-async def _accepts(scope: Scope, send: Send, kind: str) -> bool:
+async def _check_accept(scope: Scope, send: Send, kind: str) -> bool:
     """Return whether a client accepts a content type; otherwise its request is refused."""
-    if _takes(scope, kind):
+    if _accepts(scope, kind):
         return True
-    wanted = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind
-    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {wanted}.", send)
+    required_types = "application/json, and text/event-stream for messages before an answer" if kind == JSON else kind
+    await refuse(HTTPStatus.NOT_ACCEPTABLE, f"The Accept header must contain {required_types}.", send)
     return False

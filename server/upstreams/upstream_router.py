@@ -43,13 +43,18 @@ from server.upstreams.catalog.published_names import SEARCH_NAMES, NameList, Nam
 from server.upstreams.catalog.stored_lists import StoredLists
 from server.upstreams.connections.connection import Audience, FoldersOf, SessionKey, Upstream
 from server.upstreams.connections.pool import LoginOptions, UpstreamPool, bounded_gather
-from server.upstreams.relay.large_results import RESULTS_URI, LargeResults
-from server.upstreams.relay.published_resources import ResourceRoutes, Route, SharedUriError, scheme_of, without_alias
+from server.upstreams.relay.relayed_results import RESULTS_URI, LargeResults, protocol_error, protocol_error_for
 from server.upstreams.relay.request_relay import Relay
-from server.upstreams.relay.resource_subscriptions import TooManyWatchedError, Watching
 from server.upstreams.relay.tasks import TASKS_REQUIRED, knows_tasks
-from server.upstreams.session.extensions import ANNOUNCED_EXTENSIONS, DECLARED_EXTENSIONS, TASKS
-from server.upstreams.session.extensions import SKILLS as SKILLS_EXTENSION
+from server.upstreams.relay.upstream_resources import (
+    ResourceRoutes,
+    Route,
+    SharedUriError,
+    TooManyWatchedError,
+    Watching,
+    scheme_of,
+    without_alias,
+)
 from server.upstreams.session.list_reader import (
     PROMPTS,
     RESOURCES,
@@ -57,17 +62,18 @@ from server.upstreams.session.list_reader import (
     TEMPLATES,
     IsThisServerError,
     OfferedKind,
+    prompt_with_visible_texts,
     read_list,
 )
-from server.upstreams.session.text_sanitizer import prompt_with_visible_texts
-from server.upstreams.session.upstream_results import protocol_error, protocol_error_for
+from server.upstreams.session.protocol_era import ANNOUNCED_EXTENSIONS, DECLARED_EXTENSIONS, TASKS
+from server.upstreams.session.protocol_era import SKILLS as SKILLS_EXTENSION
 from server.upstreams.session.upstream_session import UpstreamSession
 from server.upstreams.wire.json_rpc_channel import ConnectionLostError, Observer, RelayError
 from server.upstreams.wire.own_meta import list_meta, listed_for, with_origin
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.display import visible, visible_line
 from tools.contract.tool_errors import ToolError
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 from tools.permissions.tool_names import BETWEEN
 
 logger = logging.getLogger(__name__)

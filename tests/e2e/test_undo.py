@@ -13,9 +13,8 @@ import pytest
 
 from tests.terminals import answer_at_terminal, run_alone
 from tools.contract.limits import AbortSignal
-from tools.files.change.file_change import Author, TargetFile, make_change
+from tools.files.change.file_change import Author, TargetFile, make_change, plan_write
 from tools.files.change.journal import FILE, Journal
-from tools.files.change.whole_file import plan_write
 from tools.files.workspace import Workspace
 
 IN_HOME = {"XDG_STATE_HOME": ""}  # what is kept stands in the home folder

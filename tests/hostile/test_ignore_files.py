@@ -17,12 +17,14 @@ from tests.hostile.watched_server import MEGABYTE, WatchedServer, needs_proc, st
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.folder_walk import Everything, Filters, Walk
-from tools.files.gitignore_matcher import COST_OF_RULE, MAX_COST, read_rules
 from tools.files.ignore_files import (
+    COST_OF_RULE,
+    MAX_COST,
     MAX_COST_IN_FORCE,
     HiddenBy,
     IgnoreScope,
     agent_ignore_file,
+    read_rules,
     rules_for_agents,
     scope_of,
 )

@@ -10,8 +10,7 @@ import pytest
 
 from tests.harness import ROOT
 from tests.variants import one_in
-from tools.files.change.edit_failures import causes, nearest_region
-from tools.files.change.text_edit import apply_edit
+from tools.files.change.text_edit import apply_edit, causes, nearest_region
 from tools.files.change.text_match import (
     MAX_RELAXED_CHARS,
     MAX_RELAXED_LINES,
@@ -30,7 +29,7 @@ CHILD = """
 import resource
 import sys
 sys.path.insert(0, sys.argv[1])
-from tools.files.change.edit_failures import causes, nearest_region
+from tools.files.change.text_edit import causes, nearest_region
 from tools.files.change.text_match import Haystack, find_match
 
 text = sys.argv[2].encode().decode("unicode_escape") * 10_000_000 + "a\\nb\\n"

@@ -74,7 +74,7 @@ async def test_an_answer_about_a_token_is_held_against_what_an_access_token_is(
 async def test_the_many_tokens_of_a_stranger_push_out_nobody_who_is_known(
     issuer: ScriptedIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.transports.issuer.MAX_KNOWN", 4)
+    monkeypatch.setattr("server.transports.issuer.MAX_CACHED", 4)
     usual = {"active": True, "exp": time.time() + 300, "aud": RESOURCE, "sub": "alice", "scope": "read"}
     issuer.said["/about"] = usual
     checks = checking(issuer, introspection=IntrospectionSettings(url=f"{issuer.base}/about", client_id="server"))

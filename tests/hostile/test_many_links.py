@@ -9,13 +9,9 @@ import pytest
 
 from server.settings import UpstreamSettings
 from server.upstreams.connections.connection import Upstream
-from server.upstreams.relay import published_resources as catalog
-from server.upstreams.relay.published_resources import (
-    MAX_SOUGHT,
-    MAX_TEMPLATES,
-    ResourceRoutes,
-    with_links,
-)
+from server.upstreams.relay import upstream_resources
+from server.upstreams.relay.relayed_results import MAX_SOUGHT, with_links
+from server.upstreams.relay.upstream_resources import MAX_TEMPLATES, ResourceRoutes
 from server.upstreams.session.list_reader import RESOURCES, TEMPLATES, TOOLS
 
 pytestmark = pytest.mark.requirement("relay.links.many")
@@ -81,7 +77,7 @@ def test_templates_beyond_the_first_ones_stand_for_all_of_their_scheme() -> None
 def test_what_a_template_of_another_server_fits_is_never_listed_as_it_is_however_much_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(catalog, "MAX_COMPARED", most := 1_000)
+    monkeypatch.setattr(upstream_resources, "MAX_COMPARED", most := 1_000)
     resources = tuple(f"x://{number}" for number in range(most))
     routes = routes_of(having("many", resources=(*resources, "y://1")), having("other", "x://a/{b}", "z://{a}"))
     assert [item["uri"] for _, item in routes.resources] == [*(f"many+{uri}" for uri in resources), "y://1"]

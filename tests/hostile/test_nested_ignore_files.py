@@ -20,9 +20,10 @@ from tests.variants import one_in
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.folder_walk import Everything, Filters, Walk
-from tools.files.gitignore_matcher import COST_OF_RULE, MAX_COST
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
+    COST_OF_RULE,
+    MAX_COST,
     MAX_IGNORE_FILE_BYTES,
     HiddenBy,
     agent_ignore_file,

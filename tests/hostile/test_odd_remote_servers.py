@@ -19,7 +19,7 @@ import anyio
 import pytest
 
 from server.network.outbound import proxy_of
-from server.upstreams.wire.sse_reader import Event, events_in
+from server.upstreams.wire.http_upstream import Event, events_in
 from tests.background_servers import background_server
 from tests.fork_server import forked
 from tests.harness import server_arguments, write_config

@@ -21,9 +21,9 @@ from tools.contract.confirmation import Question
 from tools.contract.tool_errors import InvalidToolParamsError
 from tools.contract.tool_parameters import MAX_ITEMS, MAX_JSON_CHARS, MAX_UNKNOWN, ToolParams, bind, full_schema, rename
 from tools.contract.tool_results import FunctionCall, ToolResult
-from tools.files import gitignore_matcher
-from tools.files.find.glob_patterns import PatternRefusedError, compile_patterns, expand_braces
-from tools.files.gitignore_matcher import bytes_text, read_rules
+from tools.files import ignore_files
+from tools.files.find.glob_search import PatternRefusedError, compile_patterns, expand_braces
+from tools.files.ignore_files import bytes_text, read_rules
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio
@@ -135,7 +135,7 @@ def matched_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """What matches the rules that a test reads."""
     if request.param == "re2" and find_spec("re2") is None:
         pytest.skip("not run: google-re2 is not installed")
-    monkeypatch.setattr(gitignore_matcher, "MAX_RULES_FOR_RE", -1 if request.param == "re2" else 100_000)
+    monkeypatch.setattr(ignore_files, "MAX_RULES_FOR_RE", -1 if request.param == "re2" else 100_000)
     return request.param
 
 

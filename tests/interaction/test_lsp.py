@@ -33,7 +33,7 @@ from tools.lsp import code_locations
 from tools.lsp.code_intelligence import CodeIntelligence, Start
 from tools.lsp.language_server_session import EndedError, LanguageServerConnection, path_of
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, programs_in
-from tools.permissions.client_rights import ALL_RIGHTS
+from tools.permissions.permission_policy import ALL_RIGHTS
 from tools.shell.private_folders import PrivateFolders
 
 pytestmark = pytest.mark.anyio

@@ -207,7 +207,7 @@ async def test_the_list_follows_the_providers_of_a_running_server(root: Path, tm
         ({"shell": {"sandbox": "required"}}, ["Commands run confined"], ["may run confined"]),
         ({"shell": {"sandbox": "off"}}, [], ["confined"]),
         ({"workspace": {"roots": ["/a", "/b"]}}, ["The workspace: /a, /b."], ["folders that the client opens"]),
-        ({"workspace": {"roots": ["/a"], "clientRoots": "intersect"}}, ["as far as the client opens them"], []),
+        ({"workspace": {"roots": ["/a"], "clientRoots": "intersect"}}, ["limited to what the client opens"], []),
         (
             {"workspace": {"roots": [f"/{number}" for number in range(MAX_SHOWN_ROOTS + 2)]}},
             [f"/{MAX_SHOWN_ROOTS - 1} and 2 more"],

@@ -21,6 +21,8 @@ TARGETS = {
     "opener": Target(
         ("tools/files/path_opener.py", "tools/files/workspace.py"),
         (
+            "unit/filesystem/test_batch.py",
+            "unit/filesystem/test_edit.py",
             "unit/filesystem/test_forbidden.py",
             "unit/filesystem/test_li[ns]*.py",
             "unit/filesystem/test_near_names.py",
@@ -28,6 +30,7 @@ TARGETS = {
             "unit/filesystem/test_scratch.py",
             "unit/filesystem/test_true_names.py",
             "unit/filesystem/test_w*.py",
+            "unit/permissions/test_hidden_files.py",
             "hostile/test_costly_links.py",
             "hostile/test_folder_swaps.py",
             "hostile/test_paths.py",
@@ -61,7 +64,12 @@ TARGETS = {
             "tools/permissions/permission_policy.py",
             "tools/permissions/command_policy.py",
         ),
-        ("unit/permissions/test_*.py", "unit/planning/test_task_rules.py", "property/test_what_bash_runs.py"),
+        (
+            "unit/permissions/test_*.py",
+            "unit/planning/test_task_rules.py",
+            "unit/test_tokens.py",
+            "property/test_what_bash_runs.py",
+        ),
     ),
     "views and masks": Target(
         (
@@ -109,9 +117,8 @@ TARGETS = {
     "relay": Target(
         (
             "server/upstreams/relay/request_relay.py",
-            "server/upstreams/relay/published_resources.py",
-            "server/upstreams/relay/large_results.py",
-            "server/upstreams/relay/resource_subscriptions.py",
+            "server/upstreams/relay/relayed_results.py",
+            "server/upstreams/relay/upstream_resources.py",
             "server/upstreams/relay/tasks.py",
         ),
         (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.find.folder_walk import Filters, Walk
-from tools.files.find.glob_patterns import compile_patterns
+from tools.files.find.glob_search import compile_patterns
 from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "A", "a.py", "b.ts", "[a]", "(g)", "a{b}", ".h", "x y"]

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.files import gitignore_matcher
-from tools.files.gitignore_matcher import RuleList, bytes_text, read_rules
-from tools.files.ignore_files import IgnoreScope, agent_ignore_file, scope_of
+from tools.files import ignore_files
+from tools.files.ignore_files import IgnoreScope, RuleList, agent_ignore_file, bytes_text, read_rules, scope_of
 from tools.files.workspace import Workspace
 
 NAMES = ["a", "b", "ab", "foo", "foo.txt", "b.log", "dist", "x y", "\u00e9", "[a]", "a\\b", "B", "*", "#x", "!y"]
@@ -201,7 +200,7 @@ def assert_the_same_with_and_without_re2(content: bytes, paths: list[str]) -> Ru
     with pytest.MonkeyPatch.context() as patch:
         found: list[RuleList] = []
         for most in (-1, len(content)):
-            patch.setattr(gitignore_matcher, "MAX_RULES_FOR_RE", most)
+            patch.setattr(ignore_files, "MAX_RULES_FOR_RE", most)
             found.append(read_rules(content))
     assert [rules.uses_re2 for rules in found] == [True, False]
     for path in map(bytes_text, paths):

@@ -9,8 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tools.files.line_endings import line_endings, split_lines
-from tools.files.text_encodings import Encoding, decode, decode_as, encode, named
+from tools.files.text_encodings import Encoding, decode, decode_as, encode, line_endings, named, split_lines
 
 MARKED = {
     "utf-8": b"",

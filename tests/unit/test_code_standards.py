@@ -57,12 +57,11 @@ DISK_MODULES = {
     "ignore_files.py",
     "child_process.py",
     "workspace.py",
-    "stat_cache.py",
     "change/journal.py",
     "change/writer.py",
 }
 """The opener and the writer; the journal, which lies in no root; ignore files, which may stand above one; processes and
-the program they run; the stamps by which a change is seen."""
+the program they run."""
 
 EMPTY_NAMES = re.compile(r"(?i)(^|_)(utils?|helpers?|common|misc|manager)(_|$)")
 """Names that do not say what a thing is."""

@@ -32,8 +32,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.permission_subjects import HostSubject, Subject, ToolKind
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType, ToolNotRegisteredError
 from tools.contract.tool_results import FunctionCall, InlineDataPart, TextPart, ToolResult, package
-from tools.permissions.client_rights import Rights
-from tools.permissions.permission_policy import PermissionPolicy
+from tools.permissions.permission_policy import PermissionPolicy, Rights
 from tools.permissions.permission_rules import read_rules
 from tools.permissions.verdict import Permission, Verdict
 

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from server.protocol import item_schemas
 from server.protocol.item_schemas import UnfitError, fitted, for_handshake
 from server.protocol.revisions import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS
-from server.upstreams.relay.published_resources import with_alias, without_alias
+from server.upstreams.relay.upstream_resources import with_alias, without_alias
 from tests.tables import each_of
 
 Json = dict[str, Any]

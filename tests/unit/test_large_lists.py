@@ -13,8 +13,7 @@ import pytest
 
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.tool_catalog import ToolCatalog
-from server.upstreams.session.list_reader import TOOLS, Offer, OfferedKind, read_lists
-from server.upstreams.session.text_sanitizer import tool_with_visible_texts
+from server.upstreams.session.list_reader import TOOLS, Offer, OfferedKind, read_lists, tool_with_visible_texts
 from server.upstreams.session.upstream_session import UpstreamSession
 from tests.interaction.relay.clients import listing, proxied
 from tests.unit.test_tool_catalog import unreachable

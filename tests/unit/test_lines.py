@@ -129,18 +129,18 @@ def test_only_json_with_an_id_is_answered(line: bytes, identity: str | int | Non
 async def test_nothing_is_owed_for_a_request_that_was_cancelled_by_its_number_or_its_text(
     asked: int | str, cancelled: int | str
 ) -> None:
-    dispatcher = Dispatcher(OutgoingLines(lambda: None, Backpressure()), on_room=lambda: None)
+    dispatcher = Dispatcher(OutgoingLines(lambda: None, Backpressure()), on_resume=lambda: None)
     dispatcher.receive(Request(asked, "tools/call", {}), b"")
-    assert dispatcher.owed
+    assert dispatcher.unanswered
     dispatcher.receive(Notification("notifications/cancelled", {"requestId": cancelled}), b"")
-    assert not dispatcher.owed
+    assert not dispatcher.unanswered
 
 
 @pytest.mark.requirement("results.schema")
 @pytest.mark.anyio
 async def test_a_result_that_cannot_be_encoded_is_an_error_and_ends_nothing() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
-    dispatcher = Dispatcher(outgoing, on_room=lambda: None)
+    dispatcher = Dispatcher(outgoing, on_resume=lambda: None)
 
     async def answer(*_: object) -> dict[str, object]:
         await dispatcher.notify("x", {"a": object()})

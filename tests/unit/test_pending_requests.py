@@ -120,13 +120,11 @@ async def test_the_time_of_a_call_stands_still_while_a_person_is_asked_whatever_
 ) -> None:
     pending.expect(60)
     assert pending.deadline is not None
-    pending.pause_clock(is_asking=True)
-    pending.pause_clock(is_asking=True)
-    flood(pending, 2 * MAX_EVENTS)
-    pending.pause_clock(is_asking=False)
-    pending.put(Progress({"progress": 1}))
-    assert pending.deadline is None
-    pending.pause_clock(is_asking=False)
+    with pending.paused_clock():
+        with pending.paused_clock():
+            flood(pending, 2 * MAX_EVENTS)
+        pending.put(Progress({"progress": 1}))
+        assert pending.deadline is None
     assert pending.deadline is not None
 
 
@@ -202,7 +200,7 @@ async def test_abandoned_calls_of_more_clients_than_are_told_apart_count_for_eve
 @pytest.mark.requirement("stdio.slow_reader.questions")
 async def test_a_question_to_a_client_that_does_not_read_waits_and_leaves_nothing_when_it_is_taken_back() -> None:
     outgoing = OutgoingLines(lambda: None, Backpressure())
-    dispatcher = Dispatcher(outgoing, on_room=lambda: None)
+    dispatcher = Dispatcher(outgoing, on_resume=lambda: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(dispatcher.run, nobody, nobody)
         await dispatcher.notify("notifications/message", {"data": "x"})

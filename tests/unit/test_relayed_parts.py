@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import anyio
@@ -10,9 +11,9 @@ import pytest
 from server.clients.client_request import Exchange
 from server.protocol.json_rpc import MCPError
 from server.questions.client_confirmer import AskedQuestions
-from server.upstreams.relay.large_results import _in_lines  # pyright: ignore[reportPrivateUsage] - as it is called
-from server.upstreams.relay.published_resources import skill_uris
+from server.upstreams.relay.relayed_results import _in_lines  # pyright: ignore[reportPrivateUsage] - as it is called
 from server.upstreams.relay.request_relay import SuspendedCall, SuspendedCalls
+from server.upstreams.relay.upstream_resources import skill_uris
 from server.upstreams.session.upstream_questions import (
     BoundedTasks,
     InFlightCall,
@@ -42,8 +43,9 @@ class Way:
     async def answer(self, identity: Any, response: Any) -> None:
         self.told.append((identity, response))
 
-    def pause_clock(self, *, is_asking: bool) -> None:
+    def paused_clock(self) -> AbstractContextManager[None]:
         """Nothing is measured here."""
+        return nullcontext()
 
 
 def asked_in(way: Way) -> InFlightCall:

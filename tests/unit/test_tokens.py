@@ -11,7 +11,7 @@ import pytest
 from server.settings import SettingsError, TokenSource
 from server.settings.models import PrincipalSettings
 from server.transports.credentials import VARIABLE, VARIABLE_NAME, read_tokens, rights_for
-from tools.permissions.client_rights import ALL_RIGHTS
+from tools.permissions.permission_policy import ALL_RIGHTS
 
 FIRST, SECOND = "first-token-" + "a" * 20, "second-token-" + "b" * 20
 

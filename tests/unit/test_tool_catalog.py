@@ -12,8 +12,13 @@ import pytest
 from server.settings import UpstreamSettings
 from server.upstreams.catalog.lock_file import Lock, server_entry
 from server.upstreams.catalog.tool_catalog import ToolCatalog
-from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
-from server.upstreams.catalog.upstream_tool import MAX_REMEMBERED, MAX_TOLD, DiscoveredMCPTool, ToolHistory
+from server.upstreams.catalog.upstream_tool import (
+    MAX_REMEMBERED,
+    MAX_TOLD,
+    DiscoveredMCPTool,
+    StoppedMCPTool,
+    ToolHistory,
+)
 from tools.builtin.all_tools import builtin_tools
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry

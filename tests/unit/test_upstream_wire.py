@@ -11,7 +11,7 @@ import pytest
 
 from server.settings import UpstreamSettings
 from server.upstreams.connections.connection import Upstream
-from server.upstreams.relay.published_resources import ResourceRoutes
+from server.upstreams.relay.upstream_resources import ResourceRoutes
 from server.upstreams.session.list_reader import RESOURCES
 from server.upstreams.wire.json_rpc_channel import Challenge, JsonRpcChannel
 

@@ -18,7 +18,7 @@ from tools.contract.permission_subjects import ToolKind
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import InlineDataPart, ToolResult
-from tools.files.find.path_completion import entries_that_start_with, files_that_hold
+from tools.files.find.path_suggestions import entries_that_start_with, files_that_hold
 from tools.files.ignore_files import refuse_hidden
 from tools.files.read.file_reader import look_at, read
 from tools.files.read.line_window import WantedLines

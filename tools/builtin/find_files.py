@@ -155,7 +155,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         return {**options, **gathered} if isinstance(options, dict) else gathered
 
     def check(self, params: GlobParams, spelled: Mapping[str, str]) -> None:
-        from tools.files.find.file_finder import compile_glob  # noqa: PLC0415 - loaded on first use
+        from tools.files.find.glob_search import compile_glob  # noqa: PLC0415 - loaded on first use
 
         if not os.path.isabs(params.pattern):
             compile_glob(params.pattern, ignore_case=not params.case_sensitive)
@@ -168,7 +168,7 @@ class GlobTool(BuiltinTool[GlobParams]):
         return start_subjects(context.workspace, params.path)
 
     async def execute(self, params: GlobParams, context: ToolContext) -> ToolResult:
-        from tools.files.find.file_finder import find_files  # noqa: PLC0415 - loaded on first use
+        from tools.files.find.glob_search import find_files  # noqa: PLC0415 - loaded on first use
 
         workspace = context.workspace
         options = FileFilteringOptions(

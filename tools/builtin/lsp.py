@@ -258,7 +258,7 @@ class LspTool(BuiltinTool[LspParams]):
             return None
 
         def locate() -> Location:
-            from tools.files.find.near_names import not_there  # noqa: PLC0415 - loaded on first use
+            from tools.files.find.path_suggestions import not_there  # noqa: PLC0415 - loaded on first use
             from tools.files.ignore_files import refuse_hidden  # noqa: PLC0415
 
             location = workspace.locate(path, by_look=True)

@@ -237,7 +237,7 @@ class ReadManyFilesTool(BuiltinTool[ReadManyFilesParams]):
 
     async def execute(self, params: ReadManyFilesParams, context: ToolContext) -> ToolResult:
         from tools.files.find.folder_walk import Filters  # noqa: PLC0415
-        from tools.files.find.glob_patterns import PatternRefusedError  # noqa: PLC0415 - loaded on first use
+        from tools.files.find.glob_search import PatternRefusedError  # noqa: PLC0415 - loaded on first use
         from tools.files.read.several_files import read_several  # noqa: PLC0415
 
         git, agent = respects(context.workspace, params.file_filtering_options)

@@ -212,7 +212,7 @@ def _folder(params: ShellParams, context: ToolContext) -> Location:
     location = workspace.locate(params.directory, by_look=True)
     kind = workspace.kind_of(location)
     if kind is None:
-        from tools.files.find.near_names import not_there  # noqa: PLC0415 - rarely needed
+        from tools.files.find.path_suggestions import not_there  # noqa: PLC0415 - rarely needed
 
         raise not_there(workspace, location, context.signal, folders=True)
     if kind is not PathKind.FOLDER:

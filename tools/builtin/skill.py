@@ -17,7 +17,7 @@ from tools.contract.tool_parameters import ToolParams
 from tools.contract.tool_results import ToolResult
 from tools.files.workspace import Workspace, is_inside
 from tools.machine.threads import run_blocking
-from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import Rights
 from tools.skill_folders import MAX_NAME_CHARS, MAX_SKILL_BYTES, RelayedSkill, SkillFolders, Skills
 from tools.text.file_names import brief, shortened_line, shown_whole_path
 

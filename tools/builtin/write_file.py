@@ -66,7 +66,7 @@ class WriteFileTool(ChangingTool[WriteFileParams]):
         return f"Write {shown(params.file_path, context.workspace)}"
 
     def plan(self, params: WriteFileParams, target: TargetFile, text: str, *, is_users: bool) -> FileChange:
-        from tools.files.change.whole_file import plan_write  # noqa: PLC0415 - loaded on first use
+        from tools.files.change.file_change import plan_write  # noqa: PLC0415 - loaded on first use
 
         return plan_write(
             target, text, expected_sha256=params.expected_sha256, encoding=params.encoding, is_users=is_users

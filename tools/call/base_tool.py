@@ -27,9 +27,9 @@ from tools.contract.tool_parameters import (
     published_schema,
     rename,
 )
-from tools.files.read_ledger import ReadLedger
+from tools.files.workspace import ReadLedger
 from tools.machine.cached_properties import cached_property
-from tools.permissions.client_rights import ALL_RIGHTS, Rights
+from tools.permissions.permission_policy import ALL_RIGHTS, Rights
 
 if TYPE_CHECKING:
     from tools.contract.confirmation import Answer, ConfirmationDetails

@@ -55,8 +55,7 @@ from tools.contract.permission_subjects import Access, PathSubject, Subject
 from tools.contract.tool_errors import UNKNOWN_EFFECT, ToolError, ToolErrorType, exhaustion_of
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.machine.threads import run_blocking
-from tools.permissions.client_rights import ALL_RIGHTS
-from tools.permissions.permission_policy import PermissionPolicy, PermissionRequest
+from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy, PermissionRequest
 from tools.permissions.verdict import Permission, Verdict
 
 logger = logging.getLogger(__name__)

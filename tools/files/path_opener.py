@@ -4,6 +4,9 @@ A real path is opened without following symlinks, with one system call if the ke
 folder. This module does not know the workspace's roots: `tools.files.workspace` calls it for files inside the roots.
 Some files are not opened through the workspace, such as ignore files and git's own files, which may be above the root.
 Their content is never shown.
+
+A changed file is recognised by its identity, and a changed file or folder by its stamp. `Remembered` caches values
+until a stamp changes.
 """
 
 from __future__ import annotations
@@ -18,17 +21,19 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 from functools import cache
 from io import FileIO
-from typing import NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from tools.contract.limits import AbortSignal
-from tools.files.read_ledger import FileIdentity
 
 WorkT = TypeVar("WorkT")
+Value = TypeVar("Value")
+Stamp = tuple[int, int, int]  # inode, modification time and change time; programs cannot set the change time
+SETTLED_NANOSECONDS = 2_000_000_000  # two changes within this time may get the same timestamp
 MAX_LINKS = 40  # symlinks followed in one path (Linux's limit)
 # Maximum number of components followed to find a real path, including those in symlinks: twice as many as the longest
 # path has. Each component needs a disk access. Without this limit, a path with forty long symlinks could take a tenth
@@ -362,8 +367,57 @@ class PathKind(Enum):
         return cls.LINK if stat.S_ISLNK(mode) else cls.OTHER
 
 
+class FileIdentity(NamedTuple):
+    """A file's fingerprint, taken without reading the file. It is a tuple to save memory, because there may be many."""
+
+    dev: int
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+
 def identity_of(info: os.stat_result) -> FileIdentity:
     return FileIdentity(info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+
+
+def stamp_of(path: str) -> Stamp | None:
+    """Return a stamp that differs after every change at a path, or `None` if the path is not accessible.
+
+    A folder's stamp changes when an entry is added, removed or renamed.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns
+
+
+class Remembered(Generic[Value]):
+    """Caches values by key, each with the stamps of the paths that it depends on."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[Hashable, tuple[tuple[tuple[str, Stamp | None], ...], Value]] = {}
+
+    def get(self, key: Hashable) -> Value | None:
+        """Return the value if none of its paths has changed."""
+        known = self._known.get(key)
+        if known is None or any(stamp_of(path) != stamp for path, stamp in known[0]):
+            return None
+        return known[1]
+
+    def keep(self, key: Hashable, value: Value, stamps: Iterable[tuple[str, Stamp | None]], looked_at: int) -> None:
+        """Keep a value, unless a path changed so recently that another change could go unnoticed.
+
+        `stamps` has the paths that the value depends on, each with its stamp from before the path was examined.
+        `looked_at` is the time of that examination, in nanoseconds since the epoch.
+        """
+        stamps = tuple(stamps)
+        if all(stamp is None or looked_at - stamp[-1] > SETTLED_NANOSECONDS for _, stamp in stamps):
+            if len(self._known) >= self._most:
+                self._known.clear()
+            self._known[key] = stamps, value
 
 
 class NotRegularError(OSError):

@@ -1,22 +1,25 @@
-"""Decodes the bytes of text files, and encodes text for writing.
+"""Encodings and line endings: decodes the bytes of text files, and encodes text for writing.
 
 There are three cases. A byte order mark names the encoding. Without a byte order mark, text that is strictly valid
 UTF-8 counts as UTF-8. All other text has an unknown encoding: only its ASCII parts may be changed, byte for byte, and
 it is never re-encoded. To show such text, a guess is good enough, and is marked as a guess. Text is never written in a
 guessed encoding: to change non-ASCII parts, the caller has to name the encoding.
+
+The end of the module is about line endings: their kinds, the kind for new lines, and splitting text into lines.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from typing import Literal
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.path_opener import may_block
+from tools.machine.cached_properties import cached_property
 from tools.text.file_names import brief
 
 SNIFFED_BYTES = 4096  # bytes examined to decide whether a file is text (4 KB in Qwen Code)
@@ -24,6 +27,8 @@ MAX_CONTROL_SHARE = 0.3  # a file with a larger share of control characters coun
 # Shown for an undecodable byte. A file may contain this character itself, so finding it does not prove a failure.
 REPLACEMENT = "\ufffd"
 UNKNOWN_8BIT = "unknown-8bit"  # registered by IANA for unknown encodings
+Eol = Literal["lf", "crlf", "cr", "mixed"]
+_ANY_ENDING = re.compile(r"(\r\n|\r|\n)")
 _CONTROLS = bytes([*range(9), *range(14, 32)])
 _NOT_BESIDE_NUL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f]|\0\0\0")  # does not occur in text that contains NUL
 NUL_MARK = "\u2400"  # the character shown for a NUL
@@ -187,8 +192,22 @@ class Guess:
 def guess(data: bytes) -> Guess | None:
     """Guess the encoding of text that is not valid UTF-8. Returns `None` for UTF-8 with a few damaged bytes."""
     may_block()
+    # Collect the non-ASCII parts with some context, about `SAMPLE_BYTES` in all. No character is split, except at the
+    # end of a word that is cut to this length.
+    words: list[bytes] = []
+    room, found = SAMPLE_BYTES, _HIGH.search(data)
+    while found is not None and room > 0:
+        start = found.start()
+        before = data[max(0, start - CONTEXT_BYTES) : start]
+        # Keep only the ASCII between the previous word and the first non-ASCII byte.
+        before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
+        after = _LOW.search(data, start)
+        end = after.start() if after is not None else len(data)
+        word = data[start : min(end, start + SAMPLE_BYTES)]
+        room -= len(before) + len(word)
+        words.append(before + word)
+        found = _HIGH.search(data, end)
     valid = invalid = 0
-    words = list(_words(data))
     for word in words:
         text = word.decode("utf-8", "replace")
         replaced = text.count(REPLACEMENT)
@@ -284,26 +303,6 @@ def _scores(sample: bytes) -> dict[str, float]:
         score = _WEST_SCORES[bool(words)]
         scores[_ASSUMED[0]] = min(score, scores.get(_ASSUMED[0], score))
     return scores
-
-
-def _words(data: bytes) -> Iterator[bytes]:
-    """Yield the non-ASCII parts of `data` with some context, about `SAMPLE_BYTES` in all.
-
-    No character is split, except at the end of a word that is cut to this length.
-    """
-    room = SAMPLE_BYTES
-    found = _HIGH.search(data)
-    while found is not None and room > 0:
-        start = found.start()
-        before = data[max(0, start - CONTEXT_BYTES) : start]
-        # Keep only the ASCII between the previous word and the first non-ASCII byte.
-        before = before[max((match.end() for match in _HIGH.finditer(before)), default=0) :]
-        after = _LOW.search(data, start)
-        end = after.start() if after is not None else len(data)
-        word = data[start : min(end, start + SAMPLE_BYTES)]
-        room -= len(before) + len(word)
-        yield before + word
-        found = _HIGH.search(data, end)
 
 
 def named(name: str) -> Encoding | None:
@@ -423,3 +422,115 @@ def check_fits(text: str, encoding: Encoding, parameter: str) -> None:
                 f"'{parameter}' contains {shown}, which {encoding.name} cannot represent; nothing was written. Use "
                 "other characters, or convert the file to UTF-8 first, for example with iconv.",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class LineEndings:
+    lf: int
+    crlf: int
+    cr: int
+
+    @property
+    def style(self) -> Eol | None:
+        """The style of the line endings; `mixed` if they differ, `None` if there are none."""
+        if (self.lf > 0) + (self.crlf > 0) + (self.cr > 0) > 1:
+            return "mixed"
+        if self.lf:
+            return "lf"
+        if self.crlf:
+            return "crlf"
+        return "cr" if self.cr else None
+
+    @property
+    def majority(self) -> str | None:
+        """The most frequent ending. In a tie, LF comes before CRLF, and CRLF before CR."""
+        counted = (("\n", self.lf), ("\r\n", self.crlf), ("\r", self.cr))
+        ending, count = max(counted, key=lambda item: item[1])
+        return ending if count else None
+
+
+def line_endings(text: str) -> LineEndings:
+    if "\r" not in text:
+        return LineEndings(text.count("\n"), 0, 0)
+    crlf = text.count("\r\n")
+    return LineEndings(text.count("\n") - crlf, crlf, text.count("\r") - crlf)
+
+
+def eol_style(text: str) -> Eol | None:
+    """Return the style of the line endings in `text`. Counts them only if there are carriage returns."""
+    if "\r" not in text:
+        return "lf" if "\n" in text else None
+    return line_endings(text).style
+
+
+class NearbyEndings:
+    """Finds the line ending near a position. Positions must ascend, so that no part of the text is searched twice."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._has_returns, self._has_feeds = "\r" in text, "\n" in text
+        self._next = {"\n": -1, "\r": -1}
+
+    @cached_property
+    def _last(self) -> str:
+        """The last line ending of the text, which must have at least one."""
+        position = max(self._text.rfind("\n"), self._text.rfind("\r"))
+        return "\r\n" if self._text[position - 1 : position + 1] == "\r\n" else self._text[position]
+
+    def for_lines_at(self, start: int, end: int, new: str) -> str:
+        """Return the line ending for `new`, which replaces a span of the text.
+
+        This is the most frequent ending in the span, else the next one after the span, else the last one of the text.
+        If the text has no line endings, it is CRLF if `new` contains a CRLF, else LF.
+        """
+        text = self._text
+        inside = line_endings(text[start:end]).majority
+        if inside is not None:
+            return inside
+        if not self._has_returns:
+            return "\r\n" if "\r\n" in new and not self._has_feeds else "\n"
+        for ending, position in self._next.items():
+            if position < end:
+                found = text.find(ending, end)
+                self._next[ending] = len(text) if found < 0 else found
+        line_feed, carriage_return = self._next["\n"], self._next["\r"]
+        if carriage_return < line_feed:
+            return "\r\n" if text.startswith("\r\n", carriage_return) else "\r"
+        # If there is no ending in or after the span, the text's last ending is before it.
+        return "\n" if line_feed < len(text) else self._last
+
+
+def line_separator(text: str) -> str:
+    """Return the separator used to count lines: LF, or CR in text without LF (from old Macs)."""
+    return "\r" if "\n" not in text and "\r" in text else "\n"
+
+
+def count_lines(text: str, separator: str | None = None) -> int:
+    """Count the lines in `text`. A final line ending does not start another line."""
+    ending = line_separator(text) if separator is None else separator
+    return text.count(ending) + (bool(text) and not text.endswith(ending))
+
+
+def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
+    """Return True if no line of `text` is longer than `line_chars`."""
+    return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
+
+
+def to_lf(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def split_lines(text: str) -> tuple[list[str], list[str]]:
+    """Split `text` into lines and their endings. Joined alternately, the two lists give the text.
+
+    The last ending is always empty, so text that ends with a line ending has an empty last line.
+    """
+    if "\r" not in text:
+        bodies = text.split("\n")
+        return bodies, ["\n"] * (len(bodies) - 1) + [""]
+    endings = line_endings(text)
+    if not endings.lf and not endings.cr:
+        bodies = text.split("\r\n")
+        return bodies, ["\r\n"] * (len(bodies) - 1) + [""]
+    pieces = _ANY_ENDING.split(text)
+    return pieces[::2], [*pieces[1::2], ""]

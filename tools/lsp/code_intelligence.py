@@ -20,8 +20,7 @@ from tools.contract.command_views import UNCONFINED, CommandView, Engine, FileRe
 from tools.contract.tool_errors import ExecutionDeniedError, ToolError, ToolErrorType
 from tools.files.child_process import is_outside
 from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS
-from tools.files.path_opener import identity_of
-from tools.files.read_ledger import FileIdentity
+from tools.files.path_opener import FileIdentity, identity_of
 from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.language_server_session import (
     AnswerError,
@@ -37,7 +36,7 @@ from tools.lsp.language_server_session import (
 )
 from tools.lsp.language_servers import LanguageServer, ServerPrograms, dependency_folders
 from tools.machine.threads import THREADS
-from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import Rights
 from tools.shell.command_runner import start_confined
 from tools.shell.private_folders import PrivateFolder, PrivateFolders
 from tools.shell.process_spec import Confinement, ProcessSpec, ProcessStarter

@@ -26,8 +26,7 @@ from tools.contract.command_views import FileRestrictions
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.ignore_files import why_hidden
-from tools.files.path_opener import identity_of
-from tools.files.read_ledger import FileIdentity
+from tools.files.path_opener import FileIdentity, identity_of
 from tools.files.text_encodings import shown_text
 from tools.files.workspace import Location, Workspace, contains
 from tools.lsp.language_servers import LanguageServer

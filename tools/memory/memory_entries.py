@@ -29,9 +29,8 @@ from tools.files.change.file_change import (
 )
 from tools.files.change.writer import exclusive, replace_file
 from tools.files.ignore_files import agent_ignore_file
-from tools.files.line_endings import line_endings, split_lines
-from tools.files.read_ledger import SeenFile
-from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8
+from tools.files.text_encodings import UTF_8, Decoded, decode, encode, is_utf8, line_endings, split_lines
+from tools.files.workspace import SeenFile
 from tools.memory.memory_files import MemoryScope
 from tools.text.file_names import UNSEEN, sendable_name, shown_whole_path
 

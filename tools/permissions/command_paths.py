@@ -15,9 +15,9 @@ from tools.contract.permission_subjects import CommandSubject
 from tools.files.path_opener import real_path
 from tools.files.workspace import SCRATCH_NAME, Workspace, contains, is_inside
 from tools.machine.cached_properties import cached_property
-from tools.permissions.auto_run_files import why_protected
 from tools.permissions.command_lists import changes_scratch_alone, is_reader, without_git_options
 from tools.permissions.command_text import CONNECTIONS, CommandText, SimpleCommand
+from tools.permissions.protected_files import why_protected
 from tools.permissions.repositories import why_protected_at
 
 _OF_THE_SYSTEM = (*SYSTEM, "/proc", "/dev", "/sys")

@@ -42,7 +42,6 @@ from tools.permissions.command_lists import (
 from tools.permissions.command_paths import STREAMS, CommandPaths, NamedPath, why_in_scratch
 from tools.permissions.command_text import CommandText, SimpleCommand, Words, joined, programs_behind, read_command
 from tools.permissions.git_store import with_stored
-from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.hidden_files import ANY_NAME, HiddenFileLookout, HiddenFiles, beside, restrictions
 from tools.permissions.permission_rules import (
     ANYTHING,
@@ -53,6 +52,7 @@ from tools.permissions.permission_rules import (
     Rules,
     literal_path,
 )
+from tools.permissions.protected_files import GuardedPaths
 from tools.permissions.repositories import runs_programs, work_tree_above
 from tools.permissions.verdict import PLAN_MODE, Grant, Permission, Verdict, VerdictPart
 from tools.text.file_names import shown_path

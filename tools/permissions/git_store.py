@@ -18,8 +18,7 @@ from tools.contract.command_views import FileRestrictions
 from tools.contract.limits import AbortSignal, Deadline
 from tools.files.child_process import Child, ChildFailedError, find_program
 from tools.files.ignore_files import exclude_file
-from tools.files.path_opener import open_regular
-from tools.files.stat_cache import Remembered, stamp_of
+from tools.files.path_opener import Remembered, open_regular, stamp_of
 
 SECONDS = 2.0  # time limit for git to list the names
 MAX_BYTES = 64_000_000  # maximum bytes of output to read from git

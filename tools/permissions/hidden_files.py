@@ -27,19 +27,21 @@ from typing import NamedTuple
 from tools.contract.command_views import FileRestrictions, ViewKind
 from tools.contract.permission_subjects import Access
 from tools.contract.tool_errors import ExhaustedError, ToolError, exhaustion_of
-from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
 from tools.files.ignore_files import (
     AGENT_IGNORE_FILES,
     IgnoreScope,
     PresentNames,
+    RuleList,
+    bytes_text,
     names_of_ignore_files,
+    parse_rules,
     shown_below,
 )
-from tools.files.stat_cache import Remembered, Stamp, stamp_of
+from tools.files.path_opener import Remembered, Stamp, stamp_of
 from tools.files.workspace import Workspace, contains, is_inside, outermost
-from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import GitStores, store_of, stores_of_submodules
 from tools.permissions.permission_rules import PathSpecifier, Rule, Rules
+from tools.permissions.protected_files import REPOSITORY
 from tools.permissions.repositories import work_tree_above
 from tools.text.file_names import shown_path
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate, takewhile
 
 from tools.contract.permission_subjects import Access, ToolTraits
-from tools.files.gitignore_matcher import RuleList, bytes_text, parse_rules
+from tools.files.ignore_files import RuleList, bytes_text, parse_rules
 from tools.files.workspace import Forbidden, contains
 from tools.permissions import tool_names
 from tools.permissions.verdict import Verdict

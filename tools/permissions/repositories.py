@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tools.files.ignore_files import repository_of
 from tools.files.path_opener import open_regular
-from tools.permissions.auto_run_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
+from tools.permissions.protected_files import REPOSITORY, folded, is_guarded_in_repository, why_protected
 
 MAX_INDEX_BYTES = 64 * 1024 * 1024
 # The mode in a submodule's index entry. If other bytes of an index look like it, the only effect is a needless question

@@ -1,8 +1,10 @@
-"""Reads, writes and compares `mcp.lock.json`, the record of approved servers and tools.
+"""Reads, writes and compares `mcp.lock.json`, the record of approved servers and tools, and blocks other tools.
 
 The file has one hash per field, sorted, one per line, so that a reviewer sees which fields have changed. The number
 `formula` in the file stands for the rules that define which fields are hashed, and how. If these rules change, the new
 number prevents the different hashes from being mistaken for changes by servers.
+
+A tool whose current version is not approved is blocked (`stop_of`); its placeholder is a `StoppedMCPTool`.
 """
 
 from __future__ import annotations
@@ -222,6 +224,44 @@ class Lock:
             f"{self.problem}. So no tool of another server is offered. Ask the user to restore the file, or to "
             f"write it again with `{COMMAND}` in a terminal."
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stop:
+    """The reason why a tool is blocked, and its placeholder."""
+
+    definition: Mapping[str, Any]  # the placeholder's definition, in this server's words
+    shown: Mapping[str, Any]  # the tool's definition, with invisible characters marked
+    entry: Json  # the entry that the lock file gets if this version is approved
+    standing: str  # "new", "changed" with the fields, or "closed" if the lock file cannot be used
+    closed: str  # why nothing can be approved, and what to do; empty if the lock file can be used
+    version: str  # a hash of the tool, its entry and the reason
+
+
+def stop_of(alias: str, shown: Mapping[str, Any], entry: Json, found: Iterable[Difference], lock: Lock) -> Stop | None:
+    """Return the block on a tool, or `None` if the tool is approved.
+
+    Apart from the name, no text in the placeholder comes from the server.
+    """
+    name = shown["name"]
+    stopping = [each for each in found if each.stops]
+    if not stopping and not lock.problem:
+        return None
+    fields = ", ".join(each.field for each in stopping)
+    told = f"has added this tool since its tools were approved ({LOCK_NAME})"
+    if fields:
+        told = f"has changed this tool ({fields}) since it was approved ({LOCK_NAME})"
+    description = (
+        f"The server {alias} {told}. Calling it, without arguments, asks the user to approve its current version; "
+        "its description and arguments are listed after that."
+    )
+    definition: Json = {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {}}}
+    visibility: Any = as_mapping(as_mapping(shown.get("_meta")).get("ui")).get("visibility")
+    if visibility in (["app"], ["model"], ["app", "model"], ["model", "app"]):
+        definition["_meta"] = {"ui": {"visibility": visibility}}
+    standing = "closed" if lock.problem else "new" if not fields else f"changed ({fields})"
+    version = f"lock-{hash_of([alias, name, entry, standing, lock.problem])}"
+    return Stop(definition, shown, entry, standing, lock.why_closed, version)
 
 
 def read_lock(source: LockContent | None) -> Lock | None:

@@ -159,7 +159,15 @@ class StoredLists:
                         os.unlink(folder.named(key + _ENDING), dir_fd=folder.descriptor)
                 else:
                     replace_private_file(folder, key + _ENDING, content)
-                _prune(folder)
+                # Remove expired files, and the oldest ones if there are too many or their total size is too large.
+                stats = ((name, folder.stat(name)) for name in folder.names())
+                found = [(info.st_mtime, info.st_size, name) for name, info in stats if info is not None]
+                since, left = time.time() - MAX_DAYS * 86_400, MAX_BYTES_OF_ALL
+                for at, (written, size, name) in enumerate(sorted(found, reverse=True)):
+                    left -= size
+                    if name.endswith(_ENDING) and (written < since or left < 0 or at >= MAX_FILES):
+                        with suppress(OSError):
+                            os.unlink(folder.named(name), dir_fd=folder.descriptor)
             self._written[key] = digest
         except OSError as error:
             if not self._is_told:
@@ -215,14 +223,3 @@ def _content(key: str, version: str, lists: Mapping[str, Sequence[Json]]) -> byt
                 return None
         parts.append(f"{json.dumps(kind.field)}: [{','.join(items)}]")
     return f'{head[:-1]}, "lists": {{{", ".join(parts)}}}}}'.encode()
-
-
-def _prune(folder: Folder) -> None:
-    """Remove expired files, and the oldest ones if there are too many or their total size is too large."""
-    found = [(info.st_mtime, info.st_size, name) for name in folder.names() if (info := folder.stat(name)) is not None]
-    since, left = time.time() - MAX_DAYS * 86_400, MAX_BYTES_OF_ALL
-    for at, (written, size, name) in enumerate(sorted(found, reverse=True)):
-        left -= size
-        if name.endswith(_ENDING) and (written < since or left < 0 or at >= MAX_FILES):
-            with suppress(OSError):
-                os.unlink(folder.named(name), dir_fd=folder.descriptor)

@@ -12,8 +12,7 @@ from typing import Any
 
 from server.protocol.json_rpc import Json
 from server.settings import UpstreamSettings
-from server.upstreams.catalog.lock_file import WATCHED, Difference, Lock, tool_differences, tool_entry
-from server.upstreams.catalog.mcp_apps import app_links, is_for_apps, name_in_apps
+from server.upstreams.catalog.lock_file import WATCHED, Difference, Lock, Stop, stop_of, tool_differences, tool_entry
 from server.upstreams.catalog.published_names import (
     NameList,
     NameMap,
@@ -23,18 +22,20 @@ from server.upstreams.catalog.published_names import (
     name_map,
     rule_name,
 )
-from server.upstreams.catalog.unapproved_tools import Stop, StoppedMCPTool, stop_of
 from server.upstreams.catalog.upstream_tool import (
     MAX_TOLD,
     Arguments,
     Definition,
     DiscoveredMCPTool,
+    StoppedMCPTool,
     ToolHistory,
     UpstreamCall,
+    app_links,
     digest_of,
+    is_for_apps,
+    name_in_apps,
 )
-from server.upstreams.session.list_reader import in_turns
-from server.upstreams.session.text_sanitizer import tool_with_visible_texts
+from server.upstreams.session.list_reader import in_turns, tool_with_visible_texts
 from tools.call.base_tool import ToolContext
 from tools.call.tool_registry import ToolRegistry
 from tools.contract.confirmation import ConsentChannel

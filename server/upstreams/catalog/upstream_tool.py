@@ -1,4 +1,9 @@
-"""Upstream tools as clients see them, and the history of their definitions."""
+"""Upstream tools as clients see them, also while they are not approved; the history of their definitions; their apps.
+
+MCP Apps (SEP-1865) are pages that are a tool's user interface. Clients take a page's URI from the tool's `_meta`, which
+must therefore contain the published URI. A page calls tools by the names that its own server uses, because it knows no
+other server.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +12,23 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+import shlex
+import textwrap
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from server.protocol.json_rpc import as_mapping
+from server.protocol.json_rpc import Json, as_mapping
 from server.settings.settings_files import LOCK_NAME
-from server.upstreams.catalog.lock_file import WATCHED
+from server.upstreams.catalog.lock_file import COMMAND, WATCHED, Stop
 from server.upstreams.catalog.published_names import full_name, is_changed, rule_name
-from server.upstreams.session.text_sanitizer import tool_with_visible_texts
-from server.upstreams.wire.own_meta import with_origin
+from server.upstreams.session.list_reader import tool_with_visible_texts
+from server.upstreams.wire.own_meta import chain_of, with_origin
 from tools.call.base_tool import BaseTool, Behaviour, ToolContext
-from tools.contract.confirmation import ConfirmationDetails, McpConfirmation
+from tools.contract.confirmation import ApprovalConfirmation, ConfirmationDetails, McpConfirmation
 from tools.contract.display import visible, visible_line
 from tools.contract.permission_subjects import ToolKind
+from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.machine.cached_properties import cached_property
 from tools.permissions.tool_names import BETWEEN, names_of_server, names_of_upstream_tool
@@ -31,6 +39,8 @@ MAX_TOLD = 20  # maximum number of changed or hidden tools that the log names pe
 
 MAX_REMEMBERED = 10_000
 """Maximum number of remembered tools per upstream. Currently listed tools are always remembered."""
+
+FLAT_KEY = "ui/resourceUri"  # the `_meta` key of an app's URI in a draft of the extension
 
 _FORGOTTEN = "forgotten"  # replaces a digest, and never matches one
 
@@ -320,3 +330,123 @@ tool, it is `ToolCatalog._approve`.
 """
 
 Definition = Mapping[str, Any]
+
+
+class StoppedMCPTool(DiscoveredMCPTool):
+    """The placeholder for a blocked tool: calling it asks for approval, and does not reach the server.
+
+    Args:
+        approve: Approves the tool as it was shown; runs instead of a call.
+        is_current: Returns whether the tool is still blocked for the same reason.
+        in_file: Whether approvals go into the lock file. If they go into the store, the command that writes
+            approvals to the file is not suggested, because a change to the file invalidates the approvals in the store.
+    """
+
+    def __init__(
+        self,
+        alias: str,
+        exposed_name: str,
+        stop: Stop,
+        bare_name: str,
+        approve: UpstreamCall,
+        is_current: Callable[[str, str, str], bool],
+        *,
+        in_file: bool = True,
+    ) -> None:
+        super().__init__(alias, exposed_name, stop.definition, trusted=False, call=approve, bare_name=bare_name)
+        self.stop = stop
+        self.version = stop.version
+        self._is_current = is_current
+        self._in_file = in_file
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoppedMCPTool) and self.version == other.version and super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def get_description(self, params: Arguments, context: ToolContext) -> str:
+        del params, context
+        return f"Approve the current version of {self.upstream_name} of the server {self.alias}"
+
+    def why_asked_again(self, client_key: str) -> str:
+        del client_key
+        if self.stop.closed:
+            return f"{LOCK_NAME} cannot be used"
+        what = "added" if self.stop.standing == "new" else "changed"
+        return f"the server {self.alias} has {what} this tool since its tools were approved in {LOCK_NAME}"
+
+    def consented(self, client_key: str) -> None:
+        """Do nothing: an approval applies to everybody, so nothing is recorded per client."""
+
+    def why_outdated(self) -> str:
+        if self._is_current(self.alias, self.upstream_name, self.version):
+            return ""
+        return f"the server {self.alias} has changed this tool since, or it was approved in the meantime"
+
+    async def should_confirm_execute(self, params: Arguments, context: ToolContext) -> ConfirmationDetails | None:
+        del params, context
+        if self.stop.closed:
+            raise ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, self.stop.closed)
+        command = f"with `{COMMAND} --approve {shlex.quote(self.name)}` in a terminal, or " if self._in_file else ""
+        return ApprovalConfirmation(
+            title=f"Approve a tool of the MCP server {self.alias}",
+            prompt=self.words,
+            way_out=f"The user can approve it {command}on the dashboard (`coretools-mcp dashboard`), but nowhere else.",
+        )
+
+    @property
+    def words(self) -> str:
+        """The current version of the tool, for the person who approves it."""
+        shown = self.stop.shown
+        parts = [f"Server: {visible_line(self.alias)}", f"Tool: {visible_line(self.upstream_name)}"]
+        # Indent the description, so that none of its lines looks like a heading of this text.
+        description = textwrap.indent(str(shown.get("description") or "(none)"), "  ")
+        parts += [f"State: {self.stop.standing}", "Its description now:", description]
+        parts += ["Its arguments now:", json.dumps(shown.get("inputSchema"), indent=1, ensure_ascii=False)]
+        if "outputSchema" in shown:
+            parts += ["Its results now:", json.dumps(shown["outputSchema"], indent=1, ensure_ascii=False)]
+        if "annotations" in shown:
+            parts.append(f"Its annotations now: {json.dumps(shown['annotations'], ensure_ascii=False)}")
+        return "\n".join(parts)
+
+
+def app_links(tool: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the URIs with which a tool refers to its app: one, possibly repeated under the draft's key."""
+    meta = as_mapping(tool.get("_meta"))
+    for uri in (as_mapping(meta.get("ui")).get("resourceUri"), meta.get(FLAT_KEY)):
+        if isinstance(uri, str):
+            yield uri
+
+
+def with_app_links(tool: Json, published: Callable[[str], str]) -> Json:
+    """Return a tool with published URIs in its app links; the rest of its `_meta` is unchanged."""
+    changed = {uri: name for uri in app_links(tool) if (name := published(uri)) != uri}
+    if not changed:
+        return tool
+    meta = dict(as_mapping(tool.get("_meta")))
+    if isinstance(uri := as_mapping(meta.get("ui")).get("resourceUri"), str):
+        meta["ui"] = {**meta["ui"], "resourceUri": changed.get(uri, uri)}
+    if isinstance(uri := meta.get(FLAT_KEY), str):
+        meta[FLAT_KEY] = changed.get(uri, uri)
+    return {**tool, "_meta": meta}
+
+
+def name_in_apps(tool: Mapping[str, Any]) -> str:
+    """Return the name that a server's apps use for a tool, without the aliases of coretools-mcp servers in between."""
+    return tool["name"].split(BETWEEN, len(chain_of(as_mapping(tool.get("_meta")))))[-1]
+
+
+def is_for_apps(tool: Mapping[str, Any]) -> bool:
+    """Return whether a tool may be called by its server's apps; the default is yes."""
+    return _is_for("app", tool)
+
+
+def is_for_models(tool: Mapping[str, Any]) -> bool:
+    """Return whether a tool may be called by models, not only by its server's apps."""
+    return _is_for("model", tool)
+
+
+def _is_for(whom: str, tool: Mapping[str, Any]) -> bool:
+    visibility: Any = as_mapping(as_mapping(tool.get("_meta")).get("ui")).get("visibility")
+    return whom in cast("list[Any]", visibility) if isinstance(visibility, list) else True

@@ -31,8 +31,7 @@ from server.upstreams.session.list_reader import (
 )
 from server.upstreams.session.protocol_era import Era, IncompatibleError, wanted_for
 from server.upstreams.session.upstream_questions import SessionOptions
-from server.upstreams.session.upstream_session import UpstreamSession, open_session
-from server.upstreams.session.upstream_subscriptions import ChangeStream
+from server.upstreams.session.upstream_session import ChangeStream, UpstreamSession, open_session
 from server.upstreams.wire.json_rpc_channel import (
     Challenge,
     ConnectionLostError,

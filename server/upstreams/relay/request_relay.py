@@ -41,27 +41,9 @@ from server.store.sealing import SealedStates
 from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
 from server.upstreams.connections.connection import LoginNeededError, Upstream
 from server.upstreams.connections.pool import UpstreamPool, bounded_gather
-from server.upstreams.relay.large_results import LargeResults
-from server.upstreams.relay.published_resources import with_links
-from server.upstreams.relay.tasks import (
-    FollowedTask,
-    Tasks,
-    as_task_client,
-    at_other_replica,
-    knows_tasks,
-    requires_tasks,
-)
-from server.upstreams.session.extensions import TASKS, declares
-from server.upstreams.session.upstream_questions import (
-    InFlightCall,
-    QuestionWaits,
-    input_requests,
-    next_round,
-    refusal_of,
-    round_of,
-)
-from server.upstreams.session.upstream_results import (
+from server.upstreams.relay.relayed_results import (
     BusyError,
+    LargeResults,
     NoAnswerError,
     SuspendedCallGoneError,
     TooManyRoundsError,
@@ -70,6 +52,24 @@ from server.upstreams.session.upstream_results import (
     readable_result,
     says_unknown,
     tool_error_for,
+    with_links,
+)
+from server.upstreams.relay.tasks import (
+    FollowedTask,
+    Tasks,
+    as_task_client,
+    at_other_replica,
+    knows_tasks,
+    requires_tasks,
+)
+from server.upstreams.session.protocol_era import TASKS, declares
+from server.upstreams.session.upstream_questions import (
+    InFlightCall,
+    QuestionWaits,
+    input_requests,
+    next_round,
+    refusal_of,
+    round_of,
 )
 from server.upstreams.session.upstream_session import UpstreamSession
 from server.upstreams.wire.json_rpc_channel import (
@@ -88,7 +88,7 @@ from tools.call.base_tool import ToolContext
 from tools.contract.display import visible_line
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
-from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import Rights
 
 if TYPE_CHECKING:
     from server.upstreams.relay.login_questions import LoginQuestions
@@ -324,7 +324,7 @@ class Relay:
                 if error.code in (METHOD_NOT_FOUND, INVALID_PARAMS):  # the tool may have disappeared
                     upstream.list_changed("tools", False)
             raise tool_error_for(error, upstream.alias, f"the call to {name}") from None
-        if says_unknown(name, result):
+        if result.get("isError") is True and says_unknown(name, result):
             upstream.list_changed("tools", False)
         result = with_links("tools/call", result, partial(self._published_uri, upstream))
         return ToolResult(verbatim=await self.large_results.shortened(tool, result, exchange, context.client_name))

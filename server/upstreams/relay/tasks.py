@@ -34,14 +34,19 @@ from server.store.replica import Replica
 from server.store.sealing import SealedStates
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
-from server.upstreams.relay.published_resources import with_links
-from server.upstreams.session.extensions import TASKS, declares
+from server.upstreams.relay.relayed_results import (
+    NoAnswerError,
+    protocol_error,
+    protocol_error_for,
+    readable_result,
+    with_links,
+)
+from server.upstreams.session.protocol_era import TASKS, declares
 from server.upstreams.session.upstream_questions import MAX_OPEN, round_of
-from server.upstreams.session.upstream_results import NoAnswerError, protocol_error, protocol_error_for, readable_result
 from server.upstreams.session.upstream_session import ACKNOWLEDGED, UpstreamSession
 from server.upstreams.wire.json_rpc_channel import CANCEL_SECONDS, RelayError, UnusableAnswerError, UpstreamError
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.permissions.client_rights import Rights
+from tools.permissions.permission_policy import Rights
 
 USUAL_POLL_SECONDS = 1.0  # polling interval if a task does not set one
 LEAST_POLL_SECONDS = 0.05  # the shortest interval, even if a task sets a shorter one

@@ -1,11 +1,15 @@
-"""Reads an upstream's lists page by page, within limits, and drops whatever clients could not read."""
+"""Reads an upstream's lists page by page, within limits, and drops whatever clients could not read.
+
+In copies for people, invisible characters in titles and descriptions are made visible, also in the forms of questions.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import operator
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 
@@ -17,7 +21,7 @@ from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, as_mapping
 from server.upstreams.session.protocol_era import Era
 from server.upstreams.wire.json_rpc_channel import RelayError, UpstreamError, why_failed
 from server.upstreams.wire.own_meta import OF_THIS_SERVER, THIS_SERVER, chain_of, has_passed_here
-from tools.contract.display import visible_line
+from tools.contract.display import visible, visible_line
 
 MAX_PAGES = 100  # maximum number of pages per list, so that an endless cursor cannot block this server
 MAX_ITEMS = 10_000  # maximum number of items per list
@@ -27,6 +31,17 @@ MAX_TOLD, MAX_TOLD_CHARS = 20, 200  # limits for reporting omissions from a list
 
 TURN_SECONDS = 0.002
 """How long items are processed before other tasks may run."""
+
+DEEPEST = 64  # maximum depth to which schemas are searched
+
+_TEXTS = frozenset({"title", "description", "$comment", "markdownDescription", "deprecationMessage", "errorMessage"})
+_LISTS_OF_TEXTS = frozenset({"enumNames", "enumDescriptions", "markdownEnumDescriptions"})
+"""Keywords whose value is a list of names or descriptions, one for each value of `enum`."""
+
+_VALUES = frozenset({"const", "default", "enum", "examples"})  # JSON Schema keywords whose values are data
+
+_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""JSON Schema keywords that map names to schemas."""
 
 Item = TypeVar("Item")
 
@@ -220,3 +235,94 @@ def told(left_out: Sequence[str]) -> list[str]:
     """Return readable descriptions of what was omitted from a list: the first `MAX_TOLD`, and how many more."""
     more = [f"and {len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
     return [*(visible_line(each[:MAX_TOLD_CHARS]) for each in left_out[:MAX_TOLD]), *more]
+
+
+def tool_with_visible_texts(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tool with every character of its titles and descriptions visible; default values are unchanged."""
+    shown = dict(definition)
+    for key in ("title", "description"):
+        if isinstance(text := shown.get(key), str):
+            shown[key] = visible(text)
+    annotations: Any = shown.get("annotations")
+    if isinstance(annotations, dict) and isinstance(title := cast("dict[str, Any]", annotations).get("title"), str):
+        shown["annotations"] = {**cast("dict[str, Any]", annotations), "title": visible(title)}
+    for key in ("inputSchema", "outputSchema"):
+        if key in shown:
+            shown[key] = _schema(shown[key], DEEPEST)
+    return shown
+
+
+def prompt_with_visible_texts(prompt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a prompt with every character visible, except in its name and its arguments' names."""
+    shown = _item(prompt)
+    if isinstance(arguments := shown.get("arguments"), list):
+        shown["arguments"] = [_item(each) for each in cast("list[dict[str, Any]]", arguments)]
+    return shown
+
+
+def resource_with_visible_texts(resource: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a resource or template with every character visible, except in its URI.
+
+    Its name is changed too, which is safe because requests identify resources by URI.
+    """
+    shown = _item(resource)
+    shown["name"] = visible_line(shown["name"])
+    return shown
+
+
+def _item(item: Mapping[str, Any]) -> dict[str, Any]:
+    shown = dict(item)
+    if isinstance(title := shown.get("title"), str):
+        shown["title"] = visible_line(title)
+    if isinstance(description := shown.get("description"), str):
+        shown["description"] = visible(description)
+    return shown
+
+
+def with_visible_form(schema: Any) -> Any:
+    """Return a form's schema with every character visible, except in the names of fields and in choices."""
+    shown = _schema(schema, DEEPEST)
+    fields: Any = cast("dict[str, Any]", shown).get("properties") if isinstance(shown, dict) else None
+    if not isinstance(fields, dict):
+        return cast("Any", shown)
+    # Copy the fields, because `_schema` may return objects from the upstream's message, which must not change.
+    named = dict(cast("dict[str, Any]", fields))
+    for name, given in named.items():
+        if isinstance(given, dict):
+            field = named[name] = dict(cast("dict[str, Any]", given))
+            if visible(name) != name:
+                field.setdefault("title", visible(name))
+            if isinstance(default := field.get("default"), str) and not field.keys() & {"enum", "oneOf", "anyOf"}:
+                field["default"] = visible(default)
+    return {**cast("dict[str, Any]", shown), "properties": named}
+
+
+def _schema(schema: Any, depth: int) -> Any:
+    """Return a schema with every character of its texts visible.
+
+    Unchanged parts stay the same objects, so that 10,000 tools are not stored twice.
+    """
+    if depth == 0:
+        return schema
+    if isinstance(schema, list):
+        items = cast("list[Any]", schema)
+        shown_items = [_schema(item, depth - 1) for item in items]
+        return items if all(map(operator.is_, items, shown_items)) else shown_items
+    if not isinstance(schema, dict):
+        return schema
+    keywords = cast("dict[str, Any]", schema)
+    shown: dict[str, Any] = {}
+    for key, value in keywords.items():
+        if key in _TEXTS and isinstance(value, str):
+            shown[key] = visible(value)
+        elif key in _LISTS_OF_TEXTS and isinstance(value, list):
+            shown[key] = [visible(text) if isinstance(text, str) else text for text in cast("list[Any]", value)]
+        elif key in _VALUES:
+            shown[key] = value
+        elif key in _MAPS and isinstance(value, dict):
+            named = cast("dict[str, Any]", value)
+            schemas = {name: _schema(each, depth - 1) for name, each in named.items()}
+            shown[key] = named if all(map(operator.is_, named.values(), schemas.values())) else schemas
+        else:
+            shown[key] = _schema(value, depth - 1)
+    return keywords if all(map(operator.is_, keywords.values(), shown.values())) else shown

@@ -1,4 +1,7 @@
-"""Negotiates the protocol revision with an upstream once per connection, and adds it to every later request."""
+"""Negotiates the protocol revision with an upstream once per connection, and adds it to every later request.
+
+Of the protocol's extensions (SEP-2133), only those that are relayed are declared to clients and upstreams.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ from server.protocol.revisions import (
     SERVER_INFO_META_KEY,
     encode_header,
 )
-from server.upstreams.session.extensions import with_relayed_extensions
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, RelayError, UnusableAnswerError, UpstreamError
 from server.upstreams.wire.own_meta import OF_THIS_SERVER
 
@@ -46,6 +48,17 @@ _NAME_BEARING: Mapping[str, str] = {
     "tasks/cancel": "taskId",
 }
 """By method, the parameter that the `Mcp-Name` header repeats (Streamable HTTP in the 2026-07-28 revision)."""
+
+
+APPS = "io.modelcontextprotocol/ui"  # SEP-1865
+SKILLS = "io.modelcontextprotocol/skills"  # SEP-2640
+TASKS = "io.modelcontextprotocol/tasks"  # SEP-2663: a call may return a task, whose result is fetched later
+
+ANNOUNCED_EXTENSIONS: Mapping[str, Json] = {APPS: {}, SKILLS: {"directoryRead": True}, TASKS: {}}
+"""The relayed extensions with their settings, as declared to clients."""
+
+DECLARED_EXTENSIONS: Json = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}, SKILLS: {}, TASKS: {}}
+"""The same extensions, as declared to upstreams in a session for many clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +202,20 @@ def headers_of(era: Era, method: str, params: Mapping[str, Any]) -> dict[str, st
         if isinstance(name, str):
             headers["mcp-name"] = encode_header(name)
     return headers
+
+
+def with_relayed_extensions(capabilities: Json) -> Json:
+    """Return a client's capabilities, without extensions that are not relayed."""
+    if "extensions" not in capabilities:
+        return capabilities
+    declared = as_mapping(capabilities["extensions"])
+    relayed = {name: declared[name] for name in declared if name in ANNOUNCED_EXTENSIONS}
+    others = {name: capabilities[name] for name in capabilities if name != "extensions"}
+    return {**others, "extensions": relayed} if relayed else others
+
+
+def declares(capabilities: Mapping[str, Any], extension: str) -> bool:
+    return extension in as_mapping(capabilities.get("extensions"))
 
 
 def _mutual(supported: list[Any]) -> str | None:

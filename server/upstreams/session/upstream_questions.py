@@ -1,13 +1,16 @@
-"""Questions from a handshake-era upstream: who is asked, and how the answer gets back.
+"""Questions from upstreams: who is asked, and how the answer gets back.
 
-Such an upstream does not say which call caused a question. The question therefore belongs to the session, and goes to a
-client with a call in progress in that session. A handshake-era client is asked while its call waits (`LiveQuestion`).
-A 2026-07-28 client gets the question as the result of its call, and answers with its next request (`UpstreamQuestion`).
-Some upstreams request roots outside of calls (file servers do so right after the handshake). If the client can only be
-asked during calls, this request waits for the client's next call. That call is sent to the upstream only after the
-client has answered.
+A handshake-era upstream does not say which call caused a question. The question therefore belongs to the session, and
+goes to a client with a call in progress in that session. A handshake-era client is asked while its call waits
+(`LiveQuestion`). A 2026-07-28 client gets the question as the result of its call, and answers with its next request
+(`UpstreamQuestion`). Some upstreams request roots outside of calls (file servers do so right after the handshake). If
+the client can only be asked during calls, this request waits for the client's next call. That call is sent to the
+upstream only after the client has answered.
 
-The load from one upstream is bounded: both the number of background tasks and the number of relayed messages.
+A 2026-07-28 upstream returns its questions as the result of a call: `round_of` says which of them the client gets, and
+`next_round` puts the answers into the next request.
+
+The number of background tasks for one upstream is bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import os
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,52 +32,15 @@ from pydantic_core import to_json
 
 from server.clients.client_request import Exchange, NotAskedError
 from server.protocol.json_rpc import METHOD_NOT_FOUND, Json, RequestId, as_mapping
+from server.upstreams.session.list_reader import with_visible_form
 from server.upstreams.session.protocol_era import EraChoice
-from server.upstreams.session.text_sanitizer import with_visible_form
 from server.upstreams.wire.json_rpc_channel import JsonRpcChannel, Observer, PendingRequest
 from server.upstreams.wire.own_meta import OWN_KEYS, with_origin
 from tools.contract.display import MAX_HOST_CHARS, true_hosts, visible, visible_line
 
 logger = logging.getLogger(__name__)
 
-MAX_PER_SECOND = 100
-"""Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
-
 MAX_TASKS = 256  # maximum number of concurrent background tasks per session
-
-
-@dataclass(eq=False, slots=True)
-class MessageLimit:
-    """Counts an upstream's messages, and reports once a second how many were dropped."""
-
-    alias: str
-    tell: Callable[[Json], None]
-    left_out: int = 0  # number of dropped messages that are not reported yet
-    _began: float = float("-inf")
-    _count: int = 0
-
-    def admits(self) -> bool:
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        if now >= self._began + 1:
-            self._began, self._count = now, 0
-        self._count += 1
-        if self._count <= MAX_PER_SECOND:
-            return True
-        if not self.left_out:
-            loop.call_at(self._began + 1, self._tell_late)
-        self.left_out += 1
-        return False
-
-    def account(self) -> Json:
-        """Return a log message with the number of messages dropped since the last report."""
-        left_out, self.left_out = self.left_out, 0
-        said = f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {left_out}."
-        return {"level": "warning", "logger": "coretools-mcp", "data": said}
-
-    def _tell_late(self) -> None:
-        if self.left_out:
-            self.tell(self.account())
 
 
 @dataclass(eq=False, slots=True)
@@ -386,18 +352,15 @@ class SessionQuestions:
     async def _relay_live(self, identity: RequestId, method: str, shown: Json, client: Exchange) -> None:
         """Ask a client during its call, and relay the answer. The calls' timeouts are paused in the meantime."""
         live = self._live[identity]
-        waiting = [call.pending for call in live.calls]
         response = refusal_of(method)
-        for pending in waiting:
-            pending.pause_clock(is_asking=True)
-        with live.scope:
-            try:
-                response = await self._ask_client(live, shown, client)
-            except NotAskedError:
-                self._log.info("a question from upstream %s got no answer", self._options.alias)
-            finally:
-                for pending in waiting:
-                    pending.pause_clock(is_asking=False)
+        with ExitStack() as paused:
+            for call in live.calls:
+                paused.enter_context(call.pending.paused_clock())
+            with live.scope:
+                try:
+                    response = await self._ask_client(live, shown, client)
+                except NotAskedError:
+                    self._log.info("a question from upstream %s got no answer", self._options.alias)
         try:
             if live.is_void and method == "roots/list" and (owner := self._options.client) is not None:
                 # The roots belong to the session's client, no matter which call caused the request.

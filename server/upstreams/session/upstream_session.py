@@ -1,11 +1,18 @@
-"""One session with an upstream: opens it, adapts requests to its era, and routes the upstream's messages."""
+"""One session with an upstream: opens it, adapts requests to its era, and routes the upstream's messages.
+
+Subscriptions depend on the era. In the handshake era, a session subscribes to a resource once for all its watchers, and
+waits for each response before it sends the next request for that resource. In the 2026-07-28 revision, one stream per
+upstream reports changed lists and resources.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -18,17 +25,17 @@ from server.upstreams.session.protocol_era import ENVELOPE_KEYS, Era, envelope, 
 from server.upstreams.session.upstream_questions import (
     QUESTIONS,
     BoundedTasks,
-    MessageLimit,
     SessionOptions,
     SessionQuestions,
 )
-from server.upstreams.session.upstream_subscriptions import ResourceSubscriptions
 from server.upstreams.wire.json_rpc_channel import (
     Challenge,
+    ConnectionLostError,
     JsonRpcChannel,
     MessageWriter,
     Notice,
     PendingRequest,
+    RelayError,
     UnusableAnswerError,
     UpstreamError,
 )
@@ -52,6 +59,54 @@ LIST_CHANGES: Mapping[str, str] = {
     "notifications/prompts/list_changed": "prompts",
     "notifications/resources/list_changed": "resources",
 }
+
+MAX_PER_SECOND = 100
+"""Maximum number of log messages that are relayed per second and session; other notifications have the same limit."""
+
+SUBSCRIBE_SECONDS = 10.0  # time limit for an upstream to accept a subscription or its end
+
+PAUSE_SECONDS = 1.0
+LAST_PAUSE_SECONDS = 60.0
+"""The first and the longest pause before an ended stream is reopened; pauses double while streams end quickly."""
+
+_FILTERS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
+
+SendRequest = Callable[[str, Json, float | None], Awaitable[Json]]
+"""Sends a request: the method, the parameters, and the time limit."""
+
+
+@dataclass(eq=False, slots=True)
+class MessageLimit:
+    """Counts an upstream's messages, and reports once a second how many were dropped."""
+
+    alias: str
+    tell: Callable[[Json], None]
+    left_out: int = 0  # number of dropped messages that are not reported yet
+    _began: float = float("-inf")
+    _count: int = 0
+
+    def admits(self) -> bool:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now >= self._began + 1:
+            self._began, self._count = now, 0
+        self._count += 1
+        if self._count <= MAX_PER_SECOND:
+            return True
+        if not self.left_out:
+            loop.call_at(self._began + 1, self._tell_late)
+        self.left_out += 1
+        return False
+
+    def account(self) -> Json:
+        """Return a log message with the number of messages dropped since the last report."""
+        left_out, self.left_out = self.left_out, 0
+        said = f"The server {self.alias} sent more than {MAX_PER_SECOND} messages in one second; dropped: {left_out}."
+        return {"level": "warning", "logger": "coretools-mcp", "data": said}
+
+    def _tell_late(self) -> None:
+        if self.left_out:
+            self.tell(self.account())
 
 
 class UpstreamSession:
@@ -227,3 +282,139 @@ async def open_session(transport: Transport, options: SessionOptions) -> AsyncGe
                 end()
             if session.on_lost is not None:
                 session.on_lost()
+
+
+def _attempt() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(eq=False, slots=True)
+class _SubscriptionState:
+    watchers: int = 0
+    is_subscribed: bool = False
+    is_settling: bool = False
+    attempt: asyncio.Future[None] = field(default_factory=_attempt)  # the attempt that current watchers wait for
+
+    def fail(self, error: Exception) -> None:
+        """Report an error to the current waiters; later waiters wait for another attempt."""
+        self.attempt.set_exception(error)
+        self.attempt.exception()  # mark the error as retrieved, because there may be no waiters
+        self.attempt = _attempt()
+
+
+class ResourceSubscriptions:
+    """The resources watched in a handshake-era session."""
+
+    def __init__(self, alias: str, request: SendRequest, tasks: TaskGroup, lost: anyio.Event) -> None:
+        self._alias = alias
+        self._log = logging.LoggerAdapter(logger, {"upstream": alias})
+        self._request = request
+        self._tasks = tasks
+        self._lost = lost
+        self._states: dict[str, _SubscriptionState] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    async def watch(self, uri: str) -> None:
+        """Add a watcher of a resource. Raises the upstream's error."""
+        if self._lost.is_set():
+            raise ConnectionLostError
+        state = self._states.setdefault(uri, _SubscriptionState())
+        state.watchers += 1
+        attempt = state.attempt
+        self._settle(uri, state)
+        try:
+            await asyncio.shield(attempt)
+        except asyncio.CancelledError:
+            if not attempt.done() or attempt.exception() is None:
+                self.unwatch(uri)
+            raise
+
+    def unwatch(self, uri: str) -> None:
+        state = self._states.get(uri)
+        if state is not None and state.watchers:
+            state.watchers -= 1
+            self._settle(uri, state)
+
+    def _settle(self, uri: str, state: _SubscriptionState) -> None:
+        """Subscribe or unsubscribe if the watchers require it, in a task of the session.
+
+        A watcher's own task could be cancelled before the upstream has responded.
+        """
+        if not state.is_settling and bool(state.watchers) != state.is_subscribed and not self._lost.is_set():
+            state.is_settling = True
+            self._tasks.start_soon(self._until_settled, uri, state)
+
+    async def _until_settled(self, uri: str, state: _SubscriptionState) -> None:
+        try:
+            while bool(state.watchers) != state.is_subscribed:
+                if state.watchers:
+                    try:
+                        await self._request("resources/subscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                    except (RelayError, TimeoutError) as error:
+                        state.watchers = 0
+                        state.fail(error)
+                    else:
+                        state.is_subscribed = True
+                        state.attempt.set_result(None)
+                    continue
+                state.is_subscribed, state.attempt = False, _attempt()
+                try:
+                    await self._request("resources/unsubscribe", {"uri": uri}, SUBSCRIBE_SECONDS)
+                except (RelayError, TimeoutError):
+                    self._log.info("upstream %s did not confirm the end of a subscription", self._alias)
+        finally:
+            state.is_settling = False
+            if not state.is_subscribed:
+                self._states.pop(uri, None)
+                state.fail(ConnectionLostError())
+
+
+class ChangeStream:
+    """Keeps a `subscriptions/listen` stream open to a 2026-07-28 upstream."""
+
+    def __init__(self, alias: str, era: Era, request: SendRequest) -> None:
+        self._alias = alias
+        self._log = logging.LoggerAdapter(logger, {"upstream": alias})
+        self._era = era
+        self._request = request
+        self._uris: dict[str, int] = {}
+        self._scope = anyio.CancelScope()
+
+    def watch(self, uri: str) -> None:
+        self._uris[uri] = self._uris.get(uri, 0) + 1
+        if self._uris[uri] == 1:
+            self._scope.cancel()
+
+    def unwatch(self, uri: str) -> None:
+        left = self._uris.pop(uri, 0) - 1
+        if left > 0:
+            self._uris[uri] = left
+        else:
+            self._scope.cancel()
+
+    async def run(self) -> None:
+        """Listen until cancelled, until the upstream refuses the stream, or until the connection is lost."""
+        pause = PAUSE_SECONDS
+        while True:
+            era = self._era
+            wanted: Json = {name: True for kind, name in _FILTERS.items() if era.announces(kind, "listChanged")}
+            if self._uris and era.announces("resources", "subscribe"):
+                wanted["resourceSubscriptions"] = sorted(self._uris)
+            began = anyio.current_time()
+            with anyio.CancelScope() as self._scope:
+                if not wanted:
+                    await anyio.sleep_forever()
+                try:
+                    await self._request("subscriptions/listen", {"notifications": wanted}, None)
+                except UnusableAnswerError as error:
+                    self._log.info("upstream %s: the stream of changes ended: %s", self._alias, error.why)
+                except UpstreamError as error:
+                    self._log.info("upstream %s refused the stream of changes (error %s)", self._alias, error.code)
+                    return
+                except ConnectionLostError:
+                    return
+            if not self._scope.cancelled_caught:
+                pause = PAUSE_SECONDS if anyio.current_time() > began + LAST_PAUSE_SECONDS else pause * 2
+                await anyio.sleep(min(pause, LAST_PAUSE_SECONDS))

@@ -11,7 +11,7 @@ import codecs
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
@@ -51,7 +51,6 @@ from server.upstreams.wire.json_rpc_channel import (
     own_number,
     unusable,
 )
-from server.upstreams.wire.sse_reader import events_in
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +74,9 @@ _JUNK = "its message is not valid JSON-RPC, incomplete or too long"
 _FORGOTTEN = "it no longer knows the session"
 MAX_HOPS = 3  # maximum number of consecutive redirects
 MAX_RETRY_MS = 3_600_000  # maximum pause that a server can request
+MAX_ID_CHARS = 4_096  # maximum length of an event's id, which is sent back in a header
+PIECE_BYTES = 4_096  # bytes parsed before other tasks run
+LINE_COST = 64  # bytes counted for each line in addition to its length, because parsing a line takes time
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 60.0
@@ -659,3 +661,55 @@ class SseWriter(_Writer):
         async with self._posted(request, headers) as response:
             if not response.is_success:
                 raise RefusedError(_redirected(response))
+
+
+@dataclass(slots=True)
+class Event:
+    """A server-sent event."""
+
+    name: str = ""
+    data: bytes = b""
+    id: str | None = None  # empty to forget the previous id
+    retry: int | None = None  # milliseconds
+
+
+async def events_in(chunks: AsyncIterable[bytes], most_bytes: int) -> AsyncGenerator[Event]:
+    """Yield the events of a stream (WHATWG HTML, 9.2), which is always UTF-8, regardless of the declared charset.
+
+    Raises:
+        OverflowError: An event is too large.
+    """
+    event: Event | None = None
+    line, data, size, is_first, ends_in_cr = bytearray(), list[bytes](), 0, True, False
+    async for chunk in chunks:
+        for start in range(0, len(chunk), PIECE_BYTES):
+            await anyio.lowlevel.checkpoint()
+            piece = chunk[start : start + PIECE_BYTES].removeprefix(b"\n" if ends_in_cr else b"")
+            ends_in_cr = piece.endswith(b"\r")
+            first, *others = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+            line += first
+            for part in others:
+                whole, line[:] = bytes(line), part
+                if is_first:
+                    is_first, whole = False, whole.removeprefix(codecs.BOM_UTF8)
+                if not whole and event is not None:
+                    event.data = b"\n".join(data)
+                    yield event
+                    event, data, size = None, [], 0
+                if not whole or whole[:1] == b":":
+                    continue
+                event = event or Event()
+                size += len(whole) + LINE_COST
+                name, _, value = whole.partition(b":")
+                value = value.removeprefix(b" ")
+                text = value[:MAX_ID_CHARS].decode("utf-8", "replace")
+                if name == b"data":
+                    data.append(value)
+                elif name == b"event":
+                    event.name = text
+                elif name == b"id" and text.isascii() and text.isprintable() and text.strip().encode() == value:
+                    event.id = text  # any other value could not be sent back in a header
+                elif name == b"retry" and value.isdigit():
+                    event.retry = int(value[:9])
+            if size + len(line) > most_bytes:
+                raise OverflowError

@@ -11,8 +11,8 @@ import logging
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -237,7 +237,7 @@ class Inbox:
     """Received messages that are not processed yet. `on_empty` is called when all have been processed."""
 
     def __init__(self, on_empty: Callable[[], None] = lambda: None) -> None:
-        self.cleaned: Callable[[Message], Message] = lambda message: message  # transforms each message on arrival
+        self.cleaned: Callable[[Message], Message] | None = None  # transforms each message on arrival
         self.count = 0  # number of queued messages
         self.size = 0  # size of the queued messages in bytes
         self._messages: deque[Message] = deque()
@@ -247,7 +247,8 @@ class Inbox:
 
     def put(self, message: Message, size: int = 0) -> None:
         """Add a message; a listener gets it at once."""
-        message = self.cleaned(message)
+        if self.cleaned is not None:
+            message = self.cleaned(message)
         if self._listener is not None:
             self._listener(message)
             return
@@ -332,10 +333,16 @@ class PendingRequest:
         wait = seconds if first is None else first
         self.deadline = None if wait is None or self._questions else self.channel.watch(wait)
 
-    def pause_clock(self, *, is_asking: bool) -> None:
-        """Pause the clock while a person answers a question, then resume it: the upstream did not cause that delay."""
-        self._questions += 1 if is_asking else -1
+    @contextmanager
+    def paused_clock(self) -> Generator[None]:
+        """Pause the clock while a person answers a question, because the upstream does not cause that delay."""
+        self._questions += 1
         self.expect(self._patience)
+        try:
+            yield
+        finally:
+            self._questions -= 1
+            self.expect(self._patience)
 
     def put(self, event: Any) -> None:
         is_progress = type(event) is Progress
@@ -422,7 +429,8 @@ class Observer(Protocol):
 class JsonRpcChannel:
     """Sends messages to an upstream, and dispatches the messages from it.
 
-    `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`. `on_notification` gets
+    `on_request` gets the upstream's requests, to be answered with `answer` or `refuse`; in a session, that is
+    `UpstreamSession._on_request`, which passes questions to `SessionQuestions.receive`. `on_notification` gets
     notifications other than progress. `on_refusal` is called with the challenge if the server requires a login and no
     other request is open, and with `None` if the server no longer knows the session.
     """

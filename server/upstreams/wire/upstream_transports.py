@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
+from server.protocol.json_rpc import Message, fields_of, of_sdk
 from server.settings import UpstreamSettings
 from server.settings.upstream_entries import ABOVE_VARIABLE, servers_above
 from server.upstreams.wire.json_rpc_channel import Credentials, MessageReader, MessageWriter, ProgramEnd
 from tools.machine.threads import THREADS
 
 if TYPE_CHECKING:
+    from mcp.shared._stream_protocols import ReadStream, WriteStream
+    from mcp.shared.message import SessionMessage
+
     from tools.shell.process_spec import ProcessStarter  # imported with the first upstream
 
 INHERITED = (
@@ -82,16 +87,25 @@ async def _program(
     starter: ProcessStarter,
     on_end: Callable[[ProgramEnd], None] | None,
     folder: str | None,
-) -> AsyncGenerator[Any]:
+) -> AsyncGenerator[Streams]:
     environment = {name: os.environ[name] for name in (*INHERITED, *entry.inherit_env) if name in os.environ}
     environment |= {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
     environment[ABOVE_VARIABLE] = str(servers_above(os.environ) + 1)
     environment |= dict(entry.env)
     if sys.platform == "win32":
-        from server.upstreams.wire.sdk_stdio import sdk_streams  # noqa: PLC0415 - Windows has no broker
+        from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: PLC0415 - imported only on Windows
 
-        async with sdk_streams(entry.command or "", list(entry.args), environment, folder) as streams:
-            yield streams
+        # Windows has no broker, so the SDK starts the program.
+        with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
+            parameters = StdioServerParameters(
+                command=entry.command or "",
+                args=list(entry.args),
+                env=environment,
+                cwd=place,
+                encoding_error_handler="replace",
+            )
+            async with stdio_client(parameters, errlog=sys.stderr) as (reading, writing):
+                yield _SdkReader(reading), _SdkWriter(writing)
         return
     from server.upstreams.wire.stdio_upstream import UpstreamProgram, stdio_streams  # noqa: PLC0415 - imported with the first upstream
 
@@ -110,3 +124,27 @@ async def _program(
         if own_folder is not None:
             with anyio.CancelScope(shield=True):
                 await own_folder.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class _SdkReader:
+    stream: ReadStream[SessionMessage | Exception]
+
+    async def listen(self, listener: Callable[[Message], None]) -> None:
+        async for item in self.stream:
+            if not isinstance(item, Exception):
+                listener(of_sdk(item.message))
+
+
+@dataclass(frozen=True, slots=True)
+class _SdkWriter:
+    stream: WriteStream[SessionMessage]
+    has_room: bool = False  # the stream accepts one message at a time, so senders may have to wait
+    takes_headers: bool = False
+
+    async def send(self, message: Message, headers: Mapping[str, str] | None = None) -> None:
+        del headers
+        from mcp.shared.message import SessionMessage  # noqa: PLC0415 - imported only on Windows
+        from mcp_types import jsonrpc_message_adapter  # noqa: PLC0415
+
+        await self.stream.send(SessionMessage(jsonrpc_message_adapter.validate_python(fields_of(message))))

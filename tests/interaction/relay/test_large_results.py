@@ -17,8 +17,8 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Implementation, RequestParamsMeta
 
-from server.upstreams.relay import large_results
-from server.upstreams.relay.large_results import MAX_SHOWN, RESULTS_URI
+from server.upstreams.relay import relayed_results
+from server.upstreams.relay.relayed_results import MAX_SHOWN, RESULTS_URI
 from server.upstreams.wire.own_meta import FACTS_KEY
 from tests.harness import HANDSHAKE, MODERN, PEERS, connected, http_client, our_http_server, speaking, write_config
 from tests.peers.large_upstream import NEEDLE, rows
@@ -224,7 +224,7 @@ async def test_nobody_else_reads_it_and_who_cannot_come_back_gets_it_whole(root:
 async def test_a_disk_that_takes_too_long_is_told_like_a_full_one(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large_results, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(relayed_results, "WRITE_SECONDS", 0.0)
     async with connected("memory", HANDSHAKE, root, settings(tmp_path)) as client:
         result = await called(client, "lines", 30_000)
         assert "could not be written" in told(result)

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.upstreams.relay.resource_subscriptions import Watch
+from server.upstreams.relay.upstream_resources import Watch
 from tests.harness import PEERS
 from tests.interaction.relay.clients import AnswerError, Json, WireClient, proxied
 from tests.interaction.relay.test_features import UPDATED, held_open, listening

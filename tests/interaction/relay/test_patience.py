@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.requests.running_requests import PatientWay
+from server.requests.running_requests import ProgressOutbound
 from tests.interaction.relay.clients import PROGRESS, Json, WireClient, proxied, stdio_entry, until_there
 from tests.interaction.relay.questions import FORM
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.requirement("protocol.patience")]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PatientWay, "pulse_seconds", 0.01)
+    monkeypatch.setattr(ProgressOutbound, "pulse_seconds", 0.01)
 
 
 def told(client: WireClient) -> list[Json]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server.upstreams.session.text_sanitizer import tool_with_visible_texts
+from server.upstreams.session.list_reader import tool_with_visible_texts
 from tests.interaction.relay.clients import Json, listing, proxied
 
 HIDING = "A\u202eB\u200b"

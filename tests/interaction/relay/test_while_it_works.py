@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from server.upstreams.session import upstream_questions
+from server.upstreams.session import upstream_session
 from tests.hostile.lying import over_stdio
 from tests.interaction.relay.clients import PROGRESS, AnswerError, proxied, said, stdio_entry, until_there
 from tests.interaction.relay.conftest import Entry
@@ -94,7 +94,7 @@ async def test_log_messages_come_over_one_stream_too(client_era: str, upstream_e
 async def test_of_a_flood_of_log_messages_some_are_passed_on_and_the_rest_is_counted(
     client_era: str, upstream_era: str, remote: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream_questions, "MAX_PER_SECOND", 5)
+    monkeypatch.setattr(upstream_session, "MAX_PER_SECOND", 5)
     meta = {LEVEL: "debug"}
     async with proxied(tmp_path, {"up": remote(upstream_era)}, client_era) as client:
         await client.call("up__logs", {"times": 200}, meta)
@@ -115,7 +115,7 @@ async def test_of_a_flood_of_log_messages_some_are_passed_on_and_the_rest_is_cou
 
 @pytest.mark.requirement("relay.logs")
 async def test_a_flood_outside_of_calls_is_told_of_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upstream_questions, "MAX_PER_SECOND", 5)
+    monkeypatch.setattr(upstream_session, "MAX_PER_SECOND", 5)
     env = {"LOGS_ALONE": "50"}
     async with proxied(tmp_path, {"up": stdio_entry("handshake", env=env)}, "handshake") as client:
         await client.listed("tools")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.hostile.sandboxed import look_at
 from tools.contract.command_views import CommandView, Engine, Network, ViewKind
-from tools.files.stat_cache import SETTLED_NANOSECONDS
+from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains
 from tools.shell.process_spec import SandboxChanges
 from tools.shell.sandbox.auto_run_guard import (

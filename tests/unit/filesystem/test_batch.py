@@ -15,13 +15,12 @@ import pytest
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import Deadline
 from tools.contract.tool_results import TextPart
-from tools.files.find.file_selection import Candidate
 from tools.files.path_opener import NotRegularError, identity_of, open_folder, open_regular
 from tools.files.read.file_reader import look_at
 from tools.files.read.file_reader import read as content_of
 from tools.files.read.line_window import WantedLines
-from tools.files.read.several_files import Batch
-from tools.files.read_ledger import SeenFile
+from tools.files.read.several_files import Batch, Candidate
+from tools.files.workspace import SeenFile
 
 NAMES = ("a.txt", "b.txt", "c.txt")
 

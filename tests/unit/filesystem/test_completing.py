@@ -11,7 +11,7 @@ from tools.builtin.file_requests import CompletePathTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.find.path_completion import (
+from tools.files.find.path_suggestions import (
     Candidates,
     entries_that_start_with,
     files_that_hold,

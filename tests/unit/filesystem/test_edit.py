@@ -20,10 +20,9 @@ from tools.call.base_tool import ToolContext
 from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult
-from tools.files.change import edit_failures, text_match
+from tools.files.change import text_edit, text_match
 from tools.files.path_opener import identity_of
-from tools.files.read_ledger import SeenFile
-from tools.files.workspace import Workspace
+from tools.files.workspace import SeenFile, Workspace
 
 pytestmark = pytest.mark.anyio
 
@@ -719,7 +718,7 @@ async def test_an_answer_counts_for_the_file_that_was_shown_and_not_for_another_
 async def test_more_matches_than_one_edit_changes_are_counted_and_refused(
     root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (edit_failures, text_match):
+    for module in (text_edit, text_match):
         monkeypatch.setattr(module, "MAX_MATCHES", most := 1_000)
     path = root / "a.txt"
     path.write_text("ab" * (most + 7))

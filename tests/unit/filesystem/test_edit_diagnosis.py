@@ -10,7 +10,7 @@ from tools.builtin.edit import EditTool
 from tools.builtin.read_file import ReadFileTool
 from tools.call.base_tool import ToolContext
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.change.edit_failures import MAX_REGION_LINES, nearest_region
+from tools.files.change.text_edit import MAX_REGION_LINES, nearest_region
 from tools.files.change.text_match import Haystack
 
 pytestmark = pytest.mark.anyio

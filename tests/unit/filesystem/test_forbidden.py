@@ -16,7 +16,7 @@ from tools.contract.limits import AbortSignal
 from tools.contract.permission_subjects import Access, PathSubject
 from tools.contract.tool_errors import PathNotInWorkspaceError
 from tools.contract.tool_results import ToolResult
-from tools.files.find.path_completion import entries_that_start_with, files_that_hold
+from tools.files.find.path_suggestions import entries_that_start_with, files_that_hold
 from tools.files.ignore_files import HiddenBy, scope_of
 from tools.files.search.content_search import MAX_SORTED
 from tools.files.workspace import Workspace

@@ -16,7 +16,7 @@ from tools.call.base_tool import ToolContext
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
-from tools.files.find.glob_patterns import PatternRefusedError, compile_patterns, expand_braces, glob_hint
+from tools.files.find.glob_search import PatternRefusedError, compile_patterns, expand_braces, glob_hint
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio

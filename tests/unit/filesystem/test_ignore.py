@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.gitignore_matcher import read_rules
 from tools.files.ignore_files import (
     MAX_IGNORE_FILE_BYTES,
     HiddenBy,
     IgnoreScope,
     agent_ignore_file,
+    read_rules,
     refuse_hidden,
     scope_of,
 )

@@ -15,8 +15,8 @@ from tools.builtin.grep_search import GrepTool
 from tools.builtin.read_file import ReadManyFilesTool
 from tools.call.base_tool import ToolContext
 from tools.contract.limits import Deadline
-from tools.files.find.file_finder import compile_glob
 from tools.files.find.folder_walk import MAX_LINKED, Filters, Walk, walk_notes
+from tools.files.find.glob_search import compile_glob
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio

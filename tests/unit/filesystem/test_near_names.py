@@ -17,7 +17,7 @@ from tools.builtin.write_file import WriteFileTool
 from tools.call.base_tool import BaseTool, ClientState, ToolContext
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.find.near_names import proposal
+from tools.files.find.path_suggestions import proposal
 from tools.files.workspace import Workspace
 
 pytestmark = pytest.mark.anyio

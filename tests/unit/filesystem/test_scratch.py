@@ -11,7 +11,7 @@ import pytest
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.files.change.writer import replace_file
-from tools.files.find.path_completion import entries_that_start_with
+from tools.files.find.path_suggestions import entries_that_start_with
 from tools.files.path_opener import from_memory
 from tools.files.workspace import Location, Scratch, Workspace
 

@@ -6,8 +6,18 @@ import codecs
 
 import pytest
 
-from tools.files.line_endings import eol_style, line_endings, split_lines, to_lf
-from tools.files.text_encodings import UNKNOWN_8BIT, UTF_8, decode, encode, looks_binary, marked_encoding
+from tools.files.text_encodings import (
+    UNKNOWN_8BIT,
+    UTF_8,
+    decode,
+    encode,
+    eol_style,
+    line_endings,
+    looks_binary,
+    marked_encoding,
+    split_lines,
+    to_lf,
+)
 
 
 @pytest.mark.requirement("read.encodings")

@@ -13,7 +13,7 @@ import pytest
 from tools.contract.limits import AbortSignal, Deadline
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.find.folder_walk import Everything, Filters, Selection, Walk, Without
-from tools.files.find.glob_patterns import compile_patterns
+from tools.files.find.glob_search import compile_patterns
 from tools.files.ignore_files import HiddenBy
 from tools.files.workspace import Workspace
 

@@ -19,8 +19,7 @@ from tools.contract.confirmation import Answer, Decision, EditConfirmation
 from tools.contract.tool_errors import InvalidToolParamsError, PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.path_opener import identity_of
-from tools.files.read_ledger import SeenFile
-from tools.files.workspace import Workspace
+from tools.files.workspace import SeenFile, Workspace
 
 pytestmark = pytest.mark.anyio
 

@@ -45,7 +45,7 @@ async def test_only_a_markdown_file_is_read_and_written_as_a_memory(
     if scope == "project" and name == "AGENTS.md":
         await save(context, files, fact="Tabs.", scope=scope)
         return
-    assert await MemoryResources(files, TodoLists()).listed(context) == []
+    assert await MemoryResources(files, TodoLists()).list_resources(context) == []
     with pytest.raises(ToolError, match=r"not a Markdown file \(\.md\)") as caught:
         await asked_about(context, files, fact="Tabs.", scope=scope)
     assert caught.value.code is ToolErrorType.EXECUTION_FAILED

@@ -55,7 +55,7 @@ class Remembered:
         return await self._flow.run(call, context, Nobody())
 
     async def uris(self, context: ToolContext) -> list[str]:
-        return [resource["uri"] for resource in await self.resources.listed(context)]
+        return [resource["uri"] for resource in await self.resources.list_resources(context)]
 
     async def read(self, uri: str, context: ToolContext) -> ToolResult:
         assert self.resources.knows(uri)
@@ -90,7 +90,7 @@ async def test_memory_files_are_listed_once_they_are_there_and_read_whole(
         result = await remembered.read(uri, context)
         assert text_of(result) == f"## Added Memories\n- {fact}\n"
         assert result.facts["mime_type"] == MARKDOWN
-    assert {resource["mimeType"] for resource in await remembered.resources.listed(context)} == {MARKDOWN}
+    assert {resource["mimeType"] for resource in await remembered.resources.list_resources(context)} == {MARKDOWN}
     assert not remembered.resources.knows("memory://other")
     assert not remembered.resources.knows((root / "AGENTS.md").as_uri())
 

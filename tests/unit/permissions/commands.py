@@ -11,9 +11,9 @@ from tools.contract.permission_subjects import CommandSubject, Needs
 from tools.contract.tool_errors import ToolError
 from tools.files.workspace import Workspace
 from tools.permissions.command_policy import PolicyRequest, judge_command
-from tools.permissions.guarded_paths import GuardedPaths
 from tools.permissions.hidden_files import HiddenFileLookout
 from tools.permissions.permission_rules import read_rules
+from tools.permissions.protected_files import GuardedPaths
 from tools.permissions.verdict import Permission, Verdict
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from server.settings.settings_files import LOCK_NAME
 from tests.tables import each_of
-from tools.permissions.auto_run_files import why_protected
+from tools.permissions.protected_files import why_protected
 from tools.permissions.repositories import why_protected_at
 
 PROTECTED = [

@@ -12,7 +12,7 @@ import pytest
 
 from tests.other_user import NOBODY
 from tools.contract.command_views import FileRestrictions, ViewKind
-from tools.files import stat_cache
+from tools.files import path_opener
 from tools.files.workspace import Workspace
 from tools.permissions import hidden_files
 from tools.permissions.git_store import object_folders, stored_in
@@ -328,7 +328,7 @@ def test_an_agent_ignore_file_that_is_not_understood_is_a_problem_that_is_asked_
 @pytest.mark.requirement("hidden.cached")
 def test_a_later_look_sees_what_has_changed(root: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Every folder is remembered at once, as one that has not changed for a while is.
-    monkeypatch.setattr(stat_cache, "SETTLED_NANOSECONDS", -(10**12))
+    monkeypatch.setattr(path_opener, "SETTLED_NANOSECONDS", -(10**12))
     workspace, rules, lookout = Workspace([str(root)]), rules_of(home, deny=("Read(.env)",)), HiddenFileLookout()
     plant(root, "a/b/.env", "a/b/x.log")
     assert paths(lookout.look(workspace, rules).denied, root) == ["a/b/.env"]

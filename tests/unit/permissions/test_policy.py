@@ -20,8 +20,7 @@ from tools.contract.limits import ApprovalMode
 from tools.contract.tool_errors import ToolErrorType
 from tools.contract.tool_results import FunctionCall, ToolResult
 from tools.files.ignore_files import AGENT_IGNORE_FILES
-from tools.permissions.client_rights import ALL_RIGHTS
-from tools.permissions.permission_policy import PermissionPolicy, PermissionRequest
+from tools.permissions.permission_policy import ALL_RIGHTS, PermissionPolicy, PermissionRequest
 from tools.permissions.permission_rules import read_rules
 from tools.permissions.verdict import Permission, Verdict
 

@@ -13,8 +13,7 @@ from server.administration.live_settings import LiveSettings, waiting_for_restar
 from server.requests.tool_services import permission_policy
 from server.settings import SettingsReport, load_settings
 from server.upstreams.catalog.lock_file import Lock
-from server.upstreams.catalog.unapproved_tools import StoppedMCPTool
-from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool, StoppedMCPTool
 from server.upstreams.connections.connection import Upstream
 from server.upstreams.connections.pool import UpstreamPool
 from server.upstreams.session.list_reader import OfferedKind

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate, chain, zip_longest
 
-from tools.files.line_endings import count_lines
+from tools.files.text_encodings import count_lines
 from tools.text.file_names import shown_name
 
 CONTEXT_LINES = 3  # unchanged lines around each change (as usual in unified diffs)

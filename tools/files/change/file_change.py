@@ -1,8 +1,9 @@
 """Changes one file: plans the change, asks the user about it, checks the file again, and writes it.
 
-Other modules of this package plan the change: `text_edit` for `edit`, `whole_file` for `write_file`, `notebook_change`
-for `notebook_edit`, and `revert` for undo. This module does what all of them need: it checks that the file is what the
-model and the user saw, locks out other writers, then makes, records and reports the change.
+Other modules of this package plan most changes: `text_edit` for `edit`, `notebook_change` for `notebook_edit`, and
+`revert` for undo. This module does what all of them need: it checks that the file is what the model and the user saw,
+locks out other writers, then makes, records and reports the change. The simplest change is planned at the end of the
+module: for `write_file`, new content with the encoding and line endings of the old one.
 """
 
 from __future__ import annotations
@@ -22,16 +23,28 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import FileDiff, ToolResult
 from tools.files.change.diff import Diff, changed_lines, unified_diff
 from tools.files.change.journal import Journal, JournalError, NewChange
+from tools.files.change.omitted_text import first_omission, placeholder_error
 from tools.files.change.writer import exclusive, remove_file, replace_file
-from tools.files.find.near_names import readings
+from tools.files.find.path_suggestions import readings
 from tools.files.ignore_files import is_hidden_target, why_hidden
-from tools.files.line_endings import eol_style
-from tools.files.path_opener import identity_of
-from tools.files.read_ledger import FileIdentity, ReadLedger, SeenFile
-from tools.files.text_encodings import Encoding, decode, encode
-from tools.files.workspace import Location, Workspace, explain
+from tools.files.path_opener import FileIdentity, identity_of
+from tools.files.text_encodings import (
+    Decoded,
+    Encoding,
+    check_fits,
+    count_lines,
+    decode,
+    decode_unless_binary,
+    encode,
+    encoding_to_write,
+    eol_style,
+    guess,
+    line_endings,
+    marked_encoding,
+)
+from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.machine.cached_properties import cached_property
-from tools.text.file_names import exact_path, meant_path, sendable_name, shown_name
+from tools.text.file_names import exact_path, meant_path, sendable_name, shown_name, shown_whole_path
 
 MAX_CHANGED_BYTES = 64_000_000  # larger files cannot be changed
 ABSENT = "absent"  # the state of a file that does not exist
@@ -472,3 +485,90 @@ def clipped(text: str, size: int = SHOWN_BYTES) -> str:
     """Truncate `text` to at most `size` bytes, at the end of a line, and mark the cut."""
     shown, is_cut = cut_at_line(text, size)
     return f"{shown}\n[cut here]" if is_cut else shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeFileWrite(FileChange):
+    title: ClassVar[str] = "Confirm Write"
+    labels: ClassVar[tuple[str, str]] = ("Original", "Written")
+
+    lines: int  # the number of lines in the new content
+
+    @property
+    def _changes_file(self) -> bool:
+        return self.snapshot.hidden_by is not None or self.snapshot.data != self.data
+
+    @property
+    def sentence(self) -> str:
+        form = f"{self.lines} {'line' if self.lines == 1 else 'lines'}, {self.form}"
+        path, diff = shown_whole_path(self.target.location.name), self.diff
+        if self.is_new:
+            return f"Created the new file {path}: {form}."
+        if self._changes_file:
+            return f"Overwrote {path}: +{diff.added} -{diff.removed} lines; now {form}."
+        return f"{path} already has exactly this content; nothing was written."
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"changed": self._changes_file, "lines": self.lines}
+
+
+def plan_write(
+    target: TargetFile,
+    content: str,
+    *,
+    expected_sha256: str | None = None,
+    encoding: str | None = None,
+    is_users: bool = False,
+) -> WholeFileWrite:
+    """Plan a write that keeps the encoding and line endings. Writes nothing. The parameters are as in `plan_edit`."""
+    location = target.location
+    snapshot = take_snapshot(target)
+    data, is_hidden = snapshot.data, snapshot.hidden_by is not None
+    snapshot.check_fresh(expected_sha256)
+    if data is None:
+        target.refuse_look_alike()
+    elif expected_sha256 is None and not is_users:
+        snapshot.refuse_taking_back(content)
+
+    # The current text as shown to people. `None` for a new file, and for hidden content, on which nothing may depend.
+    old: str | None = None
+    decoded: Decoded | None = None
+    notes: list[str] = []
+    if data is not None and not is_hidden:
+        decoded = decode_unless_binary(data)
+        is_binary = decoded is None and marked_encoding(data) is None
+        is_known = decoded is not None and decoded.encoding.is_known
+        guessed = None if decoded is None or is_known else guess(data)
+        present = guessed.decoded if guessed is not None else decoded
+        old = present.shown() if present is not None else ""
+        if is_binary:
+            notes.append(f"The file had {len(data):,} bytes of binary data, all of which were replaced.")
+        elif encoding is None and not is_known:
+            note = "The file was not UTF-8, and had no UTF-16 or UTF-32 byte order mark. The new content is UTF-8."
+            if guessed is not None:
+                note += f" It was shown as {guessed.name}; to write in that encoding, set encoding='{guessed.name}'."
+            notes.append(note)
+    form = encoding_to_write(encoding, decoded, location.shown)
+
+    may_omit = is_users or data is None
+    if not may_omit and (line := first_omission(content, old, path=location.path)) is not None:
+        advice = "Give the complete content, or use edit to change only a part."
+        raise placeholder_error("write_file", f"'{line}'", advice)
+    # The current file's byte order mark is kept, so one at the start of the new content would be a second one.
+    new = content.removeprefix("\ufeff") if form.bom else content
+    if encoding is not None:
+        check_fits(new, form, "content")
+    ending = line_endings(old).majority if old and "\r" in old and "\r" not in new else None
+    if ending is not None:
+        new = new.replace("\n", ending)
+    written = encode_or_refuse(new, form, "content")
+    return WholeFileWrite(
+        snapshot=snapshot,
+        text=new,
+        encoding=form,
+        data=written,
+        diff=unified_diff(old, new),
+        notes=tuple(notes) if written != data else (),
+        lines=count_lines(new),
+    )

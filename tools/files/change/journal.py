@@ -243,9 +243,26 @@ class Journal:
                 with suppress(sqlite3.Error):
                     self._close()
                 # A `TypeError` means that a column has a value of another type, which SQLite permits.
-                if isinstance(error, sqlite3.Error | OSError | TypeError):
-                    raise _unusable(error) from None
-                raise
+                if not isinstance(error, sqlite3.Error | OSError | TypeError):
+                    raise
+                # The system's own message is not shown, because it may contain paths.
+                why, is_damaged = "The change journal cannot be opened or written.", False
+                code = (
+                    sqlite3.SQLITE_CORRUPT if isinstance(error, TypeError) else getattr(error, "sqlite_errorcode", None)
+                )
+                match code & 0xFF if code is not None else None:  # the higher bits belong to the extended code
+                    case sqlite3.SQLITE_FULL:
+                        why = "The change journal cannot be written: no space is left."
+                    case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                        why = "Another process is using the change journal."
+                    case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
+                        why = "The change journal is damaged (run coretools-mcp undo --forget to start a new one)."
+                        is_damaged = True
+                    case _ if isinstance(error, NotADirectoryError):
+                        why = f"The change journal cannot be used: {error.strerror}."
+                    case _:
+                        pass
+                raise JournalError(why, is_damaged=is_damaged) from None
 
     def _open(self) -> sqlite3.Connection:
         """Open the database, and create it if it is missing."""
@@ -336,22 +353,3 @@ def _delete(database: sqlite3.Connection, number: int) -> None:
     images = database.execute("SELECT before, after FROM change WHERE id = ?", (number,)).fetchone()
     database.execute("DELETE FROM change WHERE id = ?", (number,))
     database.execute(_PRUNE, images or (None, None))
-
-
-def _unusable(error: Exception) -> JournalError:
-    """Explain an error without the system's own message, which may contain paths."""
-    import sqlite3  # noqa: PLC0415 - loaded on first use
-
-    code = sqlite3.SQLITE_CORRUPT if isinstance(error, TypeError) else getattr(error, "sqlite_errorcode", None)
-    match code & 0xFF if code is not None else None:  # the higher bits belong to the extended code
-        case sqlite3.SQLITE_FULL:
-            return JournalError("The change journal cannot be written: no space is left.")
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return JournalError("Another process is using the change journal.")
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
-            why = "The change journal is damaged (run coretools-mcp undo --forget to start a new one)."
-            return JournalError(why, is_damaged=True)
-        case _ if isinstance(error, NotADirectoryError):
-            return JournalError(f"The change journal cannot be used: {error.strerror}.")
-        case _:
-            return JournalError("The change journal cannot be opened or written.")

@@ -12,7 +12,7 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.files.change.diff import unified_diff
 from tools.files.change.file_change import FileChange, TargetFile, encode_or_refuse, take_snapshot
 from tools.files.change.omitted_text import first_omission, placeholder_error
-from tools.files.find.near_names import not_there
+from tools.files.find.path_suggestions import not_there
 from tools.files.notebook_cells import (
     MAX_NOTEBOOK_BYTES,
     JsonPart,

@@ -21,9 +21,8 @@ from tools.files.change.file_change import ABSENT, Author, FileChange, TargetFil
 from tools.files.change.journal import Journal, JournaledChange
 from tools.files.ignore_files import refuse_hidden
 from tools.files.path_opener import identity_of
-from tools.files.read_ledger import ReadLedger
 from tools.files.text_encodings import UTF_8, Decoded, Encoding, decode_unless_binary, guess
-from tools.files.workspace import Workspace
+from tools.files.workspace import ReadLedger, Workspace
 from tools.text.file_names import sendable_name, shown_path, shown_whole_path
 
 MAX_LOOKS = 20  # maximum number of changes to examine, newest first, in search of one that can be undone

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 
-from tools.files.line_endings import LineEndings, to_lf
-from tools.files.text_encodings import UTF_8, Encoding
+from tools.files.text_encodings import UTF_8, Encoding, LineEndings, to_lf
 from tools.machine.cached_properties import cached_property
 from tools.text.file_names import fold
 

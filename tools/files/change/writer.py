@@ -20,8 +20,7 @@ from weakref import WeakValueDictionary
 
 from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import ToolError, ToolErrorType
-from tools.files.path_opener import Folder, identity_of, is_temporary, temporary_name
-from tools.files.read_ledger import FileIdentity
+from tools.files.path_opener import FileIdentity, Folder, identity_of, is_temporary, temporary_name
 from tools.files.workspace import Location, Workspace
 
 CANCEL_POLL_SECONDS = 0.05  # how often a call that waits for another write checks for cancellation

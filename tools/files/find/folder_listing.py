@@ -18,7 +18,7 @@ from tools.contract.limits import AbortSignal
 from tools.contract.tool_errors import PathNotInWorkspaceError, ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_walk import MAX_TEXT_BYTES, count, hidden_note, list_page
-from tools.files.find.near_names import not_there
+from tools.files.find.path_suggestions import not_there
 from tools.files.ignore_files import HiddenBy, names_of_ignore_files, refuse_hidden, scope_of
 from tools.files.path_opener import PathKind
 from tools.files.workspace import Location, Workspace

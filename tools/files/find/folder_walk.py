@@ -52,7 +52,7 @@ class Everything:
 class Exclusion(Protocol):
     """The entries to leave out, as seen from one folder.
 
-    Implemented by `tools.files.find.glob_patterns.PatternPosition`.
+    Implemented by `tools.files.find.glob_search.PatternPosition`.
     """
 
     # The excluded files of this folder

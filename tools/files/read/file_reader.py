@@ -9,17 +9,23 @@ from typing import NamedTuple
 from tools.contract.limits import AbortSignal, Limits, MediaHandling
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart
-from tools.files.find.near_names import not_there
+from tools.files.find.path_suggestions import not_there
 from tools.files.ignore_files import refuse_hidden
-from tools.files.line_endings import count_lines, eol_style
 from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, render
 from tools.files.path_opener import OpenedFile, identity_of, may_block
-from tools.files.read.line_window import CharRange, Reading, Source, WantedLines, has_short_lines, reading_of, window
+from tools.files.read.line_window import CharRange, Reading, Source, WantedLines, reading_of, window
 from tools.files.read.media_files import HEAD_BYTES, TEXT_KINDS, FileKind, FileType, detect, media_parts
 from tools.files.read.pdf import ALL_PAGES, MAX_SECONDS, Pages, read_pdf
-from tools.files.read_ledger import ReadLedger, SeenFile
-from tools.files.text_encodings import SNIFFED_BYTES, UTF_8, marked_encoding, shown_text
-from tools.files.workspace import Location, Workspace, explain
+from tools.files.text_encodings import (
+    SNIFFED_BYTES,
+    UTF_8,
+    count_lines,
+    eol_style,
+    has_short_lines,
+    marked_encoding,
+    shown_text,
+)
+from tools.files.workspace import Location, ReadLedger, SeenFile, Workspace, explain
 from tools.text.file_names import exact_path
 
 HASHED_BYTES = 8_000_000  # smaller files are read in full, so that their digest and encoding are known

@@ -17,10 +17,9 @@ from typing import BinaryIO, Self
 from tools.contract.limits import AbortSignal, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import Part, TextPart
-from tools.files.line_endings import eol_style
+from tools.files.path_opener import FileIdentity
 from tools.files.read.media_files import FileKind
-from tools.files.read_ledger import FileIdentity
-from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding
+from tools.files.text_encodings import NUL_MARK, REPLACEMENT, UNKNOWN, Encoding, eol_style, has_short_lines
 
 BLOCK = 1 << 20  # bytes of one read when lines are counted
 # Maximum bytes that one call reads to find a line or the end. Reading this many takes half a second. Counts are cached
@@ -399,11 +398,6 @@ class _Lines:
         self.count += 1
         self.texts.append(text + (CUT_MARK if is_cut else "") + ending.decode())
         return True
-
-
-def has_short_lines(text: str, separator: str, line_chars: int) -> bool:
-    """Return True if every line of `text` is short enough to be shown in full."""
-    return len(text) <= line_chars or max(map(len, text.split(separator))) <= line_chars
 
 
 @dataclass(slots=True)

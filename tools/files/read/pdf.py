@@ -20,11 +20,10 @@ from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import TextPart
 from tools.files.child_process import ChildFailedError, DocumentWorker
 from tools.files.html_and_pdf_worker import MAX_PAGE_CHARS
-from tools.files.line_endings import count_lines
 from tools.files.path_opener import OpenedFile
 from tools.files.read.line_window import Reading, Source, WantedLines, reading_of, window
 from tools.files.read.media_files import PDF, FileKind, media_parts
-from tools.files.text_encodings import UTF_8
+from tools.files.text_encodings import UTF_8, count_lines
 from tools.files.workspace import Location
 
 # Time limit per document: enough for several hundred ordinary pages (about 30 ms each), and not too long a wait

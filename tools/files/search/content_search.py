@@ -28,14 +28,14 @@ from tools.contract.tool_errors import InvalidToolParamsError, ToolError, ToolEr
 from tools.contract.tool_results import ToolResult
 from tools.files.child_process import unnamed_file
 from tools.files.find import folder_walk
-from tools.files.find.file_finder import search_starts
 from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, Filters, Selection, Walk, count
-from tools.files.find.glob_patterns import (
+from tools.files.find.glob_search import (
     PathPattern,
     PatternPosition,
     PatternRefusedError,
     compile_patterns,
     expand_braces,
+    search_starts,
 )
 from tools.files.ignore_files import GIT_FOLDER, IgnoreScope, PresentNames, scope_of
 from tools.files.path_opener import is_temporary

@@ -18,7 +18,7 @@ from tools.contract.limits import AbortSignal, Deadline, Limits
 from tools.contract.tool_errors import ToolError, ToolErrorType
 from tools.contract.tool_results import ToolResult
 from tools.files.find.folder_walk import DEFAULT_EXCLUDED_FOLDERS, count
-from tools.files.find.glob_patterns import glob_hint
+from tools.files.find.glob_search import glob_hint
 from tools.files.notebook_cells import MAX_NOTEBOOK_BYTES, NOTEBOOK_ENDING, cell_finder
 from tools.files.path_opener import BLOCK_BYTES, OpenedFile, PathKind
 from tools.files.read.file_reader import MAX_WIDE_BYTES

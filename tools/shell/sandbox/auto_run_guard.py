@@ -32,11 +32,10 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from tools.contract.tool_errors import exhaustion_of
-from tools.files.path_opener import BLOCK_BYTES, open_folder, open_regular, real_path
-from tools.files.stat_cache import Remembered, stamp_of
+from tools.files.path_opener import BLOCK_BYTES, Remembered, open_folder, open_regular, real_path, stamp_of
 from tools.files.workspace import contains, is_inside
-from tools.permissions import auto_run_files
-from tools.permissions.auto_run_files import REPOSITORY, folded
+from tools.permissions import protected_files
+from tools.permissions.protected_files import REPOSITORY, folded
 from tools.permissions.repositories import TrackedFiles, settings_that_run
 from tools.shell.process_spec import SandboxChanges
 
@@ -53,7 +52,7 @@ _BARE = ({"HEAD", "objects", "refs"}, {"HEAD", "commondir"})  # names that mark 
 _STORES = ("objects", "refs", "logs")  # git's own data, which it does not execute
 _SETTINGS = ("config", "config.worktree")
 _SHARES = ("modules", "worktrees")  # folders in `.git` with the data of submodules and worktrees
-_IN_REPOSITORY = (*auto_run_files.REPOSITORY_FILES, *auto_run_files.REPOSITORY_FOLDERS)
+_IN_REPOSITORY = (*protected_files.REPOSITORY_FILES, *protected_files.REPOSITORY_FOLDERS)
 # Instructions in the state of a rebase or cherry-pick that make git run something when the operation continues
 _STEPS_THAT_RUN = {
     "git-rebase-todo": rb"(?m)^[ \t]*(?:x|exec)\s.*",
@@ -178,11 +177,11 @@ class AutoRunLookout:
             # Quickly rule out almost all names.
             is_odd = "." in (name[0], parent[:1]) or not name.isascii() or "~" in name
             if (is_bare and name in _IN_REPOSITORY) or (
-                (is_odd or name.lower().endswith(auto_run_files.PLAIN_ENDINGS))
-                and (folded(name) == REPOSITORY or auto_run_files.is_auto_run_name(name, parent))
+                (is_odd or name.lower().endswith(protected_files.PLAIN_ENDINGS))
+                and (folded(name) == REPOSITORY or protected_files.is_auto_run_name(name, parent))
             ):
                 auto_run.append(entry)
-            elif name not in auto_run_files.FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
+            elif name not in protected_files.FETCHED_FOLDERS and entry.is_dir(follow_symlinks=False):
                 below.append(entry.path)
         folder = _GuardedFolder(tuple(auto_run), tuple(below), closed)
         self._folders.keep(path, folder, [(path, stamp)], looked_at)
@@ -222,7 +221,7 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
     """
     for entry in _entries(own, closed):
         name = folded(entry.name)
-        if auto_run_files.is_guarded_in_repository([name]):
+        if protected_files.is_guarded_in_repository([name]):
             yield entry.path
         elif name in _SHARES and entry.is_dir(follow_symlinks=False):
             found: list[str] = []
@@ -236,7 +235,7 @@ def _guarded(own: str, closed: list[str]) -> Iterator[str]:
                 stores = _STORES if any(each.name == "HEAD" for each in below) else ()
                 for each in below:
                     bare = folded(each.name)
-                    if auto_run_files.is_guarded_in_repository([*parts, bare]):
+                    if protected_files.is_guarded_in_repository([*parts, bare]):
                         found.append(each.path)
                     elif len(parts) < MODULE_DEPTH and bare not in stores and each.is_dir(follow_symlinks=False):
                         waiting.append((each.path, [*parts, bare]))
@@ -285,7 +284,7 @@ def read_settings(path: str) -> bytes | None:
 
 def _is_of_steps(path: str) -> bool:
     """Return True if a path is the state of a rebase or cherry-pick, not a submodule or worktree of the same name."""
-    return folded(os.path.basename(path)) in auto_run_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
+    return folded(os.path.basename(path)) in protected_files.REPOSITORY_STEPS and not os.path.lexists(f"{path}/HEAD")
 
 
 def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool:
@@ -301,7 +300,7 @@ def is_harmless(path: str, roots: Sequence[str], found: Collection[str]) -> bool
     try:
         if bare in _SETTINGS or _is_of_steps(path):
             return not _what_runs(path, roots)
-        if bare in auto_run_files.REPOSITORY_FOLDERS:
+        if bare in protected_files.REPOSITORY_FOLDERS:
             is_folder = stat.S_ISDIR(os.lstat(path).st_mode)
             return is_folder and all(entry.endswith(".sample") for entry in os.listdir(path))
         # Interpret `commondir` and a `.git` file as git does.
@@ -498,7 +497,7 @@ class AutoRunState:
         self._is_known, self._is_git = is_known, is_git
         self._before = {path: fingerprint(path) for path in paths}
         # Keyed by the path of a settings file or of a rebase's state: what git already runs because of it
-        names = {*auto_run_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
+        names = {*protected_files.REPOSITORY_STEPS, *(_SETTINGS if is_git else ())}
         self._runs = {path: _what_runs(path, roots) for path in paths if folded(os.path.basename(path)) in names}
         # The tracked files among `paths`, and the tracked files in those of `paths` that are folders
         tracked, places = TrackedFiles(), (_places(*each) for each in self._before.items() if is_git)

@@ -20,9 +20,9 @@ from fnmatch import translate
 from functools import cache, lru_cache
 from itertools import chain, islice
 
-from tools.files.stat_cache import SETTLED_NANOSECONDS
+from tools.files.path_opener import SETTLED_NANOSECONDS
 from tools.files.workspace import contains, is_inside
-from tools.permissions.auto_run_files import AGENT_FOLDERS
+from tools.permissions.protected_files import AGENT_FOLDERS
 from tools.shell.process_spec import WithheldSecret
 from tools.shell.sandbox.auto_run_guard import read_settings
 from tools.text.secrets import has_secret, has_token, is_secret_name

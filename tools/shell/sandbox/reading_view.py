@@ -18,11 +18,10 @@ from itertools import islice
 
 from tools.contract.command_views import SYSTEM
 from tools.files.ignore_files import repository_of
-from tools.files.path_opener import open_regular
-from tools.files.stat_cache import Remembered, Stamp, stamp_of
+from tools.files.path_opener import Remembered, Stamp, open_regular, stamp_of
 from tools.files.workspace import SCRATCH_NAME, contains, is_inside, outermost
-from tools.permissions.auto_run_files import REPOSITORY
 from tools.permissions.git_store import object_folders
+from tools.permissions.protected_files import REPOSITORY
 from tools.permissions.repositories import work_tree_above
 from tools.shell.sandbox.credential_masks import included_settings
 from tools.shell.sandbox.mount_check import MountTable

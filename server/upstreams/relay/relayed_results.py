@@ -1,0 +1,381 @@
+"""What a client gets from an upstream: readable results with published links, shortened if too long, and errors.
+
+A result is adapted to the client's revision (`readable_result`); everything else in it is unchanged. Its links get the
+URIs that clients know (`with_links`). If it is too long for a conversation, it is written to a private file, and the
+client gets only its beginning (`LargeResults`). The file is stored with the long outputs of commands: no other client
+can read it, and it is removed when its client is forgotten. JSON on one line is split into several lines, so that
+`read_file` and `grep_search` can show it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from operator import is_
+from typing import Any, cast
+
+import anyio
+from pydantic_core import to_json
+
+from server.clients.client_request import Exchange, is_web_address
+from server.protocol.json_rpc import INTERNAL_ERROR, URL_ELICITATION_REQUIRED, Json, MCPError, as_mapping
+from server.protocol.request_table import LINKS_SINCE, NEVER_CACHED
+from server.upstreams.catalog.upstream_tool import DiscoveredMCPTool
+from server.upstreams.session.upstream_questions import labelled
+from server.upstreams.wire.json_rpc_channel import RelayError, UnusableAnswerError, UpstreamError
+from server.upstreams.wire.own_meta import FACTS_KEY, chain_of
+from tools.contract.limits import Limits
+from tools.contract.tool_errors import ToolError, ToolErrorType
+from tools.machine.threads import THREADS
+from tools.permissions.permission_policy import Rights
+from tools.shell.private_folders import OutputFile, PrivateFolder
+from tools.text.file_names import shown_whole_path
+
+MAX_SAID = 1_000  # characters to search in each content block of a failed result
+_UNKNOWN = re.compile(
+    r"unknown|unrecogni[sz]ed|no such|no tool|not (be )?(found|available|registered|exist)|n't exist", re.IGNORECASE
+)
+_BLOCKS = {"text": "TextContent", "image": "ImageContent", "audio": "AudioContent", "resource_link": "ResourceLink"}
+
+# Maximum number of links per result to compare with templates; this many take about ten milliseconds
+MAX_SOUGHT = 1_000
+_LINKS = {
+    "tools/call": "content",
+    "prompts/get": "messages",
+    "resources/read": "contents",
+    "resources/directory/read": "resources",
+}
+"""The result field with links or contents, by method."""
+
+RESULTS_URI = "coretools://results/"  # prefix of the links to saved results, for clients without file tools
+CLAIMED_LIMIT_KEY = "anthropic/maxResultSizeChars"
+"""The `_meta` key in which a tool tells Claude Code the maximum length of its results. A request may set it too."""
+CLAUDE_CODE = "claude-code"  # the client name of Claude Code
+MAX_CLAIMED = 500_000  # Claude Code's own maximum
+MAX_SHOWN = 2_048  # how many bytes of a saved result the client gets directly
+WRITE_SECONDS = 10.0  # time limit for writing the file
+
+LINE_CHARS = Limits().line_chars  # `read_file` and `grep_search` truncate lines at this length
+GOOD_LINE_CHARS = 100  # a shorter part of split JSON shares its line with the next part
+_JSON_TOKEN = re.compile(r'[^",{\[]+|"(?:[^"\\]+|\\.)*"?|[,{\[]')
+
+
+def readable_result(result: Json, *, is_modern: bool) -> Json:
+    """Return a tool result that every client accepts: with content, and without null for missing values.
+
+    An invalid content block becomes text, and no block is lost. Structured content that is not an object is only for
+    2026-07-28 clients.
+
+    Raises:
+        UnusableAnswerError: `result` is not the result of a tool call.
+    """
+    from server.protocol.item_schemas import UnfitError, fitted  # noqa: PLC0415 - imported with the first list
+
+    result = _without_nulls(result)
+    if result.get("resultType", "complete") != "complete":
+        return result
+    content: Any = result.get("content", [] if "structuredContent" in result else None)
+    if not isinstance(content, list) or not isinstance(result.get("isError", False), bool):
+        raise UnusableAnswerError("its answer is not the result of a tool call")
+    blocks: list[Json] = []
+    for block in cast("list[Any]", content):
+        if block is None:
+            continue
+        fields = _without_nulls(block)
+        name = _BLOCKS.get(str(fields.get("type")), "EmbeddedResource")
+        try:
+            if name == "EmbeddedResource":
+                resource = _without_nulls(fields.get("resource"))
+                kind = "TextResourceContents" if isinstance(resource.get("text"), str) else "BlobResourceContents"
+                fields["resource"] = fitted(kind, resource)[0]
+            blocks.append(fitted(name, fields)[0])
+        except UnfitError:
+            blocks.append(_as_text(block))
+    if not is_modern and not isinstance(structured := result.get("structuredContent", {}), dict):
+        del result["structuredContent"]
+        blocks = blocks or [_as_text(structured)]
+    if not isinstance(result.get("_meta", {}), dict):
+        del result["_meta"]
+    return {**result, "content": blocks}
+
+
+def _without_nulls(value: Any) -> Json:
+    return {name: each for name, each in as_mapping(value).items() if each is not None}
+
+
+def _as_text(value: Any) -> Json:
+    return {"type": "text", "text": value if isinstance(value, str) else to_json(value, inf_nan_mode="null").decode()}
+
+
+def says_unknown(name: str, result: Json) -> bool:
+    """Return whether the text of a failed result says that the tool does not exist."""
+    content: Any = result.get("content")
+    if not isinstance(content, list):
+        return False
+    text = " ".join(str(block.get("text", ""))[:MAX_SAID] for block in cast("list[Json]", content[:3]))
+    return (name in text or "tool" in text.lower()) and _UNKNOWN.search(text) is not None
+
+
+def with_links(method: str, result: Json, published: Callable[[str, bool], str]) -> Json:
+    """Return a result with published URIs in its links, or `result` itself if no link changes.
+
+    `published` returns the published URI for a URI; its second argument says whether to compare the URI with templates.
+    """
+    name = _LINKS.get(method, "")
+    before: Any = result.get(name)
+    if not isinstance(before, list):
+        return result
+    known: dict[str, str] = {}
+
+    def with_published_uri(item: Json) -> Json:
+        uri = item.get("uri")
+        if not isinstance(uri, str):
+            return item
+        if uri not in known:
+            known[uri] = published(uri, len(known) < MAX_SOUGHT)
+        return item if known[uri] == uri else {**item, "uri": known[uri]}
+
+    after: list[Any] = []
+    for item in cast("list[Any]", before):
+        fields = as_mapping(item)
+        block = as_mapping(fields.get("content")) if name == "messages" else fields
+        shown, kind = block, block.get("type")
+        if name in ("contents", "resources") or kind == "resource_link":
+            shown = with_published_uri(block)
+        elif kind == "resource":
+            resource = as_mapping(block.get("resource"))
+            if (renamed := with_published_uri(resource)) is not resource:
+                shown = {**block, "resource": renamed}
+        if shown is block:
+            after.append(item)
+        else:
+            after.append({**fields, "content": shown} if name == "messages" else shown)
+    return result if all(map(is_, cast("list[Any]", before), after)) else {**result, name: after}
+
+
+@dataclass(frozen=True, slots=True)
+class LargeResults:
+    limit: int | None  # length in characters up to which a result is passed on in full; `None` means no limit
+    folder_of: Callable[[str], PrivateFolder | None]  # returns the private folder of the client with this key
+    has_file_tools: Callable[[Rights], bool]  # whether a client with these rights has tools that read files
+
+    async def shortened(self, tool: DiscoveredMCPTool, result: Json, exchange: Exchange, client_name: str) -> Json:
+        """Return the result, or, if it is too long, its beginning and the location of the whole text.
+
+        Images and audio are not shortened, nor is structured content of a tool with an output schema. A higher limit
+        applies if the request sets one, or if the client is Claude Code and the tool's definition sets one. A client
+        that is itself a coretools-mcp server gets the whole result, and shortens it for its own client.
+        """
+        is_question = result.get("resultType", "complete") != "complete"
+        if self.limit is None or is_question or chain_of(exchange.meta):
+            return result
+        is_told = client_name.startswith(CLAUDE_CODE)
+        claims = (exchange.meta, as_mapping(tool.definition.get("_meta")) if is_told else {})
+        claimed = [limit for meta in claims if isinstance(limit := meta.get(CLAIMED_LIMIT_KEY), int)]
+        limit = max(self.limit, *(min(each, MAX_CLAIMED) for each in claimed), 0)
+        blocks = cast("list[Json]", result.get("content", []))
+        structured: Any = None if "outputSchema" in tool.definition else result.get("structuredContent")
+        data = b"" if structured is None else to_json(structured, inf_nan_mode="constants")
+        sizes = list(map(_chars_of, blocks))
+        is_long = sum(sizes) > limit
+        folder = self.folder_of(exchange.client_key) if is_long or len(data) > limit else None
+        if folder is None:  # the result is short, or the client is unidentified and could not read the file
+            return result
+        shorter, texts, rest = dict(result), list[str](), blocks
+        if is_long:
+            texts = [_text_of(block) for block, size in zip(blocks, sizes, strict=True) if size]
+            rest = [block for block, size in zip(blocks, sizes, strict=True) if not size]
+        if len(data) > limit:
+            texts.append(data.decode())
+            del shorter["structuredContent"]
+        content = await THREADS.run(partial(_in_lines, texts))
+        file = folder.open()
+        file.write(content)
+        on_disk = 0
+        with anyio.move_on_after(WRITE_SECONDS), suppress(OSError):
+            await file.close()
+            on_disk = file.kept
+        reads_files = self.has_file_tools(exchange.rights)
+        note = self._told(tool, file, content, on_disk, limit, reads_files=reads_files)
+        answer: list[Json] = [{"type": "text", "text": note}]
+        if not on_disk:
+            folder.discard(file)
+        elif not reads_files and exchange.version >= LINKS_SINCE:
+            link = {"name": f"result of {tool.upstream_name}", "mimeType": "text/plain", "size": on_disk}
+            answer.append({"type": "resource_link", "uri": RESULTS_URI + os.path.basename(file.path), **link})
+        facts = {"outputBytes": len(content), "outputFile": file.path if on_disk else None}
+        meta = {**as_mapping(result.get("_meta")), FACTS_KEY: facts}
+        return {**shorter, "content": [*answer, *rest], "_meta": meta}
+
+    def _told(
+        self, tool: DiscoveredMCPTool, file: OutputFile, content: bytes, on_disk: int, limit: int, *, reads_files: bool
+    ) -> str:
+        from tools.shell.result_text import size  # noqa: PLC0415 - imported with the first large result
+
+        shown = content[: MAX_SHOWN if on_disk else limit].decode("utf-8", "ignore")
+        total, beginning = size(len(content)), size(len(shown.encode()))
+        told = f"Note: the result of {tool.name} has {total}, of which the first {beginning} follow."
+        if not on_disk:
+            lost = "The rest is lost because it could not be written to a file (is the disk full?). Request less."
+            return f"{told} {lost}\n\n{shown}"
+        lacking = len(content) - on_disk
+        part = f"All but the last {size(lacking)}" if lacking else "All of it"
+        where = f"the resource {RESULTS_URI}{os.path.basename(file.path)}."
+        if reads_files:
+            path = shown_whole_path(file.path)
+            where = f"{path}: read_file shows it by lines, and grep_search searches it."
+        breaks = f"Lines longer than {LINE_CHARS} characters were split."
+        return f"{told} {part} is in {where} {breaks}\n\n{shown}"
+
+    async def read(self, uri: str, client_key: str) -> Json | None:
+        """Return the saved result that a link names, in the format of `resources/read`; `None` if it is gone."""
+        folder, name = self.folder_of(client_key), uri.removeprefix(RESULTS_URI)
+        file = folder.files.get(os.path.join(folder.path, name)) if folder is not None else None
+        if file is None:
+            return None
+        try:
+            data = await THREADS.run(partial(file.read_at, 0, file.kept))
+        except OSError:
+            return None  # the file was deleted to make room for newer ones
+        text = data.decode("utf-8", "replace")
+        return {"contents": [{"uri": uri, "mimeType": "text/plain", "text": text}], **NEVER_CACHED}
+
+
+def _chars_of(block: Json) -> int:
+    """Return the length of a content block in characters; images and audio do not count."""
+    match block.get("type"):
+        case "image" | "audio":
+            return 0
+        case "text":
+            return len(text) if isinstance(text := block.get("text"), str) else 0
+        case "resource":
+            resource = as_mapping(block.get("resource"))
+            return sum(len(each) for each in map(resource.get, ("text", "blob")) if isinstance(each, str))
+        case _:
+            return len(to_json(block, inf_nan_mode="constants"))
+
+
+def _text_of(block: Json) -> str:
+    if block.get("type") == "text":
+        return str(block["text"])
+    resource = as_mapping(block.get("resource"))
+    if isinstance(text := resource.get("text"), str):
+        return f"{resource.get('uri')}:\n{text}"
+    return json.dumps(block, ensure_ascii=False)
+
+
+def _in_lines(texts: Sequence[str]) -> bytes:
+    """Join the texts, and split each line that the file tools would truncate.
+
+    This runs in a thread, in steps short enough for other threads to run in between.
+    """
+    lines: list[str] = []
+    for text in texts:
+        is_json = (text[:1], text[-1:]) in (("{", "}"), ("[", "]"))
+        for line in text.split("\n"):
+            if len(line) <= LINE_CHARS:
+                lines.append(line)
+                continue
+            start = 0
+            for token in _JSON_TOKEN.finditer(line) if is_json else ():
+                if token[0] in ",{[" and token.end() - start >= GOOD_LINE_CHARS:  # JSON allows a line break after these
+                    lines += _cut(line[start : token.end()])
+                    start = token.end()
+            lines += _cut(line[start:])
+    return "\n".join(lines).encode("utf-8", "replace")
+
+
+def _cut(line: str) -> Iterator[str]:
+    """Split a line into parts of at most `LINE_CHARS`, if possible after an escaped JSON line break or a space."""
+    start = 0
+    while len(line) - start > LINE_CHARS:
+        end = start + LINE_CHARS
+        for mark in ("\\n", " "):
+            if (found := line.rfind(mark, start + LINE_CHARS // 2, end - len(mark))) >= 0:
+                end = found + len(mark)
+                break
+        yield line[start:end]
+        start = end
+    yield line[start:]
+
+
+class NoAnswerError(RelayError):
+    """The upstream sent neither a result nor progress in time, so the call was cancelled."""
+
+
+class TooManyRoundsError(RelayError):
+    """The upstream has asked questions in too many rounds."""
+
+
+class SuspendedCallGoneError(RelayError):
+    """The call that the client wants to continue no longer exists."""
+
+
+class BusyError(RelayError):
+    """A call timed out before it was sent, because the maximum number of calls was in progress."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+
+def protocol_error(error: Json, alias: str = "") -> MCPError:
+    """Convert a JSON-RPC error. Addresses for people to open are labelled with the alias, as in questions."""
+    code, message, data = error.get("code"), error.get("message"), error.get("data")
+    code = code if isinstance(code, int) else INTERNAL_ERROR
+    if code == URL_ELICITATION_REQUIRED:
+        asked = as_mapping(data).get("elicitations")
+        links = map(as_mapping, cast("list[Any]", asked) if isinstance(asked, list) else [])
+        open_to = [labelled(alias, "elicitation/create", link) for link in links if is_web_address(link.get("url"))]
+        data = {**as_mapping(data), "elicitations": open_to}
+    return MCPError(code, message if isinstance(message, str) else "", data)
+
+
+def protocol_error_for(error: RelayError | ToolError | TimeoutError, alias: str) -> MCPError:
+    """Return the error to send to the client for a failed request. An upstream's own error is relayed completely."""
+    if isinstance(error, UpstreamError):
+        return protocol_error(error.error, alias)
+    as_tool_error = tool_error_for(error, alias, "the request")
+    return MCPError(INTERNAL_ERROR, as_tool_error.message, {"type": as_tool_error.code.value})
+
+
+def tool_error_for(error: RelayError | ToolError | TimeoutError, alias: str, what: str) -> ToolError:
+    unknown = "It is unknown whether the request had an effect."
+    match error:
+        case ToolError():
+            return error
+        case UpstreamError():
+            what = f"{error.method} with error" if error.method else "with error"
+            said = f"The server {alias} answered {what} {error.code}: {error.error.get('message', '')}"
+            return ToolError(ToolErrorType.MCP_TOOL_ERROR, said)
+        case NoAnswerError() | TimeoutError():
+            told = (
+                f"The server {alias} sent neither a result nor progress for {what} in time "
+                f"(mcpServers.{alias}.timeout), so the request was cancelled. {unknown}"
+            )
+        case BusyError(most=most):
+            told = (
+                f"The server {alias} is busy: its maximum of {most} calls at once (mcpServers.{alias}.maxConcurrent) "
+                f"was in use until {what} timed out (mcpServers.{alias}.timeout). The request was not sent, so it had "
+                "no effect; try again later."
+            )
+        case UnusableAnswerError(why=why):
+            told = f"The server {alias} gave no usable answer to {what}: {why}. {unknown}"
+        case TooManyRoundsError():
+            told = f"The server {alias} kept asking questions during {what}, so the request was abandoned. {unknown}"
+        case SuspendedCallGoneError():
+            told = (
+                f"The server {alias} waited for an answer before completing {what}, but the answer arrived too late, "
+                f"or the server was restarted. {unknown} Call again if that is safe."
+            )
+        case _:
+            told = (
+                f"The connection to the server {alias} was lost during {what}. {unknown} The connection is restored "
+                "automatically."
+            )
+    return ToolError(ToolErrorType.UPSTREAM_UNAVAILABLE, told)
