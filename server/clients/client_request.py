@@ -1,4 +1,4 @@
-"""A client's request: whose it is, and the form that the relay needs, with raw parameters and a way to send messages.
+"""A client's request: its owner, and the form that the relay needs, with raw parameters and a way to send messages.
 
 The owner of a client's state is its principal. For a token that the settings define, the principal is the token's name.
 For an access token, it is the issuer and subject, regardless of the client program, so a person has the same state in

@@ -1,4 +1,4 @@
-"""What is measured of each request, and counters of it in the Prometheus text format (0.0.4), for `/metrics`.
+"""What is measured for each request, and the metrics that `/metrics` serves in the Prometheus text format (0.0.4).
 
 The number of different labels is bounded, no matter what clients send.
 """
